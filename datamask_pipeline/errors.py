@@ -1,0 +1,83 @@
+"""The errors of the pipeline, classed by what the reader should do about them.
+
+Knows nothing of any stage. The tree::
+
+    DataMaskError
+    ├── ConfigurationError   change a setting
+    │   └── UnknownNameError   choose one of the names listed
+    ├── InputError           repair the data named
+    ├── StorageError         make room, or try again
+    ├── IntegrityError       an artefact contradicts its manifest: rebuild it
+    └── UnknownDocumentError no such document in the record
+"""
+
+from collections.abc import Iterable
+
+
+class DataMaskError(Exception):
+    """Anything the pipeline refuses, with the place, the value and the remedy in the message."""
+
+
+class ConfigurationError(DataMaskError, ValueError):
+    """A setting is wrong; nothing was computed."""
+
+
+class UnknownNameError(ConfigurationError):
+    """A name that no member of a family carries.
+
+    Args:
+        family: What was looked for, e.g. ``"diversity metric"``.
+        name: The name given.
+        known: The names there are.
+    """
+
+    def __init__(self, family: str, name: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"unknown {family} {name!r}; choose one of: {names}")
+        self.family, self.name = family, name
+
+
+class InputError(DataMaskError, ValueError):
+    """The data given cannot be used as it is.
+
+    Args:
+        problem: What is wrong, as a sentence without a full stop.
+        file: The file it was found in.
+        row: The row, counted from 0.
+        field: The column or field.
+        value: The offending value.
+        remedy: What the reader can do.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | None = None,
+        row: int | None = None,
+        field: str | None = None,
+        value: object = None,
+        remedy: str | None = None,
+    ) -> None:
+        named = {"file": file, "row": row, "field": field, "value": None if value is None else _short(value)}
+        place = ", ".join(f"{name} {item}" for name, item in named.items() if item is not None)
+        message = problem + (f" ({place})" if place else "") + (f"; {remedy}" if remedy else "")
+        super().__init__(message)
+        self.file, self.row, self.field, self.value, self.remedy = file, row, field, value, remedy
+
+
+class StorageError(DataMaskError, OSError):
+    """Bytes could not be written or read: a full disk, a lost connection, a refused request."""
+
+
+class IntegrityError(DataMaskError):
+    """What is stored is not what its manifest says."""
+
+
+class UnknownDocumentError(DataMaskError, LookupError):
+    """No document of that id stands in the record."""
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
