@@ -1,0 +1,179 @@
+"""Fingerprints and content digests: what an artefact should be, and what it is.
+
+Knows no stage, no file layout and no storage; it hashes plain values and Arrow arrays.
+
+- ``fingerprint`` hashes a stage's version, its result-affecting configuration and the content digests of its
+  inputs. Equal fingerprints promise equal results, so nothing is recomputed.
+- ``TableDigest`` hashes rows. It does not depend on how the rows were cut into batches, on Parquet encodings
+  or on compression; it depends on column names, types, order and every value's bits.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces.
+
+    Raises:
+        ValueError: for a float that is not finite, which JSON cannot spell.
+        TypeError: for a value JSON does not know.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of the UTF-8 bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint(
+    stage: str, version: str, config: Mapping[str, Any], input_digests: Mapping[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """What the artefact of a stage should be.
+
+    Args:
+        stage: Name of the stage.
+        version: The stage's version; raised when its code changes its results.
+        config: The configuration that affects the result, as JSON values.
+        input_digests: Content digest of every input, by the input's name.
+
+    Returns:
+        The SHA-256 in hexadecimal, and the structure that was hashed, for the manifest.
+    """
+    basis = {
+        "stage": stage,
+        "version": version,
+        "config": dict(config),
+        "inputs": dict(sorted(input_digests.items())),
+    }
+    return sha256_text(canonical_json(basis)), basis
+
+
+def combined_digest(named_digests: Iterable[tuple[str, str]]) -> str:
+    """Content digest of an artefact out of the digests of its parts, in the order given."""
+    return sha256_text(canonical_json([list(pair) for pair in named_digests]))
+
+
+class TableDigest:
+    """SHA-256 over canonical rows, fed one batch at a time.
+
+    Args:
+        schema: The schema of every batch to come.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema.remove_metadata()
+        self._columns = [_ColumnDigest() for _ in schema]
+        self.num_rows = 0
+
+    def update(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Take in the next rows.
+
+        Raises:
+            ValueError: the batch has another schema.
+        """
+        if batch.schema.remove_metadata() != self._schema:
+            raise ValueError(f"batch of schema {batch.schema} fed to a digest of schema {self._schema}")
+        for name, digest in zip(self._schema.names, self._columns, strict=True):
+            column = batch.column(name)
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                digest.update(chunk)
+        self.num_rows += batch.num_rows
+
+    def hexdigest(self) -> str:
+        """The digest of the rows taken in so far."""
+        named = zip(self._schema, self._columns, strict=True)
+        return combined_digest((f"{field.name}:{field.type}", column.hexdigest()) for field, column in named)
+
+
+class _ColumnDigest:
+    """Separate running hashes for validity, lengths, values and children, so that batch borders vanish."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Any] = {}
+
+    def update(self, array: pa.Array, path: str = "") -> None:
+        kind = array.type
+        self._feed(path + "?", array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8))
+        if pa.types.is_dictionary(kind):
+            self.update(array.dictionary_decode(), path + "d")
+        elif pa.types.is_struct(kind):
+            for index, child in enumerate(array.flatten()):
+                self.update(child, f"{path}.{index}")
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            self._feed(path + "#", _filled(array.value_lengths().cast(pa.int64())))
+            self.update(array.flatten(), path + "*")
+        elif pa.types.is_fixed_size_list(kind):
+            self.update(array.flatten(), path + "*")
+        elif _is_bytes_like(kind):
+            large = array.cast(pa.large_binary()) if kind != pa.large_binary() else array
+            self._feed_bytes(path, large)
+        elif pa.types.is_float16(kind):
+            self._feed(path, _filled(array.view(pa.uint16())))
+        elif pa.types.is_boolean(kind):
+            self._feed(path, _filled(array.cast(pa.uint8())))
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            self._feed(path, _filled(array))
+        elif not pa.types.is_null(kind):
+            self._feed_bytes(path, array.cast(pa.string()).cast(pa.large_binary()))
+
+    def hexdigest(self) -> str:
+        return combined_digest((path, stream.hexdigest()) for path, stream in sorted(self._streams.items()))
+
+    def _feed_bytes(self, path: str, array: pa.LargeBinaryArray) -> None:
+        import pyarrow.compute as pc
+
+        self._feed(path + "#", _filled(pc.binary_length(array).cast(pa.int64())))
+        dense = array.drop_null()
+        if len(dense) == 0:
+            return
+        offsets = np.frombuffer(dense.buffers()[1], dtype=np.int64)[
+            dense.offset : dense.offset + len(dense) + 1
+        ]
+        data = dense.buffers()[2]
+        if data is not None:
+            self._stream(path).update(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
+
+    def _feed(self, path: str, values: np.ndarray[Any, Any]) -> None:
+        self._stream(path).update(np.ascontiguousarray(values).tobytes())
+
+    def _stream(self, path: str) -> Any:
+        return self._streams.setdefault(path, hashlib.sha256())
+
+
+def _is_bytes_like(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
+
+
+def _filled(array: pa.Array) -> np.ndarray[Any, Any]:
+    """Values with a zero where there is null: what lies under a null must not reach the digest."""
+    values: np.ndarray[Any, Any] = (array.fill_null(0) if array.null_count else array).to_numpy(
+        zero_copy_only=False
+    )
+    return values
+
+
+def plain(value: Any) -> Any:
+    """Numpy scalars, tuples and mappings as JSON values; floats that are not finite as ``None``."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

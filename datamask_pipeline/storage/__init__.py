@@ -1,0 +1,21 @@
+"""The record on disk or object storage: artefacts of Parquet parts under a manifest that is written last.
+
+Knows fsspec, Parquet and JSON; knows no stage. Layout under the root::
+
+    <stage>/<key>/<fingerprint, 16 digits>/<part>.parquet       published whole, never changed
+    <stage>/<key>/<fingerprint, 16 digits>/<part>.parquet.json  rows, digest and counts of that part
+    <stage>/<key>/<fingerprint, 16 digits>/<file>               models, plots: anything not tabular
+    <stage>/<key>/<fingerprint, 16 digits>/manifest.json        last: without it nothing exists
+    <stage>/<key>/current.json                                  pointer to the newest, replaced at once
+    .staging/  .scratch/                                        private to writers
+
+Every file is written under a private name and then published by one atomic step (rename on local disk, one
+put on object storage), so a reader sees a whole file or none. Two writers of one fingerprint write the same
+bytes, so whichever is last changes nothing.
+"""
+
+from datamask_pipeline.storage.builder import ArtefactBuilder, check_balance
+from datamask_pipeline.storage.ref import Ref
+from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
+
+__all__ = ["ROW_GROUP_ROWS", "ArtefactBuilder", "Ref", "Store", "check_balance", "require", "storage_errors"]

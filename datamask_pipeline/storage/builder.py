@@ -1,0 +1,183 @@
+"""Builds one artefact: parts, directories, and the manifest last. Knows no stage."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask_pipeline import lineage
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, pretty_json, ref_of
+from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
+
+
+class ArtefactBuilder:
+    """One artefact in the making; parts already published by an earlier, killed attempt are kept."""
+
+    def __init__(
+        self,
+        store: Store,
+        stage: str,
+        key: str,
+        fingerprint: str,
+        basis: dict[str, Any],
+        inputs: dict[str, Any],
+    ) -> None:
+        self.store, self.stage, self.key, self.fingerprint = store, stage, key, fingerprint
+        self.location = location_of(stage, key, fingerprint)
+        self._basis, self._inputs = basis, inputs
+        self._started = time.time()
+
+    def finished(self) -> Ref | None:
+        """The artefact if it exists already; it is made the current one. Nothing needs to be computed."""
+        ref = self.store.find(self.stage, self.key, self.fingerprint)
+        if ref is not None and self.store.current(self.stage, self.key) != ref:
+            self.store.point_to(ref)
+        return ref
+
+    def scratch(self) -> Path:
+        """Local directory for checkpoints inside this artefact's work; removed by ``commit``."""
+        return self.store.scratch(self.location)
+
+    def part(self, name: str) -> dict[str, Any] | None:
+        """The record of a part that is already published whole, else ``None``."""
+        path = f"{self.store.root}/{self.location}/{name}.parquet"
+        if not (self.store.fs.exists(path + ".json") and self.store.fs.exists(path)):
+            return None
+        record: dict[str, Any] = json.loads(self.store.fs.cat_file(path + ".json"))
+        return record if self.store.fs.size(path) == record["bytes"] else None
+
+    def write_part(
+        self,
+        name: str,
+        batches: Iterable[pa.RecordBatch | pa.Table],
+        schema: pa.Schema,
+        *,
+        counts: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """Write one part, or keep it when it is there already.
+
+        Args:
+            name: The part's name, without suffix.
+            batches: Its rows; an exception raised while they are drawn leaves nothing behind.
+            schema: Their schema.
+            counts: Counters for the part's record; read after the batches are drained, so a mapping that
+                the producer fills as it goes is fine.
+
+        Returns:
+            The part's record: name, rows, bytes, sha256, digest, counts.
+        """
+        kept = self.part(name)
+        if kept is not None:
+            return kept
+        digest = lineage.TableDigest(schema)
+        relative = f"{self.location}/{name}.parquet"
+        with self.store.staged(relative) as private:
+            with pq.ParquetWriter(private, schema, compression="zstd", version="2.6") as writer:
+                for batch in batches:
+                    table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+                    digest.update(table)
+                    writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            size, sha256 = private.stat().st_size, _sha256_file(private)
+        record = {
+            "name": name,
+            "rows": digest.num_rows,
+            "bytes": size,
+            "sha256": sha256,
+            "digest": digest.hexdigest(),
+            "counts": dict(counts or {}),
+        }
+        self.store.publish_bytes(relative + ".json", pretty_json(record).encode())
+        return record
+
+    def write_file(self, name: str, data: bytes) -> None:
+        """A file beside the parts that is not part of the content digest: a plot, a report."""
+        self.store.publish_bytes(f"{self.location}/{name}", data)
+
+    def write_tree(self, name: str, directory: Path) -> dict[str, Any]:
+        """A directory of files that *is* content, e.g. a model.
+
+        Returns:
+            Its record: name, bytes and a digest over every file's relative path and SHA-256.
+        """
+        self.store.publish_tree(directory, f"{self.location}/{name}")
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        named = [(path.relative_to(directory).as_posix(), _sha256_file(path)) for path in files]
+        return {
+            "name": name,
+            "bytes": sum(path.stat().st_size for path in files),
+            "digest": lineage.combined_digest(named),
+            "files": dict(named),
+        }
+
+    def commit(
+        self,
+        parts: Sequence[Mapping[str, Any]],
+        *,
+        trees: Sequence[Mapping[str, Any]] = (),
+        counts: Mapping[str, int] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Ref:
+        """Write the manifest, point to the artefact, drop its scratch.
+
+        Args:
+            parts: Records of the parts, in canonical order.
+            trees: Records of the directories.
+            counts: Rows in, kept, dropped by reason: ``rows_in`` must equal ``kept`` plus
+                every ``dropped_*``.
+            metadata: Anything else worth reading; not part of the content digest.
+
+        Raises:
+            IntegrityError: the counts do not balance.
+        """
+        totals = dict(counts or {})
+        check_balance(self.stage, self.key, totals)
+        content = [(str(part["name"]), str(part["digest"])) for part in [*parts, *trees]]
+        manifest = {
+            "stage": self.stage,
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "content_digest": lineage.combined_digest(content),
+            "location": self.location,
+            "rows": sum(int(part["rows"]) for part in parts),
+            "basis": self._basis,
+            "inputs": self._inputs,
+            "counts": totals,
+            "parts": [dict(part) for part in parts],
+            "trees": [dict(tree) for tree in trees],
+            "metadata": lineage.plain(dict(metadata or {})),
+            "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "wall_seconds": round(time.time() - self._started, 3),
+        }
+        self.store.publish_bytes(f"{self.location}/{MANIFEST}", pretty_json(manifest).encode())
+        ref = ref_of(manifest)
+        self.store.point_to(ref)
+        shutil.rmtree(self.store.scratch(self.location), ignore_errors=True)
+        return ref
+
+
+def check_balance(stage: str, key: str, counts: Mapping[str, int]) -> None:
+    """Refuse counts in which rows were lost or invented.
+
+    Raises:
+        IntegrityError: ``rows_in`` is not ``kept`` plus the sum of every ``dropped_*``.
+    """
+    if "rows_in" not in counts:
+        return
+    dropped = sum(number for name, number in counts.items() if name.startswith("dropped_"))
+    if counts["rows_in"] != counts["kept"] + dropped:
+        raise IntegrityError(
+            f"{stage} of {key}: {counts['rows_in']} rows in, "
+            f"{counts['kept']} kept and {dropped} dropped do not balance"
+        )
+
+
+def _sha256_file(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

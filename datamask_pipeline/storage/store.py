@@ -1,0 +1,279 @@
+"""Reads artefacts and publishes files atomically. Knows no stage and no artefact's meaning."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from datamask_pipeline import lineage
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST, Ref, location_of, pretty_json, ref_of
+
+if TYPE_CHECKING:
+    from datamask_pipeline.storage.builder import ArtefactBuilder
+
+ROW_GROUP_ROWS = 8_192
+
+
+class Store:
+    """Artefacts under one root.
+
+    Args:
+        root: A local directory or any fsspec URL (``s3://bucket/prefix``).
+        storage_options: Passed to the file system, e.g. ``{"endpoint_url": ...}``.
+    """
+
+    def __init__(
+        self, root: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        import fsspec
+
+        self.root_url = os.fspath(root)
+        self.fs, path = fsspec.core.url_to_fs(self.root_url, **dict(storage_options or {}))
+        self.root = path.rstrip("/")
+        self.is_local = "file" in (
+            self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
+        )
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def find(self, stage: str, key: str, fingerprint: str) -> Ref | None:
+        """The finished artefact of that fingerprint, or ``None``."""
+        location = location_of(stage, key, fingerprint)
+        if not self.fs.exists(f"{self.root}/{location}/{MANIFEST}"):
+            return None
+        ref = ref_of(self.manifest_at(location))
+        return ref if ref.fingerprint == fingerprint else None
+
+    def current(self, stage: str, key: str) -> Ref | None:
+        """The artefact that the pointer of this stage and key names, or ``None``."""
+        pointer = f"{self.root}/{stage}/{key}/{CURRENT}"
+        if not self.fs.exists(pointer):
+            return None
+        return Ref(**json.loads(self.fs.cat_file(pointer)))
+
+    def keys(self, stage: str) -> list[str]:
+        """Every key of a stage that has a current artefact, sorted."""
+        base = f"{self.root}/{stage}"
+        if not self.fs.exists(base):
+            return []
+        found = self.fs.find(base)
+        names = [path[len(base) + 1 : -len(CURRENT) - 1] for path in found if path.endswith(f"/{CURRENT}")]
+        return sorted(names)
+
+    def all_manifests(self, stage: str) -> Iterator[dict[str, Any]]:
+        """Every finished artefact's manifest of a stage, superseded ones too, by location."""
+        base = f"{self.root}/{stage}"
+        if self.fs.exists(base):
+            for path in sorted(self.fs.find(base)):
+                if path.endswith(f"/{MANIFEST}"):
+                    yield json.loads(self.fs.cat_file(path))
+
+    def manifest(self, ref: Ref) -> dict[str, Any]:
+        return self.manifest_at(ref.location)
+
+    def manifest_at(self, location: str) -> dict[str, Any]:
+        path = f"{self.root}/{location}/{MANIFEST}"
+        try:
+            manifest: dict[str, Any] = json.loads(self.fs.cat_file(path))
+        except FileNotFoundError:
+            raise IntegrityError(
+                f"no manifest at {path}; run the stage again to rebuild the artefact"
+            ) from None
+        except json.JSONDecodeError as error:
+            raise IntegrityError(f"{path} is not JSON ({error}); delete its directory and rebuild") from error
+        return manifest
+
+    def part_names(self, ref: Ref) -> list[str]:
+        """The artefact's parts in canonical order."""
+        return [part["name"] for part in self.manifest(ref)["parts"]]
+
+    def part_paths(self, ref: Ref) -> list[str]:
+        """Paths of the Parquet parts, in canonical order, as this store's file system spells them."""
+        return [f"{self.root}/{ref.location}/{name}.parquet" for name in self.part_names(ref)]
+
+    def part_file(self, ref: Ref, name: str) -> pq.ParquetFile:
+        """One part, opened."""
+        return pq.ParquetFile(f"{self.root}/{ref.location}/{name}.parquet", filesystem=self._arrow_fs())
+
+    def iter_batches(
+        self, ref: Ref, columns: Sequence[str] | None = None, *, batch_rows: int = ROW_GROUP_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in canonical order, one bounded batch at a time."""
+        for name in self.part_names(ref):
+            with self.part_file(ref, name) as part:
+                yield from part.iter_batches(
+                    batch_size=batch_rows, columns=list(columns) if columns else None
+                )
+
+    def read_table(self, ref: Ref, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once: for small tables and for columns known to fit."""
+        tables = []
+        for name in self.part_names(ref):
+            with self.part_file(ref, name) as part:
+                tables.append(part.read(columns=list(columns) if columns else None))
+        return pa.concat_tables(tables, promote_options="none") if tables else pa.table({})
+
+    def file_path(self, ref: Ref, name: str) -> str:
+        """Path of a file that stands beside the parts, as this store's file system spells it."""
+        return f"{self.root}/{ref.location}/{name}"
+
+    def local_copy(self, ref: Ref, name: str, directory: Path) -> Path:
+        """A file or directory of an artefact on local disk; downloaded only when the store is remote."""
+        path = self.file_path(ref, name)
+        if self.is_local:
+            return Path(path)
+        target = directory / name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.fs.get(path, str(target), recursive=self.fs.isdir(path))
+        return target
+
+    # -- writing -----------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        stage: str,
+        key: str,
+        *,
+        version: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Ref | str],
+    ) -> "ArtefactBuilder":
+        """Start, or resume, the artefact that these settings describe.
+
+        Args:
+            stage: Stage name.
+            key: Partition key; may hold ``/``.
+            version: The stage's version.
+            config: The configuration that affects the result, as JSON values.
+            inputs: The artefacts read, by name; a plain string is taken as a content digest.
+        """
+        digests = {
+            name: item.content_digest if isinstance(item, Ref) else item for name, item in inputs.items()
+        }
+        value, basis = lineage.fingerprint(stage, version, lineage.plain(config), digests)
+        refs = {name: item.as_dict() if isinstance(item, Ref) else item for name, item in inputs.items()}
+        from datamask_pipeline.storage.builder import ArtefactBuilder
+
+        return ArtefactBuilder(self, stage, key, value, basis, refs)
+
+    def point_to(self, ref: Ref) -> None:
+        """Make an artefact the current one of its stage and key."""
+        self.publish_bytes(f"{ref.stage}/{ref.key}/{CURRENT}", pretty_json(ref.as_dict()).encode())
+
+    @contextlib.contextmanager
+    def staged(self, relative: str) -> Iterator[Path]:
+        """A private local path; published at ``relative`` when the block ends well, else removed.
+
+        Raises:
+            StorageError: the disk is full or the file system refuses.
+        """
+        directory = (
+            Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        private = (
+            directory / f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
+        )
+        try:
+            with storage_errors(relative):
+                yield private
+                self._publish(private, f"{self.root}/{relative}")
+        finally:
+            private.unlink(missing_ok=True)
+
+    def publish_bytes(self, relative: str, data: bytes) -> None:
+        """Write a small file at once."""
+        with self.staged(relative) as private:
+            private.write_bytes(data)
+
+    def publish_tree(self, directory: Path, relative: str) -> None:
+        """Publish every file of a local directory under ``relative``; the directory is left as it is."""
+        for path in sorted(p for p in directory.rglob("*") if p.is_file()):
+            with self.staged(f"{relative}/{path.relative_to(directory).as_posix()}") as private:
+                shutil.copyfile(path, private)
+
+    def scratch(self, ref_location: str) -> Path:
+        """A local directory for checkpoints of unfinished work on one artefact; survives a kill."""
+        if self.is_local:
+            base = Path(self.root) / ".scratch"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "datamask" / "scratch"
+            base /= lineage.sha256_text(self.root_url)[:16]
+        directory = base / ref_location
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def sweep(self) -> int:
+        """Remove staging files of writers that no longer live on this host; returns how many."""
+        staging = Path(self.root) / ".staging"
+        removed = 0
+        for path in staging.glob(f"{socket.gethostname()}.*") if self.is_local and staging.exists() else []:
+            pid = path.name[len(socket.gethostname()) + 1 :].split(".", 1)[0]
+            if pid.isdigit() and not _alive(int(pid)):
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def _publish(self, private: Path, target: str) -> None:
+        if not self.is_local:
+            self.fs.put_file(str(private), target)
+            return
+        with private.open("rb") as stream:
+            os.fsync(stream.fileno())
+        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(private, target)
+
+    def _arrow_fs(self) -> Any:
+        return None if self.is_local else pafs.PyFileSystem(pafs.FSSpecHandler(self.fs))
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn the operating system's refusals into a ``StorageError`` that names the remedy."""
+    try:
+        yield
+    except DataMaskError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(f"no room left while writing {what}: free disk space and run again") from error
+        raise StorageError(f"cannot write {what}: {error}") from error
+
+
+def require(store: Store, stage: str, key: str) -> Ref:
+    """The current artefact of a stage and key.
+
+    Raises:
+        ConfigurationError: that stage has not run for this key.
+    """
+    ref = store.current(stage, key)
+    if ref is None:
+        have = ", ".join(store.keys(stage)) or "none"
+        raise ConfigurationError(
+            f"stage {stage!r} has no artefact for {key!r} in {store.root_url} (there are: {have}); "
+            f"run that stage first"
+        )
+    return ref
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
