@@ -1,0 +1,80 @@
+"""What a diversity metric is. Knows no quality score, learner, budget or file.
+
+Shape suffixes: N documents, D embedding dimensions, G masks.
+
+A member of the family is one file in this package, its stem the metric's name in lower case, with the class
+under the module name ``METRIC``; or an entry point of the group ``datamask_pipeline.diversity`` in another
+package, its name the metric's, which loads to the class.
+
+What a metric offers decides which learners it can have:
+
+========================  =========================================================  ======================
+it has                    learners                                                   certificate
+========================  =========================================================  ======================
+`values` only             ``policy_gradient`` with group-relative rewards            none
+`marginals` as well       the same with counterfactual advantages                    none
+is a `MomentMetric`       projected gradient on the relaxed mask, greedy, expected   if ``concave``
+is a `CoverageMetric`     ``selection.coverage``: lazy greedy, neighbour lists       dual thresholds
+========================  =========================================================  ======================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor
+
+
+class DiversityMetric(ABC):
+    """A set function to maximise: how different the selected documents are from each other.
+
+    Members state Formula, Source and Cost in their docstring.
+    """
+
+    name: ClassVar[str]
+    """The name users give, e.g. ``Pair_simi``."""
+
+    exact_marginals: ClassVar[bool] = True
+    """Whether `marginals` is the exact change on moving one document, or its first-order approximation."""
+
+    @abstractmethod
+    def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        """The metric of each mask.
+
+        Args:
+            embeddings_ND: float32 or float64, rows of unit norm. May be a batch of a larger block: the
+                metric is then that of the batch taken alone.
+            masks_GN: bool, every row selects at least two documents.
+
+        Returns:
+            float64 of shape (G,); higher is more diverse. Finite: the engine refuses NaN and infinity.
+        """
+
+    def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor | None:
+        """What each document contributes: value with it in, minus value with it out, others as they are.
+
+        A metric that divides by the number of selected documents keeps that number at ``mask_N.sum()`` while
+        one document moves, so that marginals of selected and unselected documents can be compared.
+
+        Args:
+            embeddings_ND: float32 or float64, rows of unit norm.
+            mask_N: bool.
+
+        Returns:
+            float64 of shape (N,), or None where the metric has no marginal cheaper than N evaluations.
+        """
+        del embeddings_ND, mask_N
+        return None
+
+
+class CoverageMetric(DiversityMetric):
+    """A monotone submodular metric of the form ``mean over references y of max over selected x of sim(x, y)``.
+
+    ``selection.coverage`` optimises and certifies it; a member says how references are chosen and how two
+    unit vectors compare (its own attributes).
+    """
+
+    @abstractmethod
+    def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
+        """Gain of adding each unselected document, loss on dropping each selected one: float64 of shape (N,)."""

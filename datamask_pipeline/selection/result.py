@@ -1,0 +1,78 @@
+"""What a selection hands back. Knows no learner.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The value of one mask, in the objective's normalised units (raw ones where normalisation is none)."""
+
+    value: float
+    quality: float
+    diversity: float
+    random: float
+    """Mean value of uniformly random masks of the same budget."""
+    raw: dict[str, float]
+    """Each term before normalisation, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """An upper bound on every mask's objective, or the reason why there is none."""
+
+    bound: float | None
+    gap: float | None
+    """``(bound - value) / (bound - random)``: a share of the distance from random, not of the raw value."""
+    method: str
+    """The argument the bound rests on, or ``no bound: ...``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginals:
+    """What each document adds to the objective, in its two parts; the selection is nearly a threshold on the sum.
+
+    ``quality_N`` is the weighted quality of the document divided by the budget; ``diversity_N`` the weighted
+    change of the diversity terms when it moves. Both float64 of shape (N,); NaN for documents pruned by quality.
+    """
+
+    quality_N: NDArray[np.float64]
+    diversity_N: NDArray[np.float64]
+
+    @property
+    def total_N(self) -> NDArray[np.float64]:
+        """The sum of both parts."""
+        return self.quality_N + self.diversity_N
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionResult:
+    """One mask-learning result: what was chosen, why, how good it is, and how to compute it again."""
+
+    mask: NDArray[np.bool_]
+    logits: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    marginals: Marginals
+    threshold: float
+    """The smallest total marginal that a pure threshold rule of the same budget would accept."""
+    reasons: NDArray[np.object_]
+    """One short string per document, of the set in `selection.reasons`."""
+    curve: pa.Table
+    """One row per step: step, wall_seconds, objective, bound, gap and the learner's own columns."""
+    objective: Objective
+    certificate: Certificate
+    normalisation: dict[str, tuple[float, float]]
+    """(zero, one) of each term, to be frozen with a release."""
+    timings: dict[str, float]
+    """Wall seconds by phase; ``total`` is the whole call."""
+    record: dict[str, Any]
+    """Settings, seed, versions, counts and constants: everything but the input needed to compute it again."""
