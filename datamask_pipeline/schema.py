@@ -76,7 +76,6 @@ CANDIDATES: Final = pa.schema(
         ("content_hash", pa.string()),
         ("domain", pa.string()),
         ("token_count", pa.int64()),
-        ("quality", pa.float64()),
         ("num_copies", pa.int64()),
         ("representative_crawl", pa.string()),
         ("representative_id", pa.string()),

@@ -1,0 +1,69 @@
+"""DuckDB over the record: in-memory connections that read Parquet parts in canonical order. Knows no stage.
+
+No shared ``.duckdb`` file: while one process holds such a file, a second is refused even for reading.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from datamask_pipeline.storage import Ref, Store
+
+
+@contextlib.contextmanager
+def connect(store: Store, scratch: Path, *, memory_limit: str = "2GB") -> Iterator[duckdb.DuckDBPyConnection]:
+    """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``."""
+    connection = duckdb.connect(":memory:")
+    try:
+        connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
+        connection.execute(f"SET memory_limit = {literal(memory_limit)}")
+        if not store.is_local:
+            connection.register_filesystem(store.fs)
+        yield connection
+    finally:
+        connection.close()
+
+
+def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
+    """A subquery over the rows of several artefacts that adds their canonical order.
+
+    Args:
+        store: The record.
+        refs: The artefacts, in the order wanted.
+        columns: Columns to read, as SQL.
+
+    Returns:
+        ``(SELECT ..., artefact_order, part_order, part_row ...)``: 0-based index of the artefact in ``refs``,
+        of the part in it, and of the row in the part.
+    """
+    selects = []
+    for artefact_order, ref in enumerate(refs):
+        for part_order, path in enumerate(store.part_paths(ref)):
+            url = path if store.is_local else store.fs.unstrip_protocol(path)
+            selects.append(
+                f"SELECT {columns}, {artefact_order} AS artefact_order, {part_order} AS part_order, "
+                f"file_row_number AS part_row FROM read_parquet({literal(url)}, file_row_number = true)"
+            )
+    return "(" + " UNION ALL ".join(selects) + ")"
+
+
+def stream(
+    connection: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, *, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a query, cast to a schema, one bounded batch at a time."""
+    for batch in connection.execute(sql).to_arrow_reader(batch_rows):
+        table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+        yield from table.to_batches()
+
+
+def literal(text: str) -> str:
+    """A string as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """A column name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

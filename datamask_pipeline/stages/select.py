@@ -1,0 +1,304 @@
+"""Select: learn the mask of one release under one arm, and record every document's reason.
+
+Knows the record and the engine's one function; knows no metric and no learner.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+from numpy.typing import NDArray
+
+from datamask_pipeline import duck, schema
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.settings import execution_field
+from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.result import SelectionResult
+
+STAGE: Final = "select"
+CURVE_STAGE: Final = "learning_curve"
+VERSION: Final = "1"
+
+
+class SelectConfig(SelectionConfig):
+    """One arm: the engine's settings, and which scores are the quality."""
+
+    scorers: dict[str, float] = pydantic.Field(
+        default_factory=dict,
+        description="Weight of each quality scorer by name; none means every scorer of the pipeline, equally.",
+    )
+    score_normalisation: Literal["none", "zscore", "rank"] = pydantic.Field(
+        "rank", description="How scores are made comparable before they are weighted and added."
+    )
+    block_rows: int = pydantic.Field(
+        1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
+    )
+    memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
+
+    def result_config(self) -> dict[str, Any]:
+        """What goes into the fingerprint: everything that can change the mask."""
+        execution = {"num_workers", "checkpoint_seconds", "device", "memory_limit"}
+        return self.model_dump(mode="json", exclude=execution)
+
+
+def run(
+    config: SelectConfig,
+    *,
+    store: Store,
+    release: str,
+    arm: str,
+    candidates: Ref,
+    embeddings: Mapping[str, Ref],
+    scores: Mapping[str, Ref],
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> tuple[Ref, Ref]:
+    """Learn one mask.
+
+    Args:
+        config: The arm's settings.
+        store: The record.
+        release: The release's name.
+        arm: The arm's name.
+        candidates: The release's candidates.
+        embeddings: Embeddings of each crawl, in the release's order.
+        scores: Quality scores of each crawl, in the same order.
+        progress: Told of the learner's steps.
+
+    Returns:
+        The selection, one row per eligible document in canonical order, and its learning curve.
+
+    Raises:
+        ConfigurationError: nothing is eligible.
+        UnknownNameError: a scorer has no scores in the record.
+    """
+    key = f"{release}/{arm}"
+    inputs: dict[str, Ref | str] = {"candidates": candidates}
+    inputs |= {f"embeddings/{crawl}": ref for crawl, ref in embeddings.items()}
+    inputs |= {f"scores/{crawl}": ref for crawl, ref in scores.items()}
+    settings = config.result_config()
+    builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
+    curve_builder = store.begin(CURVE_STAGE, key, version=VERSION, config=settings, inputs=inputs)
+    done, curve_done = builder.finished(), curve_builder.finished()
+    if done is not None and curve_done is not None:
+        return done, curve_done
+
+    rows = _eligible_rows(config, store, builder.scratch(), candidates, scores)
+    if rows.num_rows == 0:
+        raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
+    unscored = candidates_kept(store, candidates) - rows.num_rows
+    vectors = _gather_embeddings(store, builder.scratch(), rows, embeddings)
+    blocks = _blocks(rows.num_rows, config)
+    results = [
+        _select_block(config, rows, vectors, block, builder.scratch() / f"block-{number:05d}", progress)
+        for number, block in enumerate(blocks)
+    ]
+    table = _selection_table(rows, blocks, results)
+    part = builder.write_part("00000", table.to_batches(ROW_GROUP_ROWS), schema.SELECTION)
+    curve = _curve_table(results)
+    curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
+    selected = int(table.column("selected").combine_chunks().true_count)
+    metadata = _metadata(results) | {
+        "arm": arm,
+        "release": release,
+        "unscored": unscored,
+        "selected": selected,
+    }
+    curve_ref = curve_builder.commit([curve_part], metadata={"arm": arm, "release": release})
+    counts = {
+        "rows_in": candidates_kept(store, candidates),
+        "kept": selected,
+        "dropped_not_selected": rows.num_rows - selected,
+        "dropped_no_score": unscored,
+    }
+    _write_plot(builder, curve)
+    return builder.commit([part], counts=counts, metadata=metadata), curve_ref
+
+
+def candidates_kept(store: Store, candidates: Ref) -> int:
+    """How many documents the pool left eligible."""
+    return int(store.manifest(candidates)["counts"]["kept"])
+
+
+def _eligible_rows(
+    config: SelectConfig, store: Store, scratch: Path, candidates: Ref, scores: Mapping[str, Ref]
+) -> pa.Table:
+    """position, crawl, id, domain, token_count and combined quality of every eligible, scored document."""
+    from datamask_pipeline.quality.combine import combine_scores
+
+    refs = list(scores.values())
+    with duck.connect(store, scratch, memory_limit=config.memory_limit) as connection:
+        score_rows = duck.parts_sql(store, refs, "id, scorer, score")
+        known = [
+            name for (name,) in connection.execute(f"SELECT DISTINCT scorer FROM {score_rows}").fetchall()
+        ]
+        weights = dict(config.scorers) or {name: 1.0 for name in sorted(known)}
+        for name in weights:
+            if name not in known:
+                raise UnknownNameError("quality scorer with stored scores", name, known)
+        crawl_order = " ".join(f"WHEN {i} THEN {duck.literal(crawl)}" for i, crawl in enumerate(scores))
+        joins = " ".join(
+            f"LEFT JOIN named AS s{i} ON s{i}.crawl = c.crawl AND s{i}.id = c.id AND s{i}.scorer = {duck.literal(name)}"
+            for i, name in enumerate(weights)
+        )
+        picked = ", ".join(f"s{i}.score AS score_{i}" for i in range(len(weights)))
+        table = connection.execute(
+            f"""
+            WITH named AS (SELECT *, CASE artefact_order {crawl_order} END AS crawl FROM {score_rows})
+            SELECT c.position, c.crawl, c.id, c.domain, c.token_count, {picked}
+            FROM {duck.parts_sql(store, [candidates])} AS c {joins}
+            WHERE c.eligible ORDER BY c.position
+            """
+        ).to_arrow_table()
+    columns = {name: table.column(f"score_{i}") for i, name in enumerate(weights)}
+    present = np.logical_and.reduce([column.is_valid().to_numpy() for column in columns.values()])
+    table = table.filter(pa.array(present))
+    arrays = {name: table.column(f"score_{i}").to_numpy() for i, name in enumerate(weights)}
+    quality = combine_scores(arrays, weights, normalisation=config.score_normalisation)
+    kept = table.select(["position", "crawl", "id", "domain", "token_count"])
+    return kept.append_column("quality", pa.array(quality, pa.float64()))
+
+
+def _gather_embeddings(
+    store: Store, scratch: Path, rows: pa.Table, embeddings: Mapping[str, Ref]
+) -> NDArray[np.float16]:
+    """The rows' vectors in a memory-mapped file, so that memory does not grow with the corpus."""
+    vectors = np.memmap(
+        scratch / "embeddings.f16", dtype=np.float16, mode="w+", shape=(rows.num_rows, schema.EMBEDDING_DIM)
+    )
+    crawls = np.asarray(rows.column("crawl").to_pylist(), dtype=object)
+    ids = rows.column("id").to_pylist()
+    for crawl, ref in embeddings.items():
+        wanted = {ids[index]: index for index in np.flatnonzero(crawls == crawl)}
+        for batch in store.iter_batches(ref, ["id", "embedding"]):
+            flat = batch.column("embedding").flatten().to_numpy(zero_copy_only=False)
+            matrix = flat.reshape(-1, schema.EMBEDDING_DIM)
+            pairs = [
+                (wanted.pop(name), row)
+                for row, name in enumerate(batch.column("id").to_pylist())
+                if name in wanted
+            ]
+            if pairs:
+                targets, sources = np.array(pairs).T
+                vectors[targets] = matrix[sources]
+        if wanted:
+            raise IntegrityError(
+                f"{len(wanted)} documents of crawl {crawl!r} have no embedding, the first {next(iter(wanted))!r}; "
+                "embed that crawl again"
+            )
+    return vectors
+
+
+def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
+    """Random blocks of nearly equal size; one block keeps the canonical order."""
+    num_blocks = -(-num_rows // config.block_rows)
+    if num_blocks == 1:
+        return [np.arange(num_rows)]
+    order = np.random.default_rng(config.seed).permutation(num_rows)
+    return [np.sort(block) for block in np.array_split(order, num_blocks)]
+
+
+def _select_block(
+    config: SelectConfig,
+    rows: pa.Table,
+    vectors: NDArray[np.float16],
+    block: NDArray[np.int64],
+    checkpoint_dir: Path,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> "SelectionResult":
+    from datamask_pipeline.selection.api import select_documents
+
+    taken = rows.take(pa.array(block))
+    whole = len(block) == rows.num_rows
+    engine = {
+        name: getattr(config, name)
+        for name in SelectionConfig.model_fields
+        if name in config.model_fields_set
+    }
+    return select_documents(
+        vectors if whole else vectors[block],
+        taken.column("quality").to_numpy(),
+        ids=taken.column("id").to_pylist(),
+        token_counts=taken.column("token_count").to_numpy(),
+        groups=taken.column("crawl").to_pylist() if config.quotas else None,
+        checkpoint_dir=checkpoint_dir,
+        progress=progress,
+        **engine,
+    )
+
+
+def _selection_table(
+    rows: pa.Table, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
+) -> pa.Table:
+    order = np.argsort(np.concatenate(blocks), kind="stable")
+
+    def column(values: list[Any]) -> Any:
+        return np.concatenate(values)[order]
+
+    thresholds = [
+        np.full(len(block), result.threshold) for block, result in zip(blocks, results, strict=True)
+    ]
+    return pa.table(
+        {
+            "crawl": rows.column("crawl"),
+            "id": rows.column("id"),
+            "selected": column([result.mask for result in results]),
+            "logit": column([result.logits for result in results]),
+            "probability": column([result.probabilities for result in results]),
+            "quality": rows.column("quality"),
+            "quality_marginal": column([result.marginals.quality_N for result in results]),
+            "diversity_marginal": column([result.marginals.diversity_N for result in results]),
+            "threshold": column(thresholds),
+            "reason": column([result.reasons for result in results]),
+        },
+        schema=schema.SELECTION,
+    )
+
+
+def _curve_table(results: "list[SelectionResult]") -> pa.Table:
+    """The curves of all blocks; wall time is left out, so that the same run gives the same bytes."""
+    tables = []
+    for number, result in enumerate(results):
+        curve = result.curve
+        if "wall_seconds" in curve.column_names:
+            curve = curve.drop_columns(["wall_seconds"])
+        tables.append(curve.append_column("block", pa.array([number] * curve.num_rows, pa.int64())))
+    return pa.concat_tables(tables)
+
+
+def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:
+    """Objective, certificate, constants and record of every block; means over blocks for the headline."""
+    weights = np.array([float(result.mask.sum()) for result in results])
+
+    def mean(values: list[float]) -> float:
+        return float(np.average(values, weights=weights))
+
+    return {
+        "objective": mean([result.objective.value for result in results]),
+        "objective_random": mean([result.objective.random for result in results]),
+        "quality_term": mean([result.objective.quality for result in results]),
+        "diversity_term": mean([result.objective.diversity for result in results]),
+        "blocks": [
+            {
+                "objective": vars(result.objective),
+                "certificate": vars(result.certificate),
+                "threshold": result.threshold,
+                "normalisation": result.normalisation,
+                "timings": result.timings,
+                "record": result.record,
+            }
+            for result in results
+        ],
+    }
+
+
+def _write_plot(builder: ArtefactBuilder, curve: pa.Table) -> None:
+    from datamask_pipeline.report.plots import learning_curve_png
+
+    if curve.num_rows > 1:
+        builder.write_file("learning_curve.png", learning_curve_png(curve))
