@@ -1,0 +1,59 @@
+# One command each. Everything is installed into .venv in this checkout; a second call reuses it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export DAGSTER_HOME := $(CURDIR)/.dagster
+export DAGSTER_DISABLE_TELEMETRY := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-ui dev check bench bench-long clean
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
+
+STAMP := $(VENV)/.installed
+setup: $(STAMP) ## Create .venv and install everything (torch first: its CPU build where one is offered)
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON): install Python 3.11 or newer"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (make PYTHON=python3.12 ...)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (about two minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,s3]'
+	@touch $@
+
+$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
+	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $@
+
+demo: setup $(DAGSTER_HOME)/dagster.yaml ## Run the whole chain through Dagster on the embedded default
+	@$(BIN)/python -m datamask_pipeline.definitions
+
+test: setup ## All tests (no network, no browser)
+	@$(BIN)/python -m pytest -m "not ui"
+
+test-ui: setup ## The Dagster page in a real browser (needs a chromium)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
+	@$(BIN)/python -m pytest -m ui tests/ui
+
+dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000
+	@$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+
+check: setup ## Lint, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup ## The engine against its fair opponents (up to 30 minutes)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks
+
+bench-long: setup ## What takes longer than that
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --long
+
+clean: ## Remove results and the Dagster instance (not .venv)
+	rm -rf .datamask .dagster
