@@ -1,0 +1,139 @@
+"""Artefacts appear whole or not at all, on local disk and on object storage."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
+from datamask_pipeline.storage import ArtefactBuilder, Store, require, storage_errors
+
+ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return Store(tmp_path / "record" if request.param == "local" else f"memory://{uuid.uuid4().hex}")
+
+
+def begin(store: Store, **changes: object) -> ArtefactBuilder:
+    return store.begin("ingest", "crawl-1", version="1", config={"x": 1} | changes, inputs={"files": "abc"})
+
+
+def write(builder: ArtefactBuilder, batches: list[pa.Table]) -> list[dict[str, object]]:
+    return [builder.write_part("00000", batches, ROWS.schema)]
+
+
+def test_an_artefact_is_read_back_and_found_again(store: Store) -> None:
+    builder = begin(store)
+    assert builder.finished() is None
+    ref = builder.commit(write(builder, [ROWS.slice(0, 1), ROWS.slice(1)]))
+    assert store.read_table(ref).to_pylist() == ROWS.to_pylist()
+    assert begin(store).finished() == ref == store.current("ingest", "crawl-1")
+    assert store.keys("ingest") == ["crawl-1"]
+    assert [b.num_rows for b in store.iter_batches(ref, ["n"], batch_rows=2)] == [2, 1]
+
+
+def test_without_a_manifest_nothing_exists(store: Store) -> None:
+    builder = begin(store)
+    write(builder, [ROWS])
+    assert begin(store).finished() is None
+    assert store.current("ingest", "crawl-1") is None
+
+
+def test_a_failing_producer_leaves_nothing_visible(store: Store) -> None:
+    def rows() -> Iterator[pa.Table]:
+        yield ROWS
+        raise RuntimeError("source went away")
+
+    builder = begin(store)
+    with pytest.raises(RuntimeError, match="went away"):
+        builder.write_part("00000", rows(), ROWS.schema)
+    assert builder.part("00000") is None
+    assert not [path for path in store.fs.find(store.root) if path.endswith(".parquet")]
+
+
+def test_a_published_part_is_kept_by_the_next_attempt(store: Store) -> None:
+    first = write(begin(store), [ROWS])
+    again = begin(store).write_part("00000", iter(()), ROWS.schema)
+    assert [again] == first
+
+
+def test_rows_must_balance(store: Store) -> None:
+    builder = begin(store)
+    parts = write(builder, [ROWS])
+    with pytest.raises(IntegrityError, match="5 rows in, 3 kept and 1 dropped"):
+        builder.commit(parts, counts={"rows_in": 5, "kept": 3, "dropped_empty": 1})
+    assert store.current("ingest", "crawl-1") is None
+
+
+def test_another_configuration_is_another_artefact(store: Store) -> None:
+    one, two = begin(store), begin(store, x=2)
+    first = one.commit(write(one, [ROWS]))
+    second = two.commit(write(two, [ROWS]))
+    assert first.fingerprint != second.fingerprint
+    assert first.content_digest == second.content_digest
+    assert store.current("ingest", "crawl-1") == second
+    assert begin(store).finished() == first == store.current("ingest", "crawl-1")
+
+
+def test_require_names_what_is_there(store: Store) -> None:
+    builder = begin(store)
+    builder.commit(write(builder, [ROWS]))
+    with pytest.raises(ConfigurationError, match=r"crawl-2.*there are: crawl-1"):
+        require(store, "ingest", "crawl-2")
+
+
+def test_a_directory_is_content(store: Store, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    (model / "sub").mkdir(parents=True)
+    (model / "sub" / "weights").write_bytes(b"1")
+    builder = begin(store)
+    first = builder.write_tree("model", model)
+    (model / "sub" / "weights").write_bytes(b"2")
+    assert builder.write_tree("model", model)["digest"] != first["digest"]
+
+
+def test_a_full_disk_says_so() -> None:
+    with pytest.raises(StorageError, match="free disk space"), storage_errors("part 1"):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_killed_writer_is_swept_and_its_part_never_shows(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os, signal, pyarrow as pa
+        from datamask_pipeline.storage import Store
+        rows = pa.table({{"id": ["a", "b", "c"], "n": [1, 2, 3]}})
+        def batches():
+            yield rows
+            os.kill(os.getpid(), signal.SIGKILL)
+        builder = Store({str(tmp_path)!r}).begin("ingest", "crawl-1", version="1", config={{"x": 1}},
+            inputs={{"files": "abc"}})
+        builder.write_part("00000", batches(), rows.schema)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    store = Store(tmp_path)
+    assert begin(store).part("00000") is None
+    assert len(os.listdir(tmp_path / ".staging")) == 1
+    assert store.sweep() == 1
+    assert os.listdir(tmp_path / ".staging") == []
+
+
+def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    builder = begin(store)
+    ref = builder.commit(write(builder, [ROWS]))
+    manifest = tmp_path / ref.location / "manifest.json"
+    assert json.loads(manifest.read_text())["rows"] == 3
+    manifest.write_text("{")
+    with pytest.raises(IntegrityError, match="not JSON"):
+        store.manifest(ref)

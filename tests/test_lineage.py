@@ -1,0 +1,76 @@
+"""Digests see every value and nothing else."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datamask_pipeline.lineage import TableDigest, fingerprint
+
+
+def digest(*batches: pa.Table) -> str:
+    result = TableDigest(batches[0].schema)
+    for batch in batches:
+        result.update(batch)
+    return result.hexdigest()
+
+
+def example() -> pa.Table:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8).astype(np.float16)), 2)
+    return pa.table(
+        {
+            "text": pa.array(["x", None, "zß\x00", ""]),
+            "score": pa.array([1.0, None, float("nan"), -0.0]),
+            "tags": pa.array([["a", "b"], None, [], ["c"]]),
+            "vector": vectors,
+            "meta": pa.array([{"k": 1}, None, {"k": 2}, {"k": None}]),
+            "when": pa.array([1, 2, 3, None], pa.timestamp("us")),
+            "kind": pa.array(["u", "v", "u", None]).dictionary_encode(),
+            "flag": pa.array([True, None, False, False]),
+        }
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.sets(st.integers(1, 3)))
+def test_batch_borders_do_not_matter(cuts: set[int]) -> None:
+    table = example()
+    edges = [0, *sorted(cuts), 4]
+    pieces = [table.slice(a, b - a) for a, b in itertools.pairwise(edges)]
+    assert digest(*pieces) == digest(table)
+
+
+@pytest.mark.parametrize("column", example().column_names)
+def test_every_column_is_seen(column: str) -> None:
+    table = example()
+    index = table.column_names.index(column)
+    reordered = table.column(index).take(pa.array([3, 1, 2, 0]))
+    assert digest(table.set_column(index, column, reordered)) != digest(table)
+
+
+def test_what_lies_under_a_null_is_not_seen() -> None:
+    def column(hidden: int) -> pa.Array:
+        values = pa.py_buffer(np.array([1, hidden, 3], dtype=np.int64).tobytes())
+        return pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(bytes([0b101])), values])
+
+    assert digest(pa.table({"a": column(7)})) == digest(pa.table({"a": column(9)}))
+    assert digest(pa.table({"a": column(7)})) != digest(pa.table({"a": [1, 7, 3]}))
+
+
+def test_strings_do_not_run_into_each_other() -> None:
+    assert digest(pa.table({"a": ["ab", "c"]})) != digest(pa.table({"a": ["a", "bc"]}))
+
+
+def test_fingerprint_depends_on_each_ingredient() -> None:
+    base = fingerprint("embed", "1", {"dtype": "float32"}, {"documents": "d1"})[0]
+    assert fingerprint("embed", "1", {"dtype": "float32"}, {"documents": "d1"})[0] == base
+    others = [
+        fingerprint("score", "1", {"dtype": "float32"}, {"documents": "d1"}),
+        fingerprint("embed", "2", {"dtype": "float32"}, {"documents": "d1"}),
+        fingerprint("embed", "1", {"dtype": "bfloat16"}, {"documents": "d1"}),
+        fingerprint("embed", "1", {"dtype": "float32"}, {"documents": "d2"}),
+    ]
+    assert len({base, *(other[0] for other in others)}) == 5
