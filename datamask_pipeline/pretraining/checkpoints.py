@@ -1,0 +1,105 @@
+"""Which states of a killed run can be trusted, and which weights are published.
+
+Knows no data and no loss. The trainer writes a checkpoint file by file; a process killed in between
+leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from datamask_pipeline.errors import IntegrityError
+
+_MARK = "COMPLETE"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights after `step` optimiser steps, loadable with `from_pretrained`."""
+
+    step: int
+    directory: Path
+
+
+def resumable(states: Path) -> Path | None:
+    """The newest whole trainer state below `states`; halves are removed."""
+    whole = []
+    for candidate in states.glob("checkpoint-*"):
+        if (candidate / _MARK).is_file():
+            whole.append(candidate)
+        else:
+            shutil.rmtree(candidate)
+    return max(whole, key=_step, default=None)
+
+
+def published(models: Path) -> list[Checkpoint]:
+    """The published weights below `models`, by step."""
+    found = [Checkpoint(_step(item), item) for item in models.glob("step-*")]
+    return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+
+def bind(states: Path, fingerprint: str) -> None:
+    """Refuse to resume in a directory that another configuration or subset has begun.
+
+    Raises:
+        IntegrityError: `states` belongs to another run.
+    """
+    owner = states / "run"
+    if owner.is_file() and owner.read_text() != fingerprint:
+        raise IntegrityError(
+            f"{states} holds the state of a run with another configuration, tokenizer or subset; "
+            "remove it or choose another directory"
+        )
+    states.mkdir(parents=True, exist_ok=True)
+    if not owner.is_file():
+        staged = states / "run.partial"
+        staged.write_text(fingerprint)
+        staged.replace(owner)
+
+
+class Publish(TrainerCallback):
+    """Marks each trainer state whole, and publishes its weights under a name that appears at once."""
+
+    def __init__(self, states: Path, models: Path, num_steps: int, progress: Progress | None) -> None:
+        self._states, self._models = states, models
+        self._num_steps, self._progress = num_steps, progress
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Tell the caller how far the run is."""
+        if self._progress is not None:
+            self._progress(state.global_step, self._num_steps)
+
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: PreTrainedModel,
+        **_: Any,
+    ) -> None:
+        """Publish first, mark second: a marked state implies published weights."""
+        publish(model, self._models, state.global_step)
+        (self._states / f"checkpoint-{state.global_step}" / _MARK).touch()
+        for old in self._states.glob("checkpoint-*"):
+            if _step(old) < state.global_step:
+                shutil.rmtree(old)
+
+
+def publish(model: PreTrainedModel, models: Path, step: int) -> None:
+    """Write the weights after `step` steps, whole or not at all."""
+    final, staged = models / f"step-{step:07d}", models / f".step-{step:07d}.partial"
+    for leftover in (staged, final):
+        shutil.rmtree(leftover, ignore_errors=True)
+    model.save_pretrained(staged)
+    staged.replace(final)
+
+
+def _step(directory: Path) -> int:
+    return int(directory.name.rsplit("-", 1)[1])

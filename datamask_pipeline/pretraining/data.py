@@ -1,0 +1,150 @@
+"""Documents as one memory-mapped stream of tokens, cut into blocks.
+
+Knows no model, arm or selection. Legend of array suffixes: D documents, T tokens.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import InputError
+
+_DOCUMENTS_AT_ONCE = 512  # bounds memory; has no influence on the tokens
+Item = TypeVar("Item")
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Lists of `size` items in order, the last one shorter (itertools has this from Python 3.12)."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def parquet_texts(files: Sequence[Path], column: str) -> Iterator[str]:
+    """The texts of Parquet files in file and row order, one batch of rows in memory at a time.
+
+    Raises:
+        InputError: The column is missing, or a text is null or empty.
+    """
+    for file in files:
+        parquet = pq.ParquetFile(file)
+        if column not in parquet.schema_arrow.names:
+            raise InputError(
+                "no such text column",
+                file=str(file),
+                field=column,
+                remedy=f"the columns are: {', '.join(parquet.schema_arrow.names)}",
+            )
+        row = 0
+        for batch in parquet.iter_batches(batch_size=_DOCUMENTS_AT_ONCE, columns=[column]):
+            for text in batch.column(0).to_pylist():
+                if not text:
+                    raise InputError("text is null or empty", file=str(file), row=row, field=column)
+                row += 1
+                yield text
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """Tokenised documents on disk: a flat file of tokens and where each document begins in it."""
+
+    directory: Path
+    num_documents: int
+    num_tokens: int
+
+    @property
+    def tokens_T(self) -> np.ndarray:
+        """All tokens in document order, memory-mapped, an end of text after each document."""
+        return np.memmap(self.directory / "tokens.bin", dtype=np.uint32, mode="r")
+
+    @property
+    def offsets_D(self) -> np.ndarray:
+        """First token of each document and, last, the number of tokens: num_documents + 1 entries."""
+        return np.fromfile(self.directory / "offsets.bin", dtype=np.int64)
+
+
+def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory: Path) -> TokenStore:
+    """Write the tokens of `texts` below `directory`; `counts.json`, written last, marks the store whole.
+
+    Raises:
+        InputError: There is no document.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    ends = [0]
+    with (directory / "tokens.bin").open("wb") as stream:
+        for batch in batched(texts, _DOCUMENTS_AT_ONCE):
+            for encoding in tokenizer.backend_tokenizer.encode_batch(batch, add_special_tokens=False):
+                ids_T = np.array([*encoding.ids, tokenizer.eos_token_id], dtype=np.uint32)
+                stream.write(ids_T.tobytes())
+                ends.append(ends[-1] + len(ids_T))
+    if len(ends) == 1:
+        raise InputError("there is no document to train on", remedy="raise the selection's ratio or budget")
+    np.array(ends, dtype=np.int64).tofile(directory / "offsets.bin")
+    (directory / "counts.json").write_text(json.dumps({"documents": len(ends) - 1, "tokens": ends[-1]}))
+    return TokenStore(directory, len(ends) - 1, ends[-1])
+
+
+def open_store(directory: Path) -> TokenStore | None:
+    """The store a finished `tokenise` left, or None."""
+    counts = directory / "counts.json"
+    if not counts.is_file():
+        return None
+    read = json.loads(counts.read_text())
+    return TokenStore(directory, read["documents"], read["tokens"])
+
+
+class PackedBlocks(Dataset[dict[str, torch.Tensor]]):
+    """Blocks of an endless stream: every epoch holds each document once, in an order of its own.
+
+    Blocks run over the borders of documents and epochs, so no token is dropped and none padded.
+
+    Args:
+        store: The tokenised subset.
+        sequence_length: Tokens of a block.
+        num_blocks: Length of this dataset.
+        seed: Together with the epoch's number it settles the order of documents.
+    """
+
+    def __init__(self, store: TokenStore, *, sequence_length: int, num_blocks: int, seed: int) -> None:
+        self._tokens_T, self._offsets_D = store.tokens_T, store.offsets_D
+        self._length, self._num_blocks, self._seed = sequence_length, num_blocks, seed
+        self._num_tokens = store.num_tokens
+        self._epoch = -1
+        self._order_D = self._starts_D = np.empty(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._num_blocks
+
+    def __getitem__(self, block: int) -> dict[str, torch.Tensor]:
+        pieces, wanted, position = [], self._length, block * self._length
+        while wanted:
+            piece_T = self._piece(*divmod(position, self._num_tokens), wanted)
+            pieces.append(piece_T)
+            wanted, position = wanted - len(piece_T), position + len(piece_T)
+        ids = torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+        return {"input_ids": ids, "labels": ids.clone()}
+
+    def _piece(self, epoch: int, position: int, wanted: int) -> np.ndarray:
+        """Up to `wanted` tokens of the document that stands at `position` of an epoch."""
+        self._enter(epoch)
+        place = int(np.searchsorted(self._starts_D, position, side="right")) - 1
+        document = self._order_D[place]
+        begin = self._offsets_D[document] + position - self._starts_D[place]
+        return self._tokens_T[begin : min(begin + wanted, self._offsets_D[document + 1])]
+
+    def _enter(self, epoch: int) -> None:
+        if epoch == self._epoch:
+            return
+        lengths_D = np.diff(self._offsets_D)
+        self._order_D = np.random.default_rng([self._seed, epoch]).permutation(len(lengths_D))
+        self._starts_D = np.concatenate([[0], np.cumsum(lengths_D[self._order_D])[:-1]])
+        self._epoch = epoch

@@ -1,0 +1,71 @@
+"""The byte-level BPE tokenizer that all arms of an experiment share.
+
+Knows no model and no arm. Bytes are its alphabet, so no text is out of vocabulary and the number of
+bytes of a text can be compared between tokenizers.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import InputError
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def train_tokenizer(
+    texts: Iterable[str], directory: Path, *, vocab_size: int, sequence_length: int
+) -> PreTrainedTokenizerFast:
+    """Learn merges from `texts` and save the tokenizer; the same texts give the same files.
+
+    Args:
+        texts: The sample, the same for every arm; its order does not matter.
+        directory: Where `tokenizer.json` and its configuration are written.
+        vocab_size: Upper bound of the entries; a small sample yields fewer.
+        sequence_length: Recorded as the length the models are trained for.
+
+    Raises:
+        InputError: There was no text to learn from.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    counted = _Counted(texts)
+    tokenizer.train_from_iterator(counted, trainer)
+    if not counted.characters:
+        raise InputError("the tokenizer's sample holds no text", remedy="give at least one document")
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        model_max_length=sequence_length,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.save_pretrained(directory)
+    return fast
+
+
+def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
+    """Read back what `train_tokenizer` saved."""
+    return PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
+
+
+class _Counted:
+    """Passes texts on and counts their characters."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts, self.characters = texts, 0
+
+    def __iter__(self) -> "Iterable[str]":  # type: ignore[override]
+        for text in self._texts:
+            self.characters += len(text)
+            yield text

@@ -1,0 +1,189 @@
+"""Train a model on a subset, and take up again where a killed run stopped.
+
+Knows no arm, selection or benchmark: texts, a tokenizer and a configuration in, weights and a loss curve
+out. On the CPU the weights of an interrupted run equal, bit for bit, those of an undisturbed one.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
+from datamask_pipeline.pretraining.checkpoints import (
+    Checkpoint,
+    Progress,
+    Publish,
+    bind,
+    published,
+    resumable,
+)
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.pretraining.data import PackedBlocks, TokenStore, open_store, tokenise
+from datamask_pipeline.pretraining.model import build_model, count_parameters
+from datamask_pipeline.pretraining.validate import Validation, bits_per_byte
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """What a run did. `curve` holds one dict a logged step: step, tokens, loss (nats a token), learning_rate."""
+
+    steps: int
+    tokens_seen: int
+    num_documents: int
+    subset_tokens: int
+    num_parameters: int
+    curve: list[dict[str, float]]
+    checkpoints: list[Checkpoint]
+    validation: Validation
+    resume_directory: Path
+
+    @property
+    def epochs(self) -> float:
+        """How often the subset was read: above 1 it was smaller than the token budget."""
+        return self.tokens_seen / self.subset_tokens
+
+    @property
+    def final(self) -> Checkpoint:
+        """The last checkpoint."""
+        return self.checkpoints[-1]
+
+
+def pretrain(
+    texts: Iterable[str],
+    tokenizer: PreTrainedTokenizerFast,
+    validation_texts: Sequence[str],
+    directory: Path,
+    config: PretrainConfig,
+    progress: Progress | None = None,
+) -> PretrainResult:
+    """Pretrain one model on `texts`.
+
+    Called again with the same arguments after it was killed, it continues; the result is the same. Nothing
+    in `models/` depends on the clock or on how often the run was interrupted.
+
+    Args:
+        texts: The subset, in a fixed order; read once.
+        tokenizer: The one all arms share.
+        validation_texts: Texts that no arm trains on.
+        directory: Receives `models/step-<n>/` (weights) and `resume/` (tokens, optimiser state: to be
+            removed once the result is recorded).
+        config: See `PretrainConfig`.
+        progress: Called after each step with (steps done, steps in all).
+
+    Raises:
+        ConfigurationError: The device is not there.
+        InputError: No document, or no validation text.
+        IntegrityError: `directory` holds another run.
+        DataMaskError: The loss ceased to be finite.
+    """
+    _require(config.device)
+    states, models = directory / "resume", directory / "models"
+    store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
+    bind(states, _fingerprint(config, tokenizer, store))
+    with _threads(config.threads):
+        model = build_model(config, vocab_size=len(tokenizer), end_of_text=tokenizer.eos_token_id)
+        blocks = PackedBlocks(
+            store,
+            sequence_length=config.sequence_length,
+            num_blocks=config.num_steps * config.batch_size,
+            seed=config.seed,
+        )
+        trainer = Trainer(
+            model=model,
+            args=_arguments(config, states),
+            train_dataset=blocks,
+            callbacks=[Publish(states, models, config.num_steps, progress)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=_as_text(resumable(states)))
+        validation = bits_per_byte(model, tokenizer, validation_texts, sequence_length=config.sequence_length)
+    return PretrainResult(
+        steps=config.num_steps,
+        tokens_seen=config.num_steps * config.batch_size * config.sequence_length,
+        num_documents=store.num_documents,
+        subset_tokens=store.num_tokens,
+        num_parameters=count_parameters(model),
+        curve=_curve(trainer, config),
+        checkpoints=published(models),
+        validation=validation,
+        resume_directory=states,
+    )
+
+
+def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(states),
+        per_device_train_batch_size=config.batch_size,
+        max_steps=config.num_steps,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=math.ceil(config.warmup_ratio * config.num_steps),
+        weight_decay=config.weight_decay,
+        adam_beta2=0.95,  # as in the Llama papers; 0.999 is slow to follow in runs this short
+        max_grad_norm=config.max_grad_norm,
+        seed=config.seed,
+        bf16=config.dtype == "bfloat16",
+        use_cpu=config.device == "cpu",
+        train_sampling_strategy="sequential",  # the blocks come shuffled
+        logging_steps=config.log_every_steps,
+        logging_nan_inf_filter=False,  # a loss that is not finite must be seen, not averaged away
+        save_strategy="steps",
+        save_steps=config.checkpoint_every_steps,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        log_level="error",
+    )
+
+
+def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
+    tokens_per_step = config.batch_size * config.sequence_length
+    curve = [
+        {
+            "step": entry["step"],
+            "tokens": entry["step"] * tokens_per_step,
+            "loss": entry["loss"],
+            "learning_rate": entry["learning_rate"],
+        }
+        for entry in trainer.state.log_history
+        if "loss" in entry
+    ]
+    lost = next((point for point in curve if not math.isfinite(point["loss"])), None)
+    if lost is not None:
+        raise DataMaskError(f"the loss is {lost['loss']} at step {lost['step']}; lower learning_rate")
+    return curve
+
+
+def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, store: TokenStore) -> str:
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    with (store.directory / "tokens.bin").open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _require(device: str) -> None:
+    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+        raise ConfigurationError(f"device {device!r} is not available on this machine; use 'cpu'")
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _as_text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

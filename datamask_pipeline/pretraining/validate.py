@@ -1,0 +1,115 @@
+"""Bits per byte of a model on held-out texts.
+
+Knows no arm and no training. Bytes, unlike tokens, do not depend on the tokenizer, so models with
+different vocabularies can be compared.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.pretraining.data import batched
+
+_IGNORED = -100  # torch's cross entropy skips this target
+_DOCUMENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How well a model predicts the validation texts.
+
+    `document_bits[i]` and `document_bytes[i]` belong to the i-th text, so that two models can be compared
+    in pairs.
+    """
+
+    bits_per_byte: float
+    num_documents: int
+    num_tokens: int
+    num_bytes: int
+    document_bits: tuple[float, ...]
+    document_bytes: tuple[int, ...]
+
+
+def bits_per_byte(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    texts: Iterable[str],
+    *,
+    sequence_length: int,
+    batch_size: int = 16,
+) -> Validation:
+    """Negative log2-likelihood of the texts over their UTF-8 bytes; the end of each text counts as a token.
+
+    Formula:
+        sum over documents and tokens of -log2 p(token | context) / sum of bytes
+
+    A document is cut into chunks of `sequence_length` predictions. The context of a chunk begins with the
+    token before it (an end of text before the first), so every token is predicted exactly once.
+
+    Args:
+        model: In evaluation, on any device.
+        texts: The validation set, the same for every arm.
+        sequence_length: Predictions of one chunk; the model's context at least.
+        batch_size: Chunks of one forward pass.
+
+    Raises:
+        InputError: There is no text.
+
+    Cost: one forward pass over the texts; memory of one batch.
+    """
+    was_training = model.training
+    model.eval()
+    bits: list[float] = []
+    sizes: list[int] = []
+    num_tokens = 0
+    for group in batched(texts, _DOCUMENTS_AT_ONCE):
+        encodings = tokenizer.backend_tokenizer.encode_batch(group, add_special_tokens=False)
+        documents = [[tokenizer.eos_token_id, *item.ids, tokenizer.eos_token_id] for item in encodings]
+        bits += _document_bits(model, documents, sequence_length, batch_size)
+        sizes += [len(text.encode()) for text in group]
+        num_tokens += sum(len(ids) - 1 for ids in documents)
+    model.train(was_training)
+    if not sum(sizes):
+        raise InputError(
+            "the validation set holds no text", remedy="raise validation_share or give more documents"
+        )
+    return Validation(
+        math.fsum(bits) / sum(sizes), len(bits), num_tokens, sum(sizes), tuple(bits), tuple(sizes)
+    )
+
+
+def _document_bits(
+    model: PreTrainedModel, documents: Sequence[list[int]], length: int, batch_size: int
+) -> list[float]:
+    """Bits of each document, its chunks added in float64 in the order of the text."""
+    chunks = [
+        (index, ids[begin : begin + length + 1])
+        for index, ids in enumerate(documents)
+        for begin in range(0, len(ids) - 1, length)
+    ]
+    bits = [0.0] * len(documents)
+    for batch in batched(chunks, batch_size):
+        for (index, _), chunk_bits in zip(batch, _chunk_bits(model, [ids for _, ids in batch]), strict=True):
+            bits[index] += chunk_bits
+    return bits
+
+
+@torch.inference_mode()
+def _chunk_bits(model: PreTrainedModel, chunks: Sequence[list[int]]) -> list[float]:
+    """-log2 likelihood of each chunk after its first token."""
+    width = max(len(ids) for ids in chunks) - 1
+    inputs_BT = torch.zeros(len(chunks), width, dtype=torch.long)
+    targets_BT = torch.full((len(chunks), width), _IGNORED)
+    for row, ids in enumerate(chunks):
+        inputs_BT[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        targets_BT[row, : len(ids) - 1] = torch.tensor(ids[1:])
+    # Causal attention: padding on the right is seen by no real position, so no mask is needed.
+    logits_BTV = model(input_ids=inputs_BT.to(model.device), use_cache=False).logits.float()
+    nats_BT = torch.nn.functional.cross_entropy(
+        logits_BTV.transpose(1, 2), targets_BT.to(model.device), ignore_index=_IGNORED, reduction="none"
+    )
+    return (nats_BT.double().sum(dim=1) / math.log(2)).tolist()
