@@ -1,0 +1,269 @@
+"""One method a stage: finds the inputs in the record, runs the stage, returns its reference.
+
+Both the plain runner and the Dagster assets call these methods, so both make the same artefacts.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
+from datamask_pipeline.stages import (
+    compare,
+    embed,
+    evaluate,
+    ingest,
+    materialise,
+    pool,
+    pretrain,
+    score,
+    select,
+    tokenizer,
+)
+from datamask_pipeline.storage import Ref, Store, require
+
+Progress = Callable[[str, int, int | None], None]
+Overrides = Mapping[str, Any] | None
+
+#: The stages in the order of the flow.
+STAGES = ("ingest", "embed", "score", "pool", "select", "materialise", "pretrain", "evaluate", "compare")
+
+
+class Pipeline:
+    """A chain over one record.
+
+    Args:
+        config: Every setting.
+        store: The record; by default the one the configuration names.
+        progress: Told what is done of what, by name.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, *, store: Store | None = None, progress: Progress | None = None
+    ) -> None:
+        self.config = config
+        self.store = store or Store(config.store, config.storage_options)
+        self.progress = progress
+
+    @functools.cached_property
+    def source(self) -> Any:
+        """The document source."""
+        from datamask_pipeline.sources import make_source
+
+        return make_source(self.config.source.name, self.config.source.options)
+
+    # -- per crawl ---------------------------------------------------------------------------------------
+
+    def crawls(self) -> list[str]:
+        """Every crawl of the source, sorted."""
+        return list(self.source.crawls())
+
+    def ingest(self, crawl: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
+        """Documents and rejected rows of a crawl."""
+        config = changed(self.config.ingest, overrides)
+        return ingest.run(config, store=self.store, crawl=crawl, source=self.source, progress=self.progress)
+
+    def embed(self, crawl: str, overrides: Overrides = None) -> Ref:
+        """Embeddings of a crawl."""
+        return embed.run(
+            changed(self.config.embed, overrides),
+            store=self.store,
+            crawl=crawl,
+            documents=require(self.store, ingest.STAGE, crawl),
+            progress=self.progress,
+        )
+
+    def score(self, crawl: str, overrides: Overrides = None) -> Ref:
+        """Quality scores of a crawl."""
+        return score.run(
+            changed(self.config.score, overrides),
+            store=self.store,
+            crawl=crawl,
+            documents=require(self.store, ingest.STAGE, crawl),
+            embeddings=require(self.store, embed.STAGE, crawl),
+            progress=self.progress,
+        )
+
+    # -- per release -------------------------------------------------------------------------------------
+
+    def release_crawls(self, release: str) -> list[str]:
+        """The crawls a release froze when it was first asked for.
+
+        Raises:
+            UnknownNameError: neither the record nor the configuration knows the release.
+            ConfigurationError: the configuration now names other crawls than were frozen.
+        """
+        path = f"{self.store.root}/releases/{release}.json"
+        frozen = json.loads(self.store.fs.cat_file(path))["crawls"] if self.store.fs.exists(path) else None
+        if release not in self.config.releases:
+            if frozen is None:
+                raise UnknownNameError("release", release, self.releases())
+            return list(frozen)
+        named = self.config.releases[release].crawls
+        if frozen is None:
+            return self.freeze_release(release, list(named or self.crawls()))
+        if named is not None and list(named) != frozen:
+            raise ConfigurationError(
+                f"release {release!r} was frozen with crawls {frozen}, not {list(named)}; give the new set a new name"
+            )
+        return list(frozen)
+
+    def releases(self) -> list[str]:
+        """Releases of the configuration and of the record, sorted."""
+        base = f"{self.store.root}/releases"
+        found = self.store.fs.ls(base, detail=False) if self.store.fs.exists(base) else []
+        stored = {str(path).rsplit("/", 1)[1].removesuffix(".json") for path in found}
+        return sorted(stored | set(self.config.releases))
+
+    def freeze_release(self, release: str, crawls: list[str]) -> list[str]:
+        """Record the crawls of a new release, in order of precedence.
+
+        Raises:
+            ConfigurationError: no crawls, or the release exists already.
+        """
+        if not crawls:
+            raise ConfigurationError(f"release {release!r} needs at least one crawl")
+        relative = f"releases/{release}.json"
+        if self.store.fs.exists(f"{self.store.root}/{relative}"):
+            raise ConfigurationError(f"release {release!r} exists and is frozen; choose another name")
+        self.store.publish_bytes(relative, (json.dumps({"crawls": crawls}, indent=1) + "\n").encode())
+        return crawls
+
+    def pool(self, release: str, overrides: Overrides = None) -> Ref:
+        """Candidates of a release."""
+        return pool.run(
+            changed(self.config.pool, overrides),
+            store=self.store,
+            release=release,
+            documents=self._per_crawl(ingest.STAGE, release),
+        )
+
+    def select(self, release: str, arm: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
+        """Mask and learning curve of one arm."""
+        self._check_arm(arm)
+        return select.run(
+            changed(self.config.select_config(arm), overrides),
+            store=self.store,
+            release=release,
+            arm=arm,
+            candidates=require(self.store, pool.STAGE, release),
+            embeddings=self._per_crawl(embed.STAGE, release),
+            scores=self._per_crawl(score.STAGE, release),
+            progress=self.progress,
+        )
+
+    def materialise(self, release: str, arm: str, overrides: Overrides = None) -> Ref:
+        """The subset of one arm."""
+        self._check_arm(arm)
+        return materialise.run(
+            changed(self.config.materialise, overrides),
+            store=self.store,
+            release=release,
+            arm=arm,
+            documents=self._per_crawl(ingest.STAGE, release),
+            candidates=require(self.store, pool.STAGE, release),
+            scores=self._per_crawl(score.STAGE, release),
+            selection=require(self.store, select.STAGE, f"{release}/{arm}"),
+        )
+
+    def tokenizer(self, release: str, overrides: Overrides = None) -> Ref:
+        """The tokenizer of a release's models."""
+        return tokenizer.run(
+            changed(self.config.tokenizer, overrides),
+            store=self.store,
+            release=release,
+            candidates=require(self.store, pool.STAGE, release),
+            documents=self._per_crawl(ingest.STAGE, release),
+        )
+
+    def questions(self, release: str, overrides: Overrides = None) -> Ref:
+        """The question sets of a release's models."""
+        return evaluate.run_questions(
+            changed(self.config.evaluate, overrides),
+            store=self.store,
+            release=release,
+            candidates=require(self.store, pool.STAGE, release),
+            documents=self._per_crawl(ingest.STAGE, release),
+        )
+
+    def pretrain(self, release: str, run_name: str, overrides: Overrides = None) -> Ref:
+        """One model."""
+        arm = self._check_run(run_name)
+        return pretrain.run(
+            changed(self.config.pretrain_config(run_name), overrides),
+            store=self.store,
+            release=release,
+            run_name=run_name,
+            subset=require(self.store, materialise.STAGE, f"{release}/{arm}"),
+            tokenizer=require(self.store, tokenizer.STAGE, release),
+            candidates=require(self.store, pool.STAGE, release),
+            documents=self._per_crawl(ingest.STAGE, release),
+            progress=self.progress,
+        )
+
+    def evaluate(self, release: str, run_name: str, overrides: Overrides = None) -> Ref:
+        """Benchmark results of one model."""
+        arm, architecture, seed = split_run_name(run_name)
+        self._check_run(run_name)
+        return evaluate.run(
+            changed(self.config.evaluate, overrides),
+            store=self.store,
+            release=release,
+            run_name=run_name,
+            labels={"arm": arm, "architecture": architecture, "seed": seed},
+            model=require(self.store, pretrain.STAGE, f"{release}/{run_name}"),
+            tokenizer=require(self.store, tokenizer.STAGE, release),
+            questions=require(self.store, evaluate.QUESTIONS_STAGE, release),
+            progress=self.progress,
+        )
+
+    def compare(self, release: str, overrides: Overrides = None) -> Ref:
+        """The table over all arms of a release."""
+
+        def of_runs(stage: str) -> dict[str, Ref]:
+            return {name: require(self.store, stage, f"{release}/{name}") for name in self.config.run_names()}
+
+        def of_arms(stage: str) -> dict[str, Ref]:
+            return {arm: require(self.store, stage, f"{release}/{arm}") for arm in self.config.arms}
+
+        return compare.run(
+            changed(self.config.compare, overrides),
+            store=self.store,
+            release=release,
+            results=of_runs(evaluate.STAGE),
+            models=of_runs(pretrain.STAGE),
+            subsets=of_arms(materialise.STAGE),
+            selections=of_arms(select.STAGE),
+        )
+
+    # -- the whole chain ---------------------------------------------------------------------------------
+
+    def steps(self, release: str) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+        """Every step of a release in order: stage, key, and the call that does it."""
+        crawls = self.release_crawls(release)
+        for stage in ("ingest", "embed", "score"):
+            for crawl in crawls:
+                yield stage, crawl, functools.partial(getattr(self, stage), crawl)
+        for stage in ("pool", "tokenizer", "questions"):
+            yield stage, release, functools.partial(getattr(self, stage), release)
+        for stage in ("select", "materialise"):
+            for arm in self.config.arms:
+                yield stage, f"{release}/{arm}", functools.partial(getattr(self, stage), release, arm)
+        for stage in ("pretrain", "evaluate"):
+            for name in self.config.run_names():
+                yield stage, f"{release}/{name}", functools.partial(getattr(self, stage), release, name)
+        yield "compare", release, functools.partial(self.compare, release)
+
+    def _per_crawl(self, stage: str, release: str) -> dict[str, Ref]:
+        return {crawl: require(self.store, stage, crawl) for crawl in self.release_crawls(release)}
+
+    def _check_arm(self, arm: str) -> None:
+        if arm not in self.config.arms:
+            raise UnknownNameError("arm", arm, self.config.arms)
+
+    def _check_run(self, run_name: str) -> str:
+        if run_name not in self.config.run_names():
+            raise UnknownNameError("run", run_name, self.config.run_names())
+        return split_run_name(run_name)[0]

@@ -1,0 +1,194 @@
+"""The configuration of a whole chain, read from one YAML file. Knows the stages' settings and no data."""
+
+import itertools
+import os
+from collections.abc import Mapping
+from importlib import resources as package_files
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import pydantic
+import yaml
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.stages.compare import CompareConfig
+from datamask_pipeline.stages.embed import EmbedConfig
+from datamask_pipeline.stages.ingest import IngestConfig
+from datamask_pipeline.stages.materialise import MaterialiseConfig
+from datamask_pipeline.stages.pool import PoolConfig
+from datamask_pipeline.stages.score import ScoreConfig
+from datamask_pipeline.stages.select import SelectConfig
+from datamask_pipeline.stages.tokenizer import TokenizerConfig
+
+#: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
+Name = pydantic.constr(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+#: Environment variables that the composition root and the commands read.
+CONFIG_VARIABLE = "DATAMASK_CONFIG"
+STORE_VARIABLE = "DATAMASK_STORE"
+DEFAULT_CONFIG = "demo"
+
+
+class SourceConfig(Settings):
+    """Where documents come from."""
+
+    name: str = pydantic.Field("installed", description="A document source: one file of sources/.")
+    options: dict[str, Any] = pydantic.Field(default_factory=dict, description="The source's own settings.")
+
+
+class ReleaseConfig(Settings):
+    """A named, frozen set of crawls."""
+
+    crawls: tuple[str, ...] | None = pydantic.Field(
+        None, description="Crawls in order of precedence; none means every crawl of the source."
+    )
+
+
+class PipelineConfig(Settings):
+    """Every setting of a chain. Unknown keys are refused."""
+
+    name: str = pydantic.Field(description="What this chain is called.")
+    store: str = execution_field(".datamask", description="Root of the record: a directory or an fsspec URL.")
+    storage_options: dict[str, Any] = execution_field({}, description="Passed to the store's file system.")
+    source: SourceConfig = SourceConfig()
+    ingest: IngestConfig = IngestConfig()
+    embed: EmbedConfig = EmbedConfig()
+    score: ScoreConfig = ScoreConfig()
+    releases: dict[Name, ReleaseConfig] = pydantic.Field(
+        {"first": ReleaseConfig()}, min_length=1, description="Releases by name."
+    )
+    pool: PoolConfig = PoolConfig()
+    select: dict[str, Any] = pydantic.Field(
+        default_factory=dict, description="Selection settings that every arm starts from."
+    )
+    arms: dict[Name, dict[str, Any]] = pydantic.Field(
+        {"random": {"policy": "random"}},
+        min_length=1,
+        description="Arms by name: what each changes in `select`.",
+    )
+    materialise: MaterialiseConfig = MaterialiseConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    pretrain: dict[str, Any] = pydantic.Field(
+        default_factory=dict, description="Pretraining settings that every run starts from."
+    )
+    architectures: dict[Name, dict[str, Any]] = pydantic.Field(
+        {"dense": {}}, min_length=1, description="Architectures by name: what each changes in `pretrain`."
+    )
+    seeds: tuple[int, ...] = pydantic.Field((0,), min_length=1, description="Seeds of pretraining.")
+    evaluate: EvaluateConfig = EvaluateConfig()
+    compare: CompareConfig = CompareConfig()
+
+    @pydantic.model_validator(mode="after")
+    def _every_arm_and_run_is_sound(self) -> Self:
+        for arm in self.arms:
+            self.select_config(arm)
+        for run_name in self.run_names():
+            self.pretrain_config(run_name)
+        return self
+
+    def select_config(self, arm: str) -> SelectConfig:
+        """The settings of one arm."""
+        return SelectConfig(**{**self.select, **self.arms[arm]})
+
+    def run_names(self) -> list[str]:
+        """``<arm>.<architecture>.seed<n>`` of every model to pretrain."""
+        product = itertools.product(self.arms, self.architectures, self.seeds)
+        return [f"{arm}.{architecture}.seed{seed}" for arm, architecture, seed in product]
+
+    def pretrain_config(self, run_name: str) -> PretrainConfig:
+        """The settings of one model."""
+        _, architecture, seed = split_run_name(run_name)
+        return PretrainConfig(**{**self.pretrain, **self.architectures[architecture], "seed": seed})
+
+
+def split_run_name(run_name: str) -> tuple[str, str, int]:
+    """Arm, architecture and seed out of a run's name."""
+    arm, architecture, seed = run_name.split(".")
+    return arm, architecture, int(seed.removeprefix("seed"))
+
+
+def packaged_configs() -> dict[str, str]:
+    """The configurations that come with the package: name to YAML text."""
+    folder = package_files.files("datamask_pipeline") / "configs"
+    return {
+        entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".yaml")
+    }
+
+
+def load_config(
+    name_or_path: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> PipelineConfig:
+    """Read a configuration.
+
+    Args:
+        name_or_path: A packaged configuration's name or a YAML file; by default what DATAMASK_CONFIG names,
+            or else the embedded default.
+        overrides: Values by dotted key, e.g. ``{"select.lamb": 0.3}``; they win over the file.
+
+    Raises:
+        ConfigurationError: no such file, broken YAML, or a setting that is unknown or out of bounds.
+    """
+    wanted = name_or_path or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
+    packaged = packaged_configs()
+    if wanted in packaged:
+        text = packaged[wanted]
+    elif Path(wanted).is_file():
+        text = Path(wanted).read_text(encoding="utf-8")
+    else:
+        raise ConfigurationError(
+            f"no configuration {wanted!r}: neither a file nor one of the packaged ones ({', '.join(packaged)})"
+        )
+    values = _parsed(text, wanted)
+    values.setdefault("name", Path(wanted).stem)
+    if os.environ.get(STORE_VARIABLE):
+        values["store"] = os.environ[STORE_VARIABLE]
+    for key, value in (overrides or {}).items():
+        _set(values, key, value)
+    try:
+        return PipelineConfig(**values)
+    except pydantic.ValidationError as error:
+        raise ConfigurationError(f"{wanted}: {_listed(error)}") from error
+
+
+def changed(config: Model, overrides: Mapping[str, Any] | None) -> Model:
+    """A configuration with some fields replaced, validated again."""
+    if not overrides:
+        return config
+    try:
+        return type(config)(**{**config.model_dump(exclude_unset=True), **overrides})
+    except pydantic.ValidationError as error:
+        raise ConfigurationError(_listed(error)) from error
+
+
+def _listed(error: pydantic.ValidationError) -> str:
+    """Field, message and value of everything that is wrong."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (given: {item['input']!r:.120})"
+        for item in error.errors()
+    )
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{name} is not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{name} holds no mapping of settings")
+    return values
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *parents, leaf = key.split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"{key}: {parent!r} holds a value, not settings")
+    values[leaf] = value

@@ -1,0 +1,106 @@
+"""Compare: every run's benchmark results of a release in one table, with paired differences and a plot."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pydantic
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.report.comparison import differences, final_results, mean_score
+from datamask_pipeline.settings import Settings
+from datamask_pipeline.storage import Ref, Store
+
+STAGE: Final = "compare"
+VERSION: Final = "1"
+
+
+class CompareConfig(Settings):
+    """How arms are compared."""
+
+    baseline: str = pydantic.Field("random", description="The arm that the others are compared with.")
+
+
+def run(
+    config: CompareConfig,
+    *,
+    store: Store,
+    release: str,
+    results: Mapping[str, Ref],
+    models: Mapping[str, Ref],
+    subsets: Mapping[str, Ref],
+    selections: Mapping[str, Ref],
+) -> Ref:
+    """Put a release's results side by side.
+
+    Args:
+        config: The baseline.
+        store: The record.
+        release: The release's name.
+        results: Benchmark results by run name.
+        models: Pretrained models by run name.
+        subsets: Subsets by arm.
+        selections: Masks by arm.
+
+    Returns:
+        All result rows in one part; ``arms`` and ``differences`` in the manifest's metadata.
+
+    Raises:
+        ConfigurationError: the baseline arm has no results.
+    """
+    if config.baseline not in subsets:
+        raise ConfigurationError(
+            f"compare.baseline {config.baseline!r} is no arm of release {release!r}; choose one of: "
+            + ", ".join(sorted(subsets))
+        )
+    inputs: dict[str, Ref | str] = {f"results/{name}": ref for name, ref in results.items()}
+    inputs |= {f"models/{name}": ref for name, ref in models.items()}
+    inputs |= {f"selections/{name}": ref for name, ref in selections.items()}
+    builder = store.begin(STAGE, release, version=VERSION, config=config.result_config(), inputs=inputs)
+    if (done := builder.finished()) is not None:
+        return done
+    rows = [row for name in results for row in store.read_table(results[name]).to_pylist()]
+    part = builder.write_part(
+        "results", pa.Table.from_pylist(rows, schema=schema.RESULTS).to_batches(), schema.RESULTS
+    )
+    final = final_results(rows)
+    compared = differences(final, baseline=config.baseline)
+    if compared:
+        from datamask_pipeline.report.plots import differences_png
+
+        builder.write_file("differences.png", differences_png(compared, baseline=config.baseline))
+    arms = [_arm_row(store, arm, subsets[arm], selections[arm], models, final) for arm in subsets]
+    return builder.commit(
+        [part], metadata={"baseline": config.baseline, "arms": arms, "differences": compared}
+    )
+
+
+def _arm_row(
+    store: Store,
+    arm: str,
+    subset: Ref,
+    selection: Ref,
+    models: Mapping[str, Ref],
+    final: list[Any],
+) -> dict[str, Any]:
+    """One line of the table that closes a run: means over the arm's architectures and seeds."""
+    mine = [store.manifest(ref)["metadata"] for name, ref in models.items() if name.split(".")[0] == arm]
+    bits = [metadata["bits_per_byte"] for metadata in mine]
+    tasks: dict[str, list[float]] = {}
+    for row in final:
+        if row["arm"] == arm:
+            tasks.setdefault(row["task"], []).append(row["value"])
+    chosen = store.manifest(selection)["metadata"]
+    return {
+        "arm": arm,
+        "documents": subset.rows,
+        "tokens": store.manifest(subset)["metadata"]["tokens"],
+        "objective": chosen["objective"],
+        "objective_random": chosen["objective_random"],
+        "gap": chosen["blocks"][0]["certificate"]["gap"] if len(chosen["blocks"]) == 1 else None,
+        "bits_per_byte": sum(bits) / len(bits) if bits else None,
+        "tasks": {task: sum(values) / len(values) for task, values in sorted(tasks.items())},
+        "mean": mean_score(final, arm),
+        "runs": len(mine),
+    }

@@ -1,0 +1,35 @@
+"""Texts out of the record, by what the pool decided. Knows the pool's columns and the documents'; no stage."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from datamask_pipeline import duck
+from datamask_pipeline.storage import Ref, Store
+
+
+def pool_texts(
+    store: Store, candidates: Ref, documents: Mapping[str, Ref], where: str, *, limit: int | None = None
+) -> Iterator[str]:
+    """Texts of the pool's documents that satisfy a condition, in canonical order.
+
+    Args:
+        store: The record.
+        candidates: The release's candidates.
+        documents: Documents of each crawl.
+        where: An SQL condition over the candidates' columns, ``c.`` before each.
+        limit: Take this many, those whose content hash is smallest: a uniform sample that depends on
+            content alone.
+    """
+    chosen = f"SELECT * FROM {duck.parts_sql(store, [candidates])} AS c WHERE {where}"
+    if limit is not None:
+        chosen += f" ORDER BY c.content_hash, c.position LIMIT {limit}"
+    sql = f"""
+        SELECT d.text
+        FROM {duck.parts_sql(store, list(documents.values()), "crawl, id, text")} AS d
+        JOIN ({chosen}) AS c ON c.crawl = d.crawl AND c.id = d.id
+        ORDER BY c.position
+    """
+    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+        for batch in connection.execute(sql).to_arrow_reader(1_024):
+            yield from batch.column(0).to_pylist()
