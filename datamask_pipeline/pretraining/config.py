@@ -19,20 +19,20 @@ class PretrainConfig(BaseModel):
     architecture: Architecture = Field(
         "dense", description="`dense` is Llama-style; `moe` is Mixtral-style with routed experts."
     )
-    hidden_size: int = Field(192, ge=8, description="Width of the residual stream.")
-    num_layers: int = Field(4, ge=1, description="Number of transformer blocks.")
-    num_heads: int = Field(6, ge=1, description="Attention heads of a block; divides `hidden_size`.")
-    intermediate_size: int = Field(512, ge=8, description="Width of a feed-forward block, or of one expert.")
+    hidden_size: int = Field(256, ge=8, description="Width of the residual stream.")
+    num_layers: int = Field(3, ge=1, description="Number of transformer blocks.")
+    num_heads: int = Field(4, ge=1, description="Attention heads of a block; divides `hidden_size`.")
+    intermediate_size: int = Field(640, ge=8, description="Width of a feed-forward block, or of one expert.")
     num_experts: int = Field(4, ge=2, description="Experts of a block. Read by `moe` only.")
     experts_per_token: int = Field(2, ge=1, description="Experts a token is routed to. Read by `moe` only.")
 
     vocab_size: int = Field(
-        4096, ge=300, description="Entries of the byte-level tokenizer, special ones included."
+        2048, ge=300, description="Entries of the byte-level tokenizer, special ones included."
     )
     sequence_length: int = Field(256, ge=8, description="Tokens of one training block.")
-    batch_size: int = Field(16, ge=1, description="Blocks of one optimiser step.")
+    batch_size: int = Field(8, ge=1, description="Blocks of one optimiser step.")
     token_budget: int = Field(
-        1_000_000,
+        300_000,
         ge=1,
         description="Tokens to train on, rounded up to whole steps; a smaller subset is repeated.",
     )
@@ -49,7 +49,7 @@ class PretrainConfig(BaseModel):
         "float32", description="Arithmetic of matrix products; the weights stay float32."
     )
     device: str = Field("cpu", description="`cpu`, `cuda` or `cuda:<n>`.")
-    threads: int = Field(2, ge=1, le=256, description="CPU threads; their number can change the last bits.")
+    threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")
 
     validation_share: float = Field(
         0.02, gt=0, lt=1, description="Fraction of documents, by content hash, that no arm may train on."

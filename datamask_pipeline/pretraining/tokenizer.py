@@ -4,7 +4,7 @@ Knows no model and no arm. Bytes are its alphabet, so no text is out of vocabula
 bytes of a text can be compared between tokenizers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -65,7 +65,7 @@ class _Counted:
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts, self.characters = texts, 0
 
-    def __iter__(self) -> "Iterable[str]":  # type: ignore[override]
+    def __iter__(self) -> Iterator[str]:
         for text in self._texts:
             self.characters += len(text)
             yield text

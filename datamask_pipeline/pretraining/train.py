@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pretraining.checkpoints import (
@@ -87,7 +88,7 @@ def pretrain(
     states, models = directory / "resume", directory / "models"
     store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
     bind(states, _fingerprint(config, tokenizer, store))
-    with _threads(config.threads):
+    with _threads(config.threads), _no_progress_bars():
         model = build_model(config, vocab_size=len(tokenizer), end_of_text=tokenizer.eos_token_id)
         blocks = PackedBlocks(
             store,
@@ -183,6 +184,17 @@ def _threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _as_text(path: Path | None) -> str | None:
