@@ -5,22 +5,18 @@ until every shard is through: a file that cannot be read as a whole refuses the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import pydantic
 
-from datamask_pipeline import duck, schema
-from datamask_pipeline.errors import InputError, IntegrityError
-from datamask_pipeline.settings import Settings, execution_field
-from datamask_pipeline.sources.base import Shard, Source, SourceBatch
-from datamask_pipeline.sources.content import content_hash
-from datamask_pipeline.sources.verdict import REASONS, RowRules, invalid_utf8_rows, verdict
-from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store
+from datamask_pipeline import schema
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.settings import execution_field
+from datamask_pipeline.sources.base import Source
+from datamask_pipeline.sources.verdict import RowRules
+from datamask_pipeline.stages.ingest_shards import CrawlWriter
+from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
@@ -29,24 +25,9 @@ VERSION: Final = "1"
 Progress = Callable[[str, int, int | None], None]
 
 
-class IngestConfig(Settings):
-    """Which rows become documents. Every filter is off unless it is set."""
+class IngestConfig(RowRules):
+    """Which rows become documents, and how they are read."""
 
-    languages: tuple[str, ...] = pydantic.Field(
-        (), description="Keep only documents of these languages, as the crawl states them; empty keeps all."
-    )
-    min_language_score: float = pydantic.Field(
-        0.0, ge=0.0, le=1.0, description="Keep only documents whose language score is at least this."
-    )
-    min_chars: int = pydantic.Field(0, ge=0, description="Keep only texts with at least this many characters.")
-    max_chars: int | None = pydantic.Field(
-        None, ge=1, description="Keep only texts with at most this many characters; null keeps all."
-    )
-    max_text_bytes: int = pydantic.Field(
-        8_000_000,
-        ge=1,
-        description="Larger texts are rejected as `too_large`, so that one row cannot exhaust memory.",
-    )
     batch_rows: int = execution_field(1_024, ge=1, description="Rows held in memory at a time.")
 
 
@@ -82,18 +63,49 @@ def run(
 
     extras = source.extra_fields(crawl)
     _refuse_reserved(extras, crawl)
-    work = _Work(config, store, crawl, source, pa.schema([*schema.DOCUMENTS, *extras]), builder, rejected)
+    writer = CrawlWriter(
+        store=store,
+        crawl=crawl,
+        source=source,
+        rules=config,
+        batch_rows=config.batch_rows,
+        schema=pa.schema([*schema.DOCUMENTS, *extras]),
+        documents=builder,
+        rejected=rejected,
+    )
     for number, shard in enumerate(shards):
-        work.write_documents(shard)
+        writer.write_shard(shard)
         if progress is not None:
             progress(f"ingest {crawl}", number + 1, len(shards))
-    parts, rejected_parts = work.settle_duplicates(shards)
+    parts, rejected_parts = writer.settle(shards)
 
-    counts = _totals(parts, rejected_parts)
     metadata = {
         "source": source.name,
         "shards": {shard.name: {"location": shard.location, "digest": shard.digest} for shard in shards},
-        "wall_columns": work.schema.names,
     }
-    rejected_ref = rejected.commit(rejected_parts, metadata={"source": source.name})
-    return builder.commit(parts, counts=counts, metadata=metadata), rejected_ref
+    rejected_ref = rejected.commit(rejected_parts, metadata=metadata)
+    return builder.commit(parts, counts=_totals(parts, rejected_parts), metadata=metadata), rejected_ref
+
+
+def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:
+    """An extra column must not stand where ingestion writes its own."""
+    for field in extras:
+        if field.name in schema.DOCUMENTS.names:
+            raise InputError(
+                f"crawl {crawl!r} has a column of a name that ingestion writes itself",
+                field=field.name,
+                remedy="rename or drop the column",
+            )
+
+
+def _totals(
+    parts: Iterable[Mapping[str, Any]], rejected_parts: Iterable[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Rows in, kept, and dropped by reason, over all shards."""
+    totals = Counter({"rows_in": 0, "kept": 0})
+    for part in parts:
+        totals["rows_in"] += part["counts"]["rows_in"]
+        totals["kept"] += part["rows"]
+    for part in rejected_parts:
+        totals.update({f"dropped_{reason}": number for reason, number in part["counts"].items()})
+    return dict(totals)

@@ -45,9 +45,17 @@ class ArtefactBuilder:
         """Local directory for checkpoints inside this artefact's work; removed by ``commit``."""
         return self.store.scratch(self.location)
 
+    def part_path(self, name: str) -> str:
+        """Where a part lies or will lie, as the store's file system spells it."""
+        return f"{self.store.root}/{self.location}/{name}.parquet"
+
+    def open_part(self, name: str) -> pq.ParquetFile:
+        """A part that is published already, opened; the artefact itself need not be finished."""
+        return self.store.open_parquet(self.part_path(name))
+
     def part(self, name: str) -> dict[str, Any] | None:
         """The record of a part that is already published whole, else ``None``."""
-        path = f"{self.store.root}/{self.location}/{name}.parquet"
+        path = self.part_path(name)
         if not (self.store.fs.exists(path + ".json") and self.store.fs.exists(path)):
             return None
         record: dict[str, Any] = json.loads(self.store.fs.cat_file(path + ".json"))
@@ -60,6 +68,7 @@ class ArtefactBuilder:
         schema: pa.Schema,
         *,
         counts: Mapping[str, int] | None = None,
+        replace: bool = False,
     ) -> dict[str, Any]:
         """Write one part, or keep it when it is there already.
 
@@ -69,11 +78,12 @@ class ArtefactBuilder:
             schema: Their schema.
             counts: Counters for the part's record; read after the batches are drained, so a mapping that
                 the producer fills as it goes is fine.
+            replace: Write it even when it is there already; its rows may be drawn from the old one.
 
         Returns:
             The part's record: name, rows, bytes, sha256, digest, counts.
         """
-        kept = self.part(name)
+        kept = None if replace else self.part(name)
         if kept is not None:
             return kept
         digest = lineage.TableDigest(schema)
@@ -153,6 +163,7 @@ class ArtefactBuilder:
             "trees": [dict(tree) for tree in trees],
             "metadata": lineage.plain(dict(metadata or {})),
             "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "written_at_ns": time.time_ns(),
             "wall_seconds": round(time.time() - self._started, 3),
         }
         self.store.publish_bytes(f"{self.location}/{MANIFEST}", pretty_json(manifest).encode())

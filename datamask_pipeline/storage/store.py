@@ -105,7 +105,11 @@ class Store:
 
     def part_file(self, ref: Ref, name: str) -> pq.ParquetFile:
         """One part, opened."""
-        return pq.ParquetFile(f"{self.root}/{ref.location}/{name}.parquet", filesystem=self._arrow_fs())
+        return self.open_parquet(f"{self.root}/{ref.location}/{name}.parquet")
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A Parquet file of this store by its path, opened."""
+        return pq.ParquetFile(path, filesystem=self._arrow_fs())
 
     def iter_batches(
         self, ref: Ref, columns: Sequence[str] | None = None, *, batch_rows: int = ROW_GROUP_ROWS

@@ -1,0 +1,103 @@
+"""What a document source is. Knows no file format, no file system and nothing of what happens to documents.
+
+A source lists crawls; a crawl is a list of shards; a shard is read as batches in FineWeb's schema. A source
+never drops a row silently: what it cannot put into the schema it hands over as a ``Reject``.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from datamask_pipeline.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a crawl.
+
+    Attributes:
+        name: Unique in its crawl; becomes the name of the part that ingestion writes.
+        location: Where it lies, as messages name it.
+        digest: Identity of its bytes; equal digests promise equal rows.
+        num_bytes: Its size, where known.
+    """
+
+    name: str
+    location: str
+    digest: str
+    num_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that does not become a document.
+
+    Attributes:
+        row: Row in the shard, counted from 0.
+        id: The document's id where one can be read.
+        reason: One word of a small vocabulary, e.g. ``wrong_type``.
+        detail: Field and value, for a human.
+    """
+
+    row: int
+    id: str | None
+    reason: str
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """Some consecutive rows of a shard: the ones that fit the schema, and the ones that do not.
+
+    Attributes:
+        rows: int64, the row in the shard of every row of ``documents``.
+        documents: FineWeb's columns, then the source's extra columns.
+        rejects: The other rows of this stretch.
+    """
+
+    rows: pa.Array
+    documents: pa.RecordBatch
+    rejects: tuple[Reject, ...] = ()
+
+
+class Source(abc.ABC):
+    """A family member; the subclass is built from its ``Config``.
+
+    Attributes:
+        name: The name it is found by.
+        Config: Its settings, a model that imports nothing heavy.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Settings]]
+
+    @abc.abstractmethod
+    def crawls(self) -> list[str]:
+        """Names of the crawls there are, sorted."""
+
+    @abc.abstractmethod
+    def shards(self, crawl: str) -> list[Shard]:
+        """The crawl's shards in canonical order.
+
+        Raises:
+            InputError: there is no such crawl, or it has no shard.
+        """
+
+    @abc.abstractmethod
+    def extra_fields(self, crawl: str) -> list[pa.Field]:
+        """Columns beyond FineWeb's that this crawl's documents carry, the union over its shards."""
+
+    @abc.abstractmethod
+    def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
+        """The shard's rows in order, at most ``batch_rows`` at a time.
+
+        Raises:
+            InputError: the shard as a whole cannot be read.
+        """
+
+    def result_config(self) -> dict[str, Any]:
+        """What of the settings changes rows beyond what the shards' digests say; goes into fingerprints."""
+        return {}

@@ -1,0 +1,117 @@
+"""Puts a table's columns into FineWeb's explicit schema. Knows Arrow types; no file format, no values.
+
+A type is widened when no value can change by it (string layouts, float32 to float64, int32 to int64);
+anything else is refused with the file, the column, both types and the remedy.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.schema import FINEWEB
+
+#: Columns without which a row is no document.
+ESSENTIAL = ("text", "id")
+
+
+def check_columns(
+    found: pa.Schema, *, location: str, renamed: Mapping[str, str], optional: Sequence[str]
+) -> None:
+    """Refuse a file whose columns cannot be put into the schema.
+
+    Args:
+        found: The file's schema.
+        location: The file, for the message.
+        renamed: FineWeb's column name -> the file's name for it.
+        optional: FineWeb columns that may be missing and are then null.
+
+    Raises:
+        InputError: a column is missing, stands twice, or has another type.
+    """
+    for field in FINEWEB:
+        name = renamed.get(field.name, field.name)
+        indices = found.get_all_field_indices(name)
+        if len(indices) > 1:
+            raise InputError(
+                "a column stands twice", file=location, field=name, remedy="rename one of the two"
+            )
+        if not indices:
+            if field.name in optional:
+                continue
+            cure = f"add it, or map another column to it with `columns: {{{field.name}: ...}}`"
+            if field.name not in ESSENTIAL:
+                cure += ", or name it in `optional_columns` to have it filled with null"
+            raise InputError(
+                f"a column is missing; there are: {', '.join(found.names) or 'none'}",
+                file=location,
+                field=name,
+                remedy=cure,
+            )
+        kind = found.field(name).type
+        if not _widens(kind, field.type):
+            raise InputError(
+                f"a column has type {kind} where {field.type} is needed",
+                file=location,
+                field=name,
+                remedy=f"write the column as {field.type}",
+            )
+
+
+def extra_fields(found: pa.Schema, *, renamed: Mapping[str, str]) -> list[pa.Field]:
+    """The columns that are not FineWeb's, in the file's order."""
+    taken = {renamed.get(name, name) for name in FINEWEB.names}
+    return [field.remove_metadata() for field in found if field.name not in taken]
+
+
+def conform(
+    batch: pa.RecordBatch, *, renamed: Mapping[str, str], extras: Sequence[pa.Field]
+) -> pa.RecordBatch:
+    """The batch in FineWeb's schema, then ``extras``; a column that is not there is null."""
+    fields = [*FINEWEB, *extras]
+    arrays = []
+    for field in fields:
+        name = renamed.get(field.name, field.name) if field.name in FINEWEB.names else field.name
+        if name in batch.schema.names:
+            column = batch.column(name)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        else:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def merge_extras(named: Sequence[tuple[str, Sequence[pa.Field]]]) -> list[pa.Field]:
+    """Union of the shards' extra columns, in order of first appearance.
+
+    Args:
+        named: (location, extra columns) of every shard.
+
+    Raises:
+        InputError: two shards give one column two types, or a column takes a name ingestion adds itself.
+    """
+    merged: dict[str, tuple[str, pa.Field]] = {}
+    for location, fields in named:
+        for field in fields:
+            first, known = merged.setdefault(field.name, (location, field))
+            if known.type != field.type:
+                raise InputError(
+                    f"an extra column has type {field.type} here and {known.type} in {first}",
+                    file=location,
+                    field=field.name,
+                    remedy="write it with one type, or drop it from the files",
+                )
+    return [field for _, field in merged.values()]
+
+
+def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    types = pa.types
+    if found == wanted or types.is_null(found):
+        return True
+    if types.is_dictionary(found):
+        return _widens(found.value_type, wanted)
+    if wanted == pa.string():
+        return bool(types.is_large_string(found) or types.is_string_view(found))
+    if wanted == pa.float64():
+        return bool(types.is_floating(found))
+    small = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32())
+    return wanted == pa.int64() and found in small

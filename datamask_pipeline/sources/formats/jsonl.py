@@ -1,0 +1,187 @@
+"""Reads one JSON Lines file as batches in FineWeb's schema. Knows no file system and no compression.
+
+A line that is no object, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
+Keys beyond the schema: those declared become typed columns, all others stay together as JSON text in
+``extra_json``, exactly as they came.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources.base import Reject, SourceBatch
+from datamask_pipeline.sources.columns import ESSENTIAL
+
+EXTRA_JSON: Final = pa.field("extra_json", pa.string())
+
+#: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
+#: documents do not make a huge batch.
+BATCH_BYTES: Final = 32 << 20
+
+
+def read_jsonl(
+    lines: Iterable[bytes],
+    location: str,
+    *,
+    renamed: Mapping[str, str],
+    declared: Sequence[pa.Field],
+    extras: Sequence[pa.Field],
+    batch_rows: int,
+) -> Iterator[SourceBatch]:
+    """The file's rows in order; blank lines are not rows.
+
+    Args:
+        lines: The raw lines.
+        location: The file, for messages.
+        renamed: FineWeb's column name -> the file's key for it.
+        declared: Extra keys that become typed columns.
+        extras: Every extra column of the crawl, ``declared`` and ``extra_json`` among them.
+        batch_rows: Rows a batch holds at most.
+
+    Raises:
+        InputError: the file holds no row, or its first record lacks a key without which there is no document.
+    """
+    builder = _BatchBuilder(renamed, declared, extras)
+    row = -1
+    for line in lines:
+        if not line.strip():
+            continue
+        row += 1
+        outcome = _parse(line)
+        if isinstance(outcome, str):
+            builder.reject(row, None, "malformed_json", outcome)
+        else:
+            if row == 0:
+                _check_keys(outcome, location, renamed)
+            builder.add(row, outcome)
+        if builder.num_rows >= batch_rows or builder.grew(len(line)) >= BATCH_BYTES:
+            yield builder.take()
+    if row < 0:
+        raise InputError(
+            "an empty shard: the file holds no row", file=location, value=0, remedy="remove the file"
+        )
+    if builder.num_rows:
+        yield builder.take()
+
+
+def _parse(line: bytes) -> dict[str, Any] | str:
+    """The object on a line, or what is wrong with it."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is not UTF-8"
+    except (ValueError, RecursionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return value if isinstance(value, dict) else f"a JSON object is needed, this is a {type(value).__name__}"
+
+
+def _check_keys(record: Mapping[str, Any], location: str, renamed: Mapping[str, str]) -> None:
+    for name in ESSENTIAL:
+        key = renamed.get(name, name)
+        if key not in record:
+            raise InputError(
+                f"a column is missing; the first record has: {', '.join(record) or 'none'}",
+                file=location,
+                row=0,
+                field=key,
+                remedy=f"add it, or map another key to it with `columns: {{{name}: ...}}`",
+            )
+
+
+class _BatchBuilder:
+    """Collects rows and rejects until a batch is full."""
+
+    def __init__(
+        self, renamed: Mapping[str, str], declared: Sequence[pa.Field], extras: Sequence[pa.Field]
+    ) -> None:
+        self._keys = {renamed.get(field.name, field.name): field for field in FINEWEB}
+        self._keys |= {field.name: field for field in declared}
+        self._id_key = renamed.get("id", "id")
+        self._schema = pa.schema([*FINEWEB, *extras])
+        self._keep_rest = EXTRA_JSON.name in self._schema.names
+        self._clear()
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._records) + len(self._rejects)
+
+    def grew(self, num_bytes: int) -> int:
+        """Bytes of lines in this batch, the new ones included."""
+        self._bytes += num_bytes
+        return self._bytes
+
+    def reject(self, row: int, identifier: str | None, reason: str, detail: str) -> None:
+        self._rejects.append(Reject(row, identifier, reason, detail[:200]))
+
+    def add(self, row: int, record: dict[str, Any]) -> None:
+        values, rest = {}, {}
+        for key, value in record.items():
+            field = self._keys.get(key)
+            if field is None:
+                rest[key] = value
+                continue
+            problem = _problem(value, field.type)
+            if problem:
+                identifier = record.get(self._id_key)
+                identifier = (
+                    identifier
+                    if isinstance(identifier, str) and not _problem(identifier, pa.string())
+                    else None
+                )
+                self.reject(row, identifier, *problem_of(key, value, field.type, problem))
+                return
+            values[field.name] = float(value) if field.type == pa.float64() and value is not None else value
+        if rest and self._keep_rest:
+            # ensure_ascii keeps lone surrogates as escapes, so the text is always valid UTF-8.
+            values[EXTRA_JSON.name] = json.dumps(rest)
+        self._records.append(values)
+        self._rows.append(row)
+
+    def take(self) -> SourceBatch:
+        columns = [
+            pa.array([record.get(field.name) for record in self._records], field.type)
+            for field in self._schema
+        ]
+        documents = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        batch = SourceBatch(pa.array(self._rows, pa.int64()), documents, tuple(self._rejects))
+        self._clear()
+        return batch
+
+    def _clear(self) -> None:
+        self._records: list[dict[str, Any]] = []
+        self._rows: list[int] = []
+        self._rejects: list[Reject] = []
+        self._bytes = 0
+
+
+def problem_of(key: str, value: object, wanted: pa.DataType, reason: str) -> tuple[str, str]:
+    """Reason and detail of a value that does not fit."""
+    shown = ascii(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return reason, f"field {key}, value {shown}: {wanted} is needed"
+
+
+def _problem(value: object, wanted: pa.DataType) -> str | None:
+    """Why a JSON value cannot stand in a column, or ``None``."""
+    if value is None:
+        return None
+    if wanted == pa.string():
+        if not isinstance(value, str):
+            return "wrong_type"
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return "undecodable_text"
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None if wanted == pa.bool_() and isinstance(value, bool) else "wrong_type"
+    if wanted == pa.int64():
+        fits = isinstance(value, int) and -(2**63) <= value < 2**63
+        return None if fits else "wrong_type"
+    if isinstance(value, int) and abs(value) > 2**53:
+        return "wrong_type"
+    return None

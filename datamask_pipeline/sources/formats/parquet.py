@@ -1,0 +1,78 @@
+"""Reads one Parquet file as batches in FineWeb's schema. Knows no file system: it is given an open file."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.sources.base import SourceBatch
+from datamask_pipeline.sources.columns import check_columns, conform
+
+#: Bytes of a column chunk held while it is decoded, so that memory does not follow the row group's size.
+READ_BUFFER_BYTES = 1 << 20
+
+REMEDY = "fetch or write the file again"
+
+
+def open_parquet(stream: BinaryIO | str, location: str) -> pq.ParquetFile:
+    """The file's reader.
+
+    Raises:
+        InputError: the file is no Parquet file, is truncated, or holds no row.
+    """
+    try:
+        # pre_buffer would hold whole row groups.
+        opened = pq.ParquetFile(stream, buffer_size=READ_BUFFER_BYTES, pre_buffer=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"not a whole Parquet file: {_first_line(error)}", file=location, remedy=REMEDY
+        ) from error
+    if opened.metadata.num_rows == 0:
+        raise InputError(
+            "an empty shard: the file holds no row", file=location, value=0, remedy="remove the file"
+        )
+    return opened
+
+
+def read_parquet(
+    opened: pq.ParquetFile,
+    location: str,
+    *,
+    renamed: Mapping[str, str],
+    optional: Sequence[str],
+    extras: Sequence[pa.Field],
+    batch_rows: int,
+) -> Iterator[SourceBatch]:
+    """The file's rows in order.
+
+    Raises:
+        InputError: a column is missing or of another type, or a page cannot be decoded; the message names
+            the row the readable part ends at.
+    """
+    found = opened.schema_arrow
+    check_columns(found, location=location, renamed=renamed, optional=optional)
+    first = 0
+    batches = opened.iter_batches(batch_size=batch_rows)
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            documents = conform(batch, renamed=renamed, extras=extras)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InputError(
+                f"a page cannot be decoded: {_first_line(error)}", file=location, row=first, remedy=REMEDY
+            ) from error
+        rows = pa.array(range(first, first + batch.num_rows), pa.int64())
+        yield SourceBatch(rows, documents)
+        first += batch.num_rows
+    if first != opened.metadata.num_rows:
+        raise InputError(
+            f"the footer promises {opened.metadata.num_rows} rows", file=location, value=first, remedy=REMEDY
+        )
+
+
+def _first_line(error: Any) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,1 @@
+"""English texts that a Python installation carries: docstrings, documentation pages, long descriptions."""

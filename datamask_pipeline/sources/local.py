@@ -1,0 +1,220 @@
+"""Parquet and JSON Lines files on a local or mounted disk, or on any object storage that fsspec speaks.
+
+Knows no hub protocol: an ``s3://`` URL is just another file system.
+"""
+
+import contextlib
+import functools
+import hashlib
+import posixpath
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import fsspec
+import pyarrow as pa
+import pydantic
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.sources.base import Shard, Source, SourceBatch
+from datamask_pipeline.sources.columns import extra_fields, merge_extras
+from datamask_pipeline.sources.formats.jsonl import EXTRA_JSON, read_jsonl
+from datamask_pipeline.sources.formats.lines import raw_lines
+from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
+
+SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz")
+ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
+
+
+class LocalConfig(Settings):
+    """Where the files lie and how their columns are called."""
+
+    root: str = pydantic.Field(
+        description="A file, a directory, a glob pattern or an fsspec URL. Without `crawl`, each folder "
+        "directly under a directory is a crawl of that name."
+    )
+    crawl: str | None = pydantic.Field(
+        None, description="Name of the one crawl that everything under `root` belongs to."
+    )
+    columns: dict[str, str] = pydantic.Field(
+        default_factory=dict, description="FineWeb's column name -> the files' own name for it."
+    )
+    optional_columns: tuple[str, ...] = pydantic.Field(
+        ("date",), description="FineWeb columns a file may lack; they are filled with null."
+    )
+    extra_columns: dict[str, str] = pydantic.Field(
+        default_factory=dict,
+        description="JSON Lines only: further keys that become typed columns (string, double, int64, bool).",
+    )
+    storage_options: dict[str, Any] = execution_field(
+        {}, description="Passed to the file system, e.g. `{endpoint_url: ...}`."
+    )
+
+    @pydantic.field_validator("columns", "optional_columns")
+    @classmethod
+    def _known_columns(cls, value: Any) -> Any:
+        from datamask_pipeline.schema import FINEWEB
+
+        unknown = [name for name in value if name not in FINEWEB.names]
+        if unknown:
+            raise ValueError(f"{unknown} are not columns of FineWeb: {', '.join(FINEWEB.names)}")
+        return value
+
+    @pydantic.field_validator("extra_columns")
+    @classmethod
+    def _known_types(cls, value: dict[str, str]) -> dict[str, str]:
+        unknown = [kind for kind in value.values() if kind not in ARROW_TYPES]
+        if unknown:
+            raise ValueError(f"types {unknown} are not among {', '.join(ARROW_TYPES)}")
+        return value
+
+
+class LocalSource(Source):
+    """The files as crawls and shards.
+
+    Raises:
+        InputError: there is nothing at ``root``.
+    """
+
+    name = "local"
+    Config = LocalConfig
+
+    def __init__(self, config: LocalConfig) -> None:
+        self.config = config
+        self._fs, path = fsspec.core.url_to_fs(config.root, **config.storage_options)
+        self._root = path.rstrip("/") or "/"
+        self._declared = [pa.field(name, ARROW_TYPES[kind]) for name, kind in config.extra_columns.items()]
+
+    def crawls(self) -> list[str]:
+        return sorted(self._listing)
+
+    def shards(self, crawl: str) -> list[Shard]:
+        paths = self._paths(crawl)
+        return [Shard(name, path, self._digest(path), self._fs.size(path)) for name, path in paths.items()]
+
+    def extra_fields(self, crawl: str) -> list[pa.Field]:
+        named = []
+        for path in self._paths(crawl).values():
+            if path.endswith(".parquet"):
+                with self._open(path) as stream, open_parquet(stream, path) as opened:
+                    named.append((path, extra_fields(opened.schema_arrow, renamed=self.config.columns)))
+            else:
+                named.append((path, [*self._declared, EXTRA_JSON]))
+        return merge_extras(named)
+
+    def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
+        extras = self.extra_fields(crawl)
+        renamed = self.config.columns
+        with self._open(shard.location) as stream:
+            if shard.location.endswith(".parquet"):
+                with open_parquet(stream, shard.location) as opened:
+                    yield from read_parquet(
+                        opened,
+                        shard.location,
+                        renamed=renamed,
+                        optional=self.config.optional_columns,
+                        extras=extras,
+                        batch_rows=batch_rows,
+                    )
+            else:
+                yield from read_jsonl(
+                    raw_lines(stream, shard.location),
+                    shard.location,
+                    renamed=renamed,
+                    declared=self._declared,
+                    extras=extras,
+                    batch_rows=batch_rows,
+                )
+
+    def result_config(self) -> dict[str, Any]:
+        settings = self.config
+        return {
+            "columns": settings.columns,
+            "optional_columns": list(settings.optional_columns),
+            "extra_columns": settings.extra_columns,
+        }
+
+    def _paths(self, crawl: str) -> dict[str, str]:
+        if crawl not in self._listing:
+            raise InputError(
+                f"no such crawl; there are: {', '.join(self.crawls())}", file=self.config.root, value=crawl
+            )
+        return self._listing[crawl]
+
+    @functools.cached_property
+    def _listing(self) -> dict[str, dict[str, str]]:
+        """Crawl -> shard name -> path, both sorted; listed once."""
+        found = [path for path in self._find() if path.endswith(SUFFIXES)]
+        if not found:
+            raise InputError(
+                "no file to read",
+                file=self.config.root,
+                remedy=f"point `root` at a file or folder with files named *{', *'.join(SUFFIXES)}",
+            )
+        listing: dict[str, dict[str, str]] = {}
+        for path in sorted(found):
+            crawl, relative = self._place(path)
+            name = _shard_name(relative)
+            shards = listing.setdefault(crawl, {})
+            if name in shards:
+                raise InputError(
+                    f"two files would be the same shard {name!r}",
+                    file=path,
+                    value=shards[name],
+                    remedy="rename one of them",
+                )
+            shards[name] = path
+        return listing
+
+    def _find(self) -> list[str]:
+        if any(sign in self._root for sign in "*?["):
+            return [str(path) for path in self._fs.glob(self._root)]
+        if self._fs.isfile(self._root):
+            return [self._root]
+        if not self._fs.exists(self._root):
+            raise InputError("no such file or directory", file=self.config.root, remedy="correct `root`")
+        return [str(path) for path in self._fs.find(self._root)]
+
+    def _place(self, path: str) -> tuple[str, str]:
+        """The crawl a file belongs to, and its path inside that crawl."""
+        is_tree = path.startswith(self._root + "/")
+        relative = path[len(self._root) + 1 :] if is_tree else posixpath.basename(path)
+        if self.config.crawl is not None:
+            return self.config.crawl, relative
+        if is_tree:
+            folder, _, rest = relative.partition("/")
+            if rest:
+                return folder, rest
+        # A lone file, a pattern's match or a file beside the folders: its own folder names the crawl.
+        return posixpath.basename(posixpath.dirname(path)) or "crawl", relative
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[Any]:
+        try:
+            stream = self._fs.open(path, "rb")
+        except OSError as error:
+            raise InputError(f"the file cannot be opened: {error}", file=path) from error
+        with stream:
+            yield stream
+
+    @functools.cache  # noqa: B019 - one source lives as long as a stage; a file is hashed once
+    def _digest(self, path: str) -> str:
+        with self._open(path) as stream:
+            hashed = hashlib.sha256()
+            while block := stream.read(1 << 20):
+                hashed.update(block)
+            return hashed.hexdigest()
+
+
+def _shard_name(relative: str) -> str:
+    """The path without its suffix, as one path component."""
+    stem = relative
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if stem.endswith(suffix):
+            stem = stem[: -len(suffix)]
+            break
+    return "__".join(PurePosixPath(stem).parts)
+
+
+SOURCE = LocalSource

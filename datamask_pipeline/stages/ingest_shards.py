@@ -1,0 +1,208 @@
+"""Writes a crawl's shards as parts, and settles which row owns an id that stands twice.
+
+Knows the record and a source; knows no filter's meaning. The order of writing makes every step repeatable:
+
+1. a shard's documents are written, its rejected rows spilled to scratch just before they are published;
+2. when all shards stand, DuckDB finds the later rows of every id (exactly, spilling to disk);
+3. a shard's rejected rows are published, those duplicates among them;
+4. a shard that holds duplicates is written once more without the rows that step 3 lists.
+
+A kill between any two steps leaves what the next run needs: a published rejected part is final, and without
+one the shard's documents still hold every duplicate.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datamask_pipeline import duck, schema
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
+from datamask_pipeline.sources.content import content_hash
+from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, verdict
+from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Store
+
+Record = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class CrawlWriter:
+    """One crawl on its way into the record."""
+
+    store: Store
+    crawl: str
+    source: Source
+    rules: RowRules
+    batch_rows: int
+    schema: pa.Schema
+    documents: ArtefactBuilder
+    rejected: ArtefactBuilder
+
+    def write_shard(self, shard: Shard) -> Record:
+        """Publish the shard's documents, duplicates of an id still among them."""
+        known = self.documents.part(shard.name)
+        has_rejects = self.rejected.part(shard.name) is not None or self._spill_path(shard).exists()
+        if known is not None and has_rejects:
+            return known
+        counts: Counter[str] = Counter()
+        batches = self._judged(shard, counts)
+        return self.documents.write_part(shard.name, batches, self.schema, counts=counts, replace=True)
+
+    def settle(self, shards: Sequence[Shard]) -> tuple[list[Record], list[Record]]:
+        """Reject the later rows of every id.
+
+        Returns:
+            Records of the documents' parts and of the rejected rows' parts.
+        """
+        parts, rejected_parts = [], []
+        with duck.connect(self.store, self.documents.scratch()) as connection:
+            paths = [self.documents.part_path(shard.name) for shard in shards]
+            connection.execute(_duplicates_sql(self.store, paths))
+            for order, shard in enumerate(shards):
+                found = connection.execute(
+                    "SELECT row, id, first_order, first_row FROM duplicates WHERE part_order = ? ORDER BY row",
+                    [order],
+                ).fetchall()
+                duplicates = [
+                    Reject(row, name, "duplicate_id", f"first in shard {shards[first].name}, row {first_row}")
+                    for row, name, first, first_row in found
+                ]
+                rejected_parts.append(self._publish_rejected(shard, duplicates))
+                parts.append(self._without_duplicates(shard))
+        return parts, rejected_parts
+
+    def _judged(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
+        """The shard's documents; every other row goes to the spill file, which is whole before the last batch."""
+        path = self._spill_path(shard)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        private = path.with_suffix(".tmp")
+        with pq.ParquetWriter(private, schema.REJECTED) as spill:
+            for batch in self.source.read(self.crawl, shard, batch_rows=self.batch_rows):
+                _check_rows(batch, counts["rows_in"], shard)
+                documents, rejects = self._judge(shard, batch)
+                counts["rows_in"] += documents.num_rows + len(rejects)
+                if rejects:
+                    spill.write_table(self._rejected_table(shard, rejects))
+                yield documents
+        private.replace(path)
+
+    def _judge(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
+        """Split a batch into documents, in the record's schema, and rejects, in row order."""
+        rows = batch.rows.to_pylist()
+        found = batch.documents
+        rejects = list(batch.rejects)
+        undecodable = invalid_utf8_rows(found, found.schema.names)
+        kept = []
+        for index in range(found.num_rows):
+            if index in undecodable:
+                detail = f"field {undecodable[index]} is not valid UTF-8"
+                rejects.append(Reject(rows[index], None, "undecodable_text", detail))
+            else:
+                kept.append(index)
+        if undecodable:
+            found = found.take(pa.array(kept, pa.int64()))
+        columns = [found.column(name).to_pylist() for name in ("id", "text", "language", "language_score")]
+        good, hashes = [], []
+        for index, (identifier, text, language, score) in enumerate(zip(*columns, strict=True)):
+            reason = verdict(self.rules, identifier, text, language, score)
+            if reason is None:
+                good.append(index)
+                hashes.append(content_hash(text))
+            else:
+                rejects.append(Reject(rows[kept[index]], identifier, *reason))
+        if len(good) < found.num_rows:
+            found = found.take(pa.array(good, pa.int64()))
+        own = {
+            "crawl": pa.array([self.crawl] * len(good), pa.string()),
+            "shard": pa.array([shard.name] * len(good), pa.string()),
+            "row": pa.array([rows[kept[index]] for index in good], pa.int64()),
+            "content_hash": pa.array(hashes, pa.string()),
+        }
+        arrays = [own[name] if name in own else found.column(name) for name in self.schema.names]
+        documents = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return documents, sorted(rejects, key=lambda reject: reject.row)
+
+    def _publish_rejected(self, shard: Shard, duplicates: list[Reject]) -> Record:
+        known = self.rejected.part(shard.name)
+        if known is not None:
+            return known
+        with pq.ParquetFile(self._spill_path(shard)) as spill:
+            table = pa.concat_tables([spill.read(), self._rejected_table(shard, duplicates)])
+        table = table.sort_by("row")
+        tally = table.column("reason").value_counts().to_pylist()
+        counts = {entry["values"]: entry["counts"] for entry in sorted(tally, key=lambda e: e["values"])}
+        return self.rejected.write_part(
+            shard.name, table.to_batches(ROW_GROUP_ROWS), schema.REJECTED, counts=counts
+        )
+
+    def _without_duplicates(self, shard: Shard) -> Record:
+        """The shard's documents without the rows its rejected part lists as duplicates."""
+        record = self.documents.part(shard.name)
+        if record is None:
+            raise IntegrityError(f"part {shard.name} of crawl {self.crawl!r} vanished while it was written")
+        with self.rejected.open_part(shard.name) as opened:
+            table = opened.read(columns=["row", "reason"])
+        rows = table.filter(pc.equal(table.column("reason"), "duplicate_id")).column("row")
+        if record["rows"] + table.num_rows == record["counts"]["rows_in"]:
+            return record
+        with self.documents.open_part(shard.name) as opened:
+            batches = (_drop_rows(batch, rows) for batch in opened.iter_batches(batch_size=self.batch_rows))
+            return self.documents.write_part(
+                shard.name, batches, self.schema, counts=record["counts"], replace=True
+            )
+
+    def _rejected_table(self, shard: Shard, rejects: Sequence[Reject]) -> pa.Table:
+        rows = [
+            {"crawl": self.crawl, "shard": shard.name, **dataclasses.asdict(reject)} for reject in rejects
+        ]
+        for entry in rows:
+            if entry["id"] is not None:
+                # An id that cannot be encoded is shown escaped rather than lost.
+                entry["id"] = entry["id"].encode("utf-8", "backslashreplace").decode()
+        return pa.Table.from_pylist(rows, schema=schema.REJECTED)
+
+    def _spill_path(self, shard: Shard) -> Path:
+        return self.documents.scratch() / f"{shard.name}.rejected.parquet"
+
+
+def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:
+    """A source must account for every row, in order."""
+    rejected = [reject.row for reject in batch.rejects]
+    rows = np.sort(np.concatenate([batch.rows.to_numpy(), np.array(rejected, dtype=np.int64)]))
+    if not np.array_equal(rows, np.arange(first, first + len(rows))):
+        raise IntegrityError(
+            f"{shard.location}: rows {first} to {first + len(rows) - 1} were expected next, "
+            f"the source gave {rows[:3].tolist()}..."
+        )
+
+
+def _drop_rows(batch: pa.RecordBatch, rows: pa.ChunkedArray) -> pa.RecordBatch:
+    return batch.filter(pc.invert(pc.is_in(batch.column("row"), value_set=rows)))
+
+
+def _duplicates_sql(store: Store, paths: Sequence[str]) -> str:
+    selects = []
+    for order, path in enumerate(paths):
+        url = path if store.is_local else store.fs.unstrip_protocol(path)
+        selects.append(f"SELECT id, row, {order} AS part_order FROM read_parquet({duck.literal(url)})")
+    return f"""
+        CREATE TEMP TABLE duplicates AS
+        WITH documents AS ({" UNION ALL ".join(selects)}),
+        repeated AS (SELECT id FROM documents GROUP BY id HAVING count(*) > 1),
+        ranked AS (
+            SELECT documents.*,
+                row_number() OVER copies AS copy,
+                first_value(part_order) OVER copies AS first_order,
+                first_value(row) OVER copies AS first_row
+            FROM documents JOIN repeated USING (id)
+            WINDOW copies AS (PARTITION BY id ORDER BY part_order, row)
+        )
+        SELECT part_order, row, id, first_order, first_row FROM ranked WHERE copy > 1
+    """
