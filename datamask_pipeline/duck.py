@@ -54,7 +54,7 @@ def stream(
     connection: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, *, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a query, cast to a schema, one bounded batch at a time."""
-    for batch in connection.execute(sql).to_arrow_reader(batch_rows):
+    for batch in connection.sql(sql).to_arrow_reader(batch_rows):
         table = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
         yield from table.to_batches()
 

@@ -31,5 +31,5 @@ def pool_texts(
         ORDER BY c.position
     """
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        for batch in connection.execute(sql).to_arrow_reader(1_024):
+        for batch in connection.sql(sql).to_arrow_reader(1_024):
             yield from batch.column(0).to_pylist()

@@ -54,12 +54,11 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
     """
     if not documents:
         raise ConfigurationError(f"release {release!r} has no crawls; name at least one in its configuration")
-    builder = store.begin(
-        STAGE, release, version=VERSION, config=config.result_config(), inputs={**documents}
-    )
+    crawls = list(documents)  # their order decides who represents a content, so it is part of the settings
+    settings = config.result_config() | {"crawls": crawls}
+    builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs={**documents})
     if (done := builder.finished()) is not None:
         return done
-    crawls = list(documents)
     with duck.connect(store, builder.scratch()) as connection:
         connection.execute("CREATE TEMP TABLE takedown (name VARCHAR)")
         if config.takedown:

@@ -147,7 +147,7 @@ def _eligible_rows(
             for i, name in enumerate(weights)
         )
         picked = ", ".join(f"s{i}.score AS score_{i}" for i in range(len(weights)))
-        table = connection.execute(
+        table = connection.sql(
             f"""
             WITH named AS (SELECT *, CASE artefact_order {crawl_order} END AS crawl FROM {score_rows})
             SELECT c.position, c.crawl, c.id, c.domain, c.token_count, {picked}
@@ -238,7 +238,10 @@ def _selection_table(
     order = np.argsort(np.concatenate(blocks), kind="stable")
 
     def column(values: list[Any]) -> Any:
-        return np.concatenate(values)[order]
+        joined = np.concatenate(values)[order]
+        if joined.dtype.kind != "f":
+            return joined
+        return pa.array(joined, pa.float64(), mask=~np.isfinite(joined))  # null, with the reason beside it
 
     thresholds = [
         np.full(len(block), result.threshold) for block, result in zip(blocks, results, strict=True)

@@ -1,0 +1,90 @@
+"""A document's story as lines for a terminal. Knows the story's shape and no store."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Story = dict[str, Any]
+
+
+def story_lines(story: Story) -> Iterator[str]:
+    """The story, one fact a line."""
+    yield f"document {story['id']}"
+    for row in story["rejected"]:
+        yield f"  rejected: crawl {row['crawl']}, shard {row['shard']}, row {row['row']}: {row['reason']}"
+        yield f"    {row['detail']}"
+    for copy in story["copies"]:
+        yield from _copy_lines(copy)
+    for release in story["releases"]:
+        yield from _release_lines(release)
+
+
+def _copy_lines(copy: Story) -> Iterator[str]:
+    yield f"  crawl {copy['crawl']}, shard {copy['shard']}, row {copy['row']}"
+    yield f"    url {copy['url']}  date {copy['date']}  language {copy['language']}  tokens {copy['token_count']}"
+    yield f"    content {copy['content_hash']}"
+    yield f"    in {_place(copy['record'])}"
+    embedding = copy["embedding"]
+    if embedding is None:
+        yield "    embedding: none yet"
+    else:
+        yield f"    embedding: {embedding['model']} revision {embedding['revision']}"
+        yield f"      in {_place(embedding['record'])}"
+    for score in copy["scores"]:
+        value = "none: " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
+        scale = f"{score['scale_min']:g}..{score['scale_max']:g}"
+        yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
+
+
+def _release_lines(release: Story) -> Iterator[str]:
+    candidate = release["candidate"]
+    yield f"  release {release['release']} ({release['fingerprint']})"
+    if candidate["num_copies"] > 1:
+        yield (
+            f"    one of {candidate['num_copies']} copies; represented by {candidate['representative_id']} "
+            f"of {candidate['representative_crawl']}"
+        )
+    if not candidate["eligible"]:
+        yield f"    not eligible: {candidate['exclusion']}"
+    for arm in release["arms"]:
+        yield from _arm_lines(arm)
+
+
+def _arm_lines(arm: Story) -> Iterator[str]:
+    verdict = "IN" if arm["selected"] else "out"
+    yield f"    {arm['arm']}: {verdict}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
+    row = arm["selection"]
+    if row is None:
+        yield "      was not among the eligible documents"
+        return
+    yield f"      {row['reason']}"
+    yield (
+        f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
+        f"probability {_number(row['probability'])}"
+    )
+    yield (
+        f"      marginal: quality {_number(row['quality_marginal'])} + diversity "
+        f"{_number(row['diversity_marginal'])}, threshold {_number(row['threshold'])}"
+    )
+    yield "      settings: " + ", ".join(f"{key}={value}" for key, value in _telling(arm["config"]).items())
+    if arm["subset"]:
+        yield f"      subset row: {_place(arm['subset'])}"
+    for model in arm["models"] if arm["selected"] else []:
+        yield f"      trained on it: {model['run']} ({model['model']}), {_number(model['bits_per_byte'])} bits per byte"
+        for result in model["results"]:
+            yield (
+                f"        {result['task']}: {result['metric']} {_number(result['value'])} +- "
+                f"{_number(result['stderr'])} (n {result['n']}, checkpoint {result['checkpoint']})"
+            )
+
+
+def _telling(config: Story) -> Story:
+    keys = ("policy", "diversity", "lamb", "ratio", "num_documents", "num_tokens", "normalisation", "scorers")
+    return {key: config[key] for key in keys if config.get(key) is not None}
+
+
+def _place(record: Story) -> str:
+    return f"{record['artefact']}/{record['part']} row {record['row']}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"

@@ -1,0 +1,15 @@
+"""The `datamask` command. Knows the chain, the audit and the engine's files; knows no Dagster."""
+
+import sys
+
+
+def main() -> None:
+    """Entry point: the library's errors become one line on standard error and exit status 1."""
+    from datamask_pipeline.cli.app import app
+    from datamask_pipeline.errors import DataMaskError
+
+    try:
+        app()
+    except DataMaskError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None

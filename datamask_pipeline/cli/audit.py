@@ -1,0 +1,41 @@
+"""`datamask audit`: questions to the record."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+
+app = typer.Typer(help="Ask the record: why is a document in, or out?", no_args_is_help=True)
+
+
+@app.callback()
+def audit() -> None:
+    """Ask the record."""
+
+
+@app.command("why")
+def why(
+    document: Annotated[str, typer.Argument(help="A document's id as in the crawl, e.g. '<urn:uuid:...>'.")],
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole story as one JSON object.")] = False,
+    text: Annotated[bool, typer.Option("--text", help="Include the document's text.")] = False,
+) -> None:
+    """Print a document's whole story: where it came from, its scores, and every arm's verdict.
+
+    Needs no Dagster: the story is read from the record alone. Exit status 1 for an unknown id.
+
+    Example:
+
+        datamask audit why '<urn:uuid:0f5b...>' --json
+    """
+    pipeline = build_pipeline(config, settings)
+    story = document_story(pipeline.store, document, with_text=text)
+    if as_json:
+        typer.echo(json.dumps(story, ensure_ascii=False, indent=1))
+    else:
+        typer.echo("\n".join(story_lines(story)))

@@ -1,0 +1,37 @@
+"""`datamask config`: the configurations that come with the package, and what every setting means."""
+
+from typing import Annotated
+
+import typer
+import yaml
+
+from datamask_pipeline.cli.options import ConfigOption, SetOption, parse_settings
+from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.pipeline.config import packaged_configs
+
+app = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_configs() -> None:
+    """Name the packaged configurations, each with its first comment line."""
+    for name, text in packaged_configs().items():
+        first = text.splitlines()[0].lstrip("# ")
+        typer.echo(f"{name:<12}{first}")
+
+
+@app.command("show")
+def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] = "demo") -> None:
+    """Print a packaged configuration, to be copied and changed."""
+    configs = packaged_configs()
+    if name not in configs:
+        raise UnknownNameError("packaged configuration", name, configs)
+    typer.echo(configs[name])
+
+
+@app.command("check")
+def check(config: ConfigOption = None, settings: SetOption = None) -> None:
+    """Read a configuration, refuse what is wrong in it, and print every setting with its default filled in."""
+    values = load_config(config, parse_settings(settings)).model_dump(mode="json")
+    typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

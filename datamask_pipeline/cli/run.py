@@ -1,0 +1,110 @@
+"""`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from datamask_pipeline.cli.options import (
+    ConfigOption,
+    ReleaseOption,
+    SetOption,
+    build_pipeline,
+    releases_of,
+)
+from datamask_pipeline.cli.summary import print_summary
+from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.pipeline.chain import STAGES, Pipeline
+from datamask_pipeline.storage import Ref
+
+
+def run(
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    release: ReleaseOption = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="STAGE", help=f"Stop after: {', '.join(STAGES)}.")
+    ] = None,
+) -> None:
+    """Run the whole chain, from raw documents to a benchmark table, in this process.
+
+    What the record holds already is not computed again; a killed run goes on where it was.
+
+    Examples:
+
+        datamask run
+
+        datamask run -c my.yaml -s select.lamb=0.3 --until materialise
+    """
+    if until is not None and until not in STAGES:
+        raise UnknownNameError("stage", until, STAGES)
+    console = Console(stderr=True)
+    with _progress_bar(console) as bar:
+        tracker = _Tracker(bar)
+        pipeline = build_pipeline(config, settings, tracker)
+        pipeline.store.sweep()
+        for name in releases_of(pipeline, release):
+            _run_release(pipeline, name, until, console, tracker)
+    for name in releases_of(pipeline, release):
+        if until is None or until == STAGES[-1]:
+            print_summary(pipeline, name)
+
+
+def report(config: ConfigOption = None, settings: SetOption = None, release: ReleaseOption = None) -> None:
+    """Print the table over the arms of a release that has been run."""
+    pipeline = build_pipeline(config, settings)
+    for name in releases_of(pipeline, release):
+        print_summary(pipeline, name)
+
+
+def _run_release(
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: "_Tracker"
+) -> None:
+    last = STAGES.index(until) if until else len(STAGES) - 1
+    helpers = {"tokenizer": "pretrain", "questions": "evaluate"}  # artefacts that serve one stage only
+    reused = computed = 0
+    for stage, key, call in pipeline.steps(release):
+        if STAGES.index(helpers.get(stage, stage)) > last:
+            continue
+        started, marker = time.time(), time.time_ns()
+        result = call()
+        tracker.clear()
+        refs = result if isinstance(result, tuple) else (result,)
+        fresh = any(_written_after(pipeline, ref, marker) for ref in refs)
+        computed, reused = computed + fresh, reused + (not fresh)
+        state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
+        console.print(
+            f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}", highlight=False
+        )
+    console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
+
+
+def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:
+    written: Any = pipeline.store.manifest(ref)["written_at_ns"]
+    return int(written) >= moment_ns
+
+
+def _progress_bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
+
+
+class _Tracker:
+    """Shows the stages' progress callbacks as bars, one for each name."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total)
+        self._bar.update(self._tasks[what], completed=done, total=total)
+
+    def clear(self) -> None:
+        """Forget the bars of a finished step."""
+        for task in self._tasks.values():
+            self._bar.remove_task(task)
+        self._tasks.clear()

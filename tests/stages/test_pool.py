@@ -1,0 +1,114 @@
+"""The pool decides who may be selected, says why not, and loses nobody."""
+
+import hashlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.stages import pool
+from datamask_pipeline.storage import Ref, Store
+
+
+def ingested(store: Store, crawl: str, rows: list[tuple[str, str]]) -> Ref:
+    """Documents of (id, text) in two parts, as ingestion writes them."""
+    builder = store.begin("ingest", crawl, version="1", config={}, inputs={})
+    half = len(rows) // 2
+    parts = []
+    for number, chunk in enumerate([rows[:half], rows[half:]]):
+        table = pa.Table.from_pylist(
+            [
+                {
+                    "id": name,
+                    "text": text,
+                    "dump": crawl,
+                    "url": f"https://www.{crawl.lower()}.org:8080/{name}",
+                    "token_count": len(text),
+                    "crawl": crawl,
+                    "shard": f"{number}",
+                    "row": row,
+                    "content_hash": hashlib.sha256(text.encode()).hexdigest(),
+                }
+                for row, (name, text) in enumerate(chunk)
+            ],
+            schema=schema.DOCUMENTS,
+        )
+        parts.append(builder.write_part(f"{number:05d}", table.to_batches(), schema.DOCUMENTS))
+    return builder.commit(parts)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def pooled(
+    store: Store, documents: dict[str, Ref], **settings: object
+) -> dict[tuple[str, str], dict[str, object]]:
+    config = pool.PoolConfig(**{"validation_share": 0.0} | settings)
+    table = store.read_table(pool.run(config, store=store, release="r", documents=documents))
+    assert table.schema == schema.CANDIDATES
+    return {(row["crawl"], row["id"]): row for row in table.to_pylist()}
+
+
+def test_copies_point_at_the_first_by_crawl_shard_and_row(store: Store) -> None:
+    one = ingested(store, "one", [("a", "x"), ("b", "same"), ("c", "same"), ("d", "y")])
+    two = ingested(store, "two", [("e", "same"), ("f", "z")])
+    rows = pooled(store, {"one": one, "two": two})
+    assert [rows[key]["exclusion"] for key in [("one", "b"), ("one", "c"), ("two", "e")]] == [
+        None,
+        "duplicate_content",
+        "duplicate_content",
+    ]
+    assert {rows[key]["representative_id"] for key in [("one", "b"), ("one", "c"), ("two", "e")]} == {"b"}
+    assert rows["two", "e"]["num_copies"] == 3
+    swapped = pooled(store, {"two": two, "one": one})
+    assert swapped["two", "e"]["exclusion"] is None
+    assert swapped["one", "b"]["representative_crawl"] == "two"
+
+
+def test_an_id_of_two_contents_is_kept_once(store: Store) -> None:
+    rows = pooled(
+        store, {"one": ingested(store, "one", [("a", "x")]), "two": ingested(store, "two", [("a", "other")])}
+    )
+    assert rows["one", "a"]["eligible"]
+    assert rows["two", "a"]["exclusion"] == "duplicate_id"
+
+
+def test_takedown_by_id_takes_every_copy(store: Store) -> None:
+    one = ingested(store, "one", [("a", "x"), ("b", "same")])
+    two = ingested(store, "two", [("e", "same"), ("f", "z")])
+    rows = pooled(store, {"one": one, "two": two}, takedown=("e",))
+    assert [rows[key]["exclusion"] for key in [("one", "b"), ("two", "e"), ("one", "a")]] == [
+        "takedown",
+        "takedown",
+        None,
+    ]
+
+
+def test_validation_depends_on_content_alone(store: Store) -> None:
+    texts = [(f"d{i}", f"text {i}") for i in range(400)]
+    one = ingested(store, "one", texts)
+    two = ingested(store, "two", [(f"e{i}", f"text {i}") for i in range(400, 500)])
+    rows = pooled(store, {"one": one, "two": two}, validation_share=0.1)
+    held = {row["content_hash"] for row in rows.values() if row["validation"]}
+    assert 25 <= len(held) <= 75
+    again = pooled(store, {"two": two, "one": one}, validation_share=0.1)
+    assert held == {row["content_hash"] for row in again.values() if row["validation"]}
+    assert not any(row["eligible"] and row["validation"] for row in rows.values())
+
+
+def test_rows_balance_and_keep_their_order(store: Store) -> None:
+    one = ingested(store, "one", [("a", "x"), ("b", "x"), ("c", "w")])
+    ref = pool.run(pool.PoolConfig(validation_share=0.5), store=store, release="r", documents={"one": one})
+    counts = store.manifest(ref)["counts"]
+    assert counts["rows_in"] == 3 == ref.rows
+    assert store.read_table(ref).column("position").to_pylist() == [0, 1, 2]
+    assert store.read_table(ref).column("domain").to_pylist() == ["one.org"] * 3
+
+
+def test_a_release_without_crawls_is_refused(store: Store) -> None:
+    with pytest.raises(ConfigurationError, match="no crawls"):
+        pool.run(pool.PoolConfig(), store=store, release="r", documents={})
