@@ -63,6 +63,14 @@ class _Reader:
         names = [description[0] for description in cursor.description or []]
         return [self._placed(ref, dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
+    def made_from(self, stage: str, key: str, input_name: str, source: Ref) -> Ref | None:
+        """The current artefact, unless it was made from something else than ``source``."""
+        ref = self.ref(stage, key)
+        if ref is None:
+            return None
+        used = self.store.manifest(ref)["inputs"][input_name]
+        return ref if used["content_digest"] == source.content_digest else None
+
     def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
         del row["artefact_order"]
         part = self.store.part_names(ref)[row.pop("part_order")]
@@ -101,11 +109,14 @@ def _verdict(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, A
     manifest = reader.store.manifest(ref)
     rows = reader.rows("select", key, "crawl = ?", [crawl])
     selection = rows[0] if rows else None
-    subset = reader.rows("materialise", key, "crawl = ?", [crawl], columns="crawl, id, selection_id")
+    subset_ref = reader.made_from("materialise", key, "selection", ref)
+    columns = "crawl, id, selection_id"
+    subset = reader.rows("materialise", key, "crawl = ?", [crawl], columns) if subset_ref else []
     models = [
-        _model(reader, release, name)
+        model
         for name in reader.store.keys("pretrain")
-        if name.split("/")[0] == release and name.split("/")[1].split(".")[0] == arm
+        if subset_ref and name.startswith(f"{release}/{arm}.")
+        for model in _model(reader, name, subset_ref)
     ]
     return {
         "arm": arm,
@@ -120,17 +131,15 @@ def _verdict(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, A
     }
 
 
-def _model(reader: _Reader, release: str, key: str) -> dict[str, Any]:
-    ref = reader.ref("pretrain", key)
-    assert ref is not None
-    results: list[dict[str, Any]] = []
-    result_ref = reader.ref("evaluate", key)
-    if result_ref is not None:
-        results = reader.store.read_table(result_ref).to_pylist()
-    metadata = reader.store.manifest(ref)["metadata"]
-    return {
+def _model(reader: _Reader, key: str, subset: Ref) -> Iterator[dict[str, Any]]:
+    """A model, if it was trained on this very subset, with the results of this very model."""
+    ref = reader.made_from("pretrain", key, "subset", subset)
+    if ref is None:
+        return
+    result_ref = reader.made_from("evaluate", key, "model", ref)
+    yield {
         "run": key.split("/", 1)[1],
         "model": ref.short,
-        "bits_per_byte": metadata.get("bits_per_byte"),
-        "results": results,
+        "bits_per_byte": reader.store.manifest(ref)["metadata"]["bits_per_byte"],
+        "results": reader.store.read_table(result_ref).to_pylist() if result_ref else [],
     }
