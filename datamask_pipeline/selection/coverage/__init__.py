@@ -1,0 +1,1 @@
+"""Facility location at any size: neighbour lists, greedy, swaps and dual bounds. Knows no quality score's meaning."""

@@ -1,0 +1,119 @@
+"""Exact nearest documents of every reference by blocked products. Knows no mask's meaning, quality or budget.
+
+Shape suffixes: N documents, R references, r references of a chunk, C candidates, c candidates of a tile, D
+dimensions, k list entries.
+
+The search runs in the arithmetic asked for; what it keeps is computed again in float32, and what it leaves out is
+bounded by the search's own rounding error (`rounding_margin`), so that the ceiling of a list holds whatever the
+arithmetic was.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.coverage.lists import NeighbourLists
+from datamask_pipeline.selection.parallel import Workers
+
+CHUNK_REFERENCES = 512
+"""References of one unit of work; with a tile it fixes the memory of a worker: 512 x 32 768 x 4 bytes."""
+TILE_CANDIDATES = 32_768
+
+
+def nearest(
+    documents_ND: Tensor,
+    references_R: Tensor,
+    length: int,
+    workers: Workers,
+    *,
+    dtype: torch.dtype = torch.float32,
+    candidates_C: Tensor | None = None,
+) -> NeighbourLists:
+    """The `length` most similar candidates of each reference.
+
+    Args:
+        documents_ND: Unit rows, float32.
+        references_R: int64 rows that are references.
+        length: k, at most the number of candidates.
+        workers: Threads over chunks of references.
+        dtype: Arithmetic of the search; float32 or bfloat16.
+        candidates_C: int64 rows that may be listed; None means all.
+
+    Returns:
+        Lists with a ceiling.
+    """
+    pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C]
+    search_CD = pool_CD.to(dtype)
+    margin = rounding_margin(pool_CD, dtype)
+    length = min(length, len(pool_CD))
+
+    def work(start: int) -> tuple[Tensor, Tensor, Tensor]:
+        chunk_rD = documents_ND[references_R[start : start + CHUNK_REFERENCES]]
+        rough_rk, places_rk = _search(chunk_rD.to(dtype), search_CD, length)
+        exact_rk = _products(chunk_rD, pool_CD, places_rk)
+        sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
+        return sorted_rk.clamp_(min=0), places_rk.gather(1, order_rk), rough_rk.amin(1)
+
+    parts = list(workers.map(work, range(0, len(references_R), CHUNK_REFERENCES)))
+    places_Rk = torch.cat([part[1] for part in parts])
+    ceiling_R = torch.cat([part[2] for part in parts]).add_(margin).clamp_(min=0)
+    if length == len(pool_CD):
+        ceiling_R.zero_()
+    return NeighbourLists(
+        num_documents=len(documents_ND),
+        documents_Rk=places_Rk if candidates_C is None else candidates_C[places_Rk],
+        similarities_Rk=torch.cat([part[0] for part in parts]),
+        ceiling_R=ceiling_R,
+    )
+
+
+def rounding_margin(rows_ND: Tensor, dtype: torch.dtype) -> float:
+    """How far a product of two unit rows computed in `dtype` may lie from the true one.
+
+    With ``e`` the largest norm of a row's rounding error, ``|x.y - x'.y'| <= 2e + e^2``; sums are float32, and a
+    result in bfloat16 is rounded once more, by half a step of [0.5, 1).
+    """
+    sums = rows_ND.shape[1] * 2.0**-23
+    if dtype == torch.float32:
+        return sums
+    error = max(
+        float((part_nD - part_nD.to(dtype).float()).norm(dim=1).max())
+        for part_nD in rows_ND.split(TILE_CANDIDATES)
+    )
+    return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
+
+
+def _search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    values_rk, places_rk = None, None
+    for start in range(0, len(search_CD), TILE_CANDIDATES):
+        tile_rc = chunk_rD @ search_CD[start : start + TILE_CANDIDATES].T
+        found_rk, where_rk = tile_rc.float().topk(min(length, tile_rc.shape[1]), dim=1)
+        where_rk += start
+        if values_rk is None or places_rk is None:
+            values_rk, places_rk = found_rk, where_rk
+            continue
+        both_r2k = torch.cat([values_rk, found_rk], dim=1)
+        values_rk, kept_rk = both_r2k.topk(min(length, both_r2k.shape[1]), dim=1)
+        places_rk = torch.cat([places_rk, where_rk], dim=1).gather(1, kept_rk)
+    assert values_rk is not None and places_rk is not None, "at least one candidate"
+    # Rising places: the order of entries, and so of sums, does not depend on the arithmetic of the search.
+    places_rk, order_rk = places_rk.sort(dim=1)
+    return values_rk.gather(1, order_rk), places_rk
+
+
+def _products(chunk_rD: Tensor, pool_CD: Tensor, places_rk: Tensor) -> Tensor:
+    rows, length = places_rk.shape
+    with warnings.catch_warnings():
+        # torch announces on first use that its sparse layouts are in beta.
+        warnings.filterwarnings("ignore", message="Sparse")
+        pattern = torch.sparse_csr_tensor(
+            torch.arange(0, rows * length + 1, length),
+            places_rk.reshape(-1),
+            torch.zeros(rows * length),
+            size=(rows, len(pool_CD)),
+            check_invariants=False,
+        )
+        return torch.sparse.sampled_addmm(pattern, chunk_rD, pool_CD.T, beta=0.0).values().view(rows, length)

@@ -1,0 +1,52 @@
+"""Sums of the best scores under a number of documents for each group. Knows no metric.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quotas:
+    """The feasible masks: exactly ``limits[g]`` documents of each group g.
+
+    Attributes:
+        groups_N: int64 group of each document; one group for a plain budget.
+        limits: Documents of each group, no more than it has.
+    """
+
+    groups_N: Tensor
+    limits: tuple[int, ...]
+
+    @classmethod
+    def plain(cls, num_documents: int, budget: int) -> Quotas:
+        """One group of all documents."""
+        return cls(groups_N=torch.zeros(num_documents, dtype=torch.int64), limits=(budget,))
+
+    @property
+    def budget(self) -> int:
+        """K, the documents of a mask."""
+        return sum(self.limits)
+
+    def top(self, scores_N: Tensor) -> tuple[float, Tensor]:
+        """The largest sum of scores that a feasible mask reaches, and each document's group threshold.
+
+        Args:
+            scores_N: float64.
+
+        Returns:
+            The sum; float64 of shape (N,) with the smallest score that its group still accepts, infinite
+            where the group accepts none.
+        """
+        total, thresholds = 0.0, []
+        for group, limit in enumerate(self.limits):
+            members_n = scores_N if len(self.limits) == 1 else scores_N[self.groups_N == group]
+            best_k = members_n.topk(limit).values
+            total += float(best_k.sum())
+            thresholds.append(float(best_k[-1]) if limit else float("inf"))
+        return total, torch.tensor(thresholds, dtype=torch.float64)[self.groups_N]
