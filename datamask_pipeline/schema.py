@@ -130,9 +130,28 @@ RESULTS: Final = pa.schema(
         ("value", pa.float64()),
         ("stderr", pa.float64()),
         ("n", pa.int64()),
+        ("headline", pa.bool_()),
         ("chance", pa.float64()),
+        ("shots", pa.int64()),
         ("version", pa.string()),
         ("question_source", pa.string()),
+        ("questions_digest", pa.string()),
+        ("num_truncated", pa.int64()),
         ("model_fingerprint", pa.string()),
+    ]
+)
+
+ANSWERS: Final = pa.schema(
+    [
+        ("release", pa.string()),
+        ("run", pa.string()),
+        ("arm", pa.string()),
+        ("architecture", pa.string()),
+        ("seed", pa.int64()),
+        ("checkpoint", pa.int64()),
+        ("task", pa.string()),
+        ("question_id", pa.string()),
+        ("metric", pa.string()),
+        ("value", pa.float64()),
     ]
 )

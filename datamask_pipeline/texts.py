@@ -8,10 +8,10 @@ from datamask_pipeline import duck
 from datamask_pipeline.storage import Ref, Store
 
 
-def pool_texts(
+def pool_documents(
     store: Store, candidates: Ref, documents: Mapping[str, Ref], where: str, *, limit: int | None = None
-) -> Iterator[str]:
-    """Texts of the pool's documents that satisfy a condition, in canonical order.
+) -> Iterator[tuple[str, str]]:
+    """Id and text of the pool's documents that satisfy a condition, in canonical order.
 
     Args:
         store: The record.
@@ -25,11 +25,11 @@ def pool_texts(
     if limit is not None:
         chosen += f" ORDER BY c.content_hash, c.position LIMIT {limit}"
     sql = f"""
-        SELECT d.text
+        SELECT d.id, d.text
         FROM {duck.parts_sql(store, list(documents.values()), "crawl, id, text")} AS d
         JOIN ({chosen}) AS c ON c.crawl = d.crawl AND c.id = d.id
         ORDER BY c.position
     """
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         for batch in connection.sql(sql).to_arrow_reader(1_024):
-            yield from batch.column(0).to_pylist()
+            yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)

@@ -18,6 +18,7 @@ from datamask_pipeline.stages import (
     materialise,
     pool,
     pretrain,
+    questions,
     score,
     select,
     tokenizer,
@@ -180,7 +181,7 @@ class Pipeline:
 
     def questions(self, release: str, overrides: Overrides = None) -> Ref:
         """The question sets of a release's models."""
-        return evaluate.run_questions(
+        return questions.run(
             changed(self.config.evaluate, overrides),
             store=self.store,
             release=release,
@@ -203,8 +204,8 @@ class Pipeline:
             progress=self.progress,
         )
 
-    def evaluate(self, release: str, run_name: str, overrides: Overrides = None) -> Ref:
-        """Benchmark results of one model."""
+    def evaluate(self, release: str, run_name: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
+        """Benchmark results and answers of one model."""
         arm, architecture, seed = split_run_name(run_name)
         self._check_run(run_name)
         return evaluate.run(
@@ -215,7 +216,7 @@ class Pipeline:
             labels={"arm": arm, "architecture": architecture, "seed": seed},
             model=require(self.store, pretrain.STAGE, f"{release}/{run_name}"),
             tokenizer=require(self.store, tokenizer.STAGE, release),
-            questions=require(self.store, evaluate.QUESTIONS_STAGE, release),
+            questions=require(self.store, questions.STAGE, release),
             progress=self.progress,
         )
 
@@ -233,6 +234,7 @@ class Pipeline:
             store=self.store,
             release=release,
             results=of_runs(evaluate.STAGE),
+            answers=of_runs(evaluate.ANSWERS_STAGE),
             models=of_runs(pretrain.STAGE),
             subsets=of_arms(materialise.STAGE),
             selections=of_arms(select.STAGE),

@@ -11,11 +11,11 @@ import pydantic
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages.compare import CompareConfig
 from datamask_pipeline.stages.embed import EmbedConfig
+from datamask_pipeline.stages.evaluate import EvaluateStageConfig
 from datamask_pipeline.stages.ingest import IngestConfig
 from datamask_pipeline.stages.materialise import MaterialiseConfig
 from datamask_pipeline.stages.pool import PoolConfig
@@ -80,7 +80,7 @@ class PipelineConfig(Settings):
         {"dense": {}}, min_length=1, description="Architectures by name: what each changes in `pretrain`."
     )
     seeds: tuple[int, ...] = pydantic.Field((0,), min_length=1, description="Seeds of pretraining.")
-    evaluate: EvaluateConfig = EvaluateConfig()
+    evaluate: EvaluateStageConfig = EvaluateStageConfig()
     compare: CompareConfig = CompareConfig()
 
     @pydantic.model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import Any
 Row = Mapping[str, Any]
 
 
-def final_results(rows: Sequence[Row]) -> list[Row]:
+def final_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows of each run's last checkpoint."""
     last: dict[str, int] = {}
     for row in rows:
@@ -15,30 +15,33 @@ def final_results(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row["checkpoint"] == last[row["run"]]]
 
 
-def differences(rows: Sequence[Row], *, baseline: str) -> list[dict[str, Any]]:
-    """Each arm's mean score less the baseline's, task by task, over runs of equal architecture and seed.
+def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]]:
+    """Each arm's mean score less the baseline's, task by task, over the same questions.
 
-    With several seeds the interval is Student's over the paired differences. With one seed it can only come
-    from the questions' standard errors, taken as independent: it then says nothing of the seed's share.
+    Models of equal architecture and seed are compared in pairs, question by question. With several seeds the
+    95 % interval is Student's over the seeds' differences; with one seed it is the normal one over the
+    questions' differences, and says nothing of what another seed would give.
 
     Args:
-        rows: Benchmark results of final checkpoints.
+        answers: One row a question of each final checkpoint: ``arm, architecture, seed, task, question_id,
+            value``.
         baseline: The arm to compare with.
 
     Returns:
-        Rows of ``arm, architecture, task, difference, half_width (95 %), seeds, interval`` where
-        ``interval`` names what the interval covers; ``half_width`` is NaN where no standard error is known.
+        Rows of ``arm, architecture, task, difference, half_width, seeds, questions, interval`` (``seeds`` or
+        ``questions``); ``half_width`` is NaN where fewer than two differences are at hand.
     """
-    values = {(r["arm"], r["architecture"], r["seed"], r["task"]): r for r in rows}
-    groups: dict[tuple[str, str, str], list[tuple[Row, Row]]] = {}
-    for (arm, architecture, seed, task), row in values.items():
-        control = values.get((baseline, architecture, seed, task))
-        if arm != baseline and control is not None:
-            groups.setdefault((arm, architecture, task), []).append((row, control))
-    return [
-        {"arm": arm, "architecture": architecture, "task": task, **_paired(pairs)}
-        for (arm, architecture, task), pairs in sorted(groups.items())
-    ]
+    values: dict[tuple[str, str, str], dict[tuple[int, str], float]] = {}
+    for row in answers:
+        group = values.setdefault((row["arm"], row["architecture"], row["task"]), {})
+        group[row["seed"], row["question_id"]] = row["value"]
+    compared = []
+    for (arm, architecture, task), mine in sorted(values.items()):
+        control = values.get((baseline, architecture, task), {})
+        paired = {key: value - control[key] for key, value in mine.items() if key in control}
+        if arm != baseline and paired:
+            compared.append({"arm": arm, "architecture": architecture, "task": task, **_interval(paired)})
+    return compared
 
 
 def mean_score(rows: Sequence[Row], arm: str) -> float:
@@ -51,17 +54,27 @@ def mean_score(rows: Sequence[Row], arm: str) -> float:
     return sum(means) / len(means) if means else math.nan
 
 
-def _paired(pairs: list[tuple[Row, Row]]) -> dict[str, Any]:
-    deltas = [row["value"] - control["value"] for row, control in pairs]
-    mean = sum(deltas) / len(deltas)
-    if len(deltas) > 1:
-        from scipy.stats import t
+def _interval(paired: Mapping[tuple[int, str], float]) -> dict[str, Any]:
+    by_seed: dict[int, list[float]] = {}
+    for (seed, _), delta in paired.items():
+        by_seed.setdefault(seed, []).append(delta)
+    means = [sum(deltas) / len(deltas) for deltas in by_seed.values()]
+    covers, sample = ("seeds", means) if len(means) > 1 else ("questions", list(paired.values()))
+    return {
+        "difference": sum(means) / len(means),
+        "half_width": _half_width(sample),
+        "seeds": len(means),
+        "questions": len(paired) // len(means),
+        "interval": covers,
+    }
 
-        variance = sum((delta - mean) ** 2 for delta in deltas) / (len(deltas) - 1)
-        half_width = float(t.ppf(0.975, len(deltas) - 1)) * math.sqrt(variance / len(deltas))
-        return {"difference": mean, "half_width": half_width, "seeds": len(deltas), "interval": "seeds"}
-    row, control = pairs[0]
-    errors = [row["stderr"], control["stderr"]]
-    known = all(error is not None for error in errors)
-    half_width = 1.96 * math.hypot(*errors) if known else math.nan
-    return {"difference": mean, "half_width": half_width, "seeds": 1, "interval": "questions"}
+
+def _half_width(sample: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of the mean; with many questions that is the normal one."""
+    if len(sample) < 2:
+        return math.nan
+    from scipy.stats import t
+
+    mean = sum(sample) / len(sample)
+    variance = sum((value - mean) ** 2 for value in sample) / (len(sample) - 1)
+    return float(t.ppf(0.975, len(sample) - 1)) * math.sqrt(variance / len(sample))

@@ -8,7 +8,7 @@ import pydantic
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.report.comparison import differences, final_results, mean_score
+from datamask_pipeline.report.comparison import differences, final_rows, mean_score
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
@@ -28,6 +28,7 @@ def run(
     store: Store,
     release: str,
     results: Mapping[str, Ref],
+    answers: Mapping[str, Ref],
     models: Mapping[str, Ref],
     subsets: Mapping[str, Ref],
     selections: Mapping[str, Ref],
@@ -39,6 +40,7 @@ def run(
         store: The record.
         release: The release's name.
         results: Benchmark results by run name.
+        answers: Answers to single questions by run name.
         models: Pretrained models by run name.
         subsets: Subsets by arm.
         selections: Masks by arm.
@@ -55,6 +57,7 @@ def run(
             + ", ".join(sorted(subsets))
         )
     inputs: dict[str, Ref | str] = {f"results/{name}": ref for name, ref in results.items()}
+    inputs |= {f"answers/{name}": ref for name, ref in answers.items()}
     inputs |= {f"models/{name}": ref for name, ref in models.items()}
     inputs |= {f"selections/{name}": ref for name, ref in selections.items()}
     builder = store.begin(STAGE, release, version=VERSION, config=config.result_config(), inputs=inputs)
@@ -64,8 +67,9 @@ def run(
     part = builder.write_part(
         "results", pa.Table.from_pylist(rows, schema=schema.RESULTS).to_batches(), schema.RESULTS
     )
-    final = final_results(rows)
-    compared = differences(final, baseline=config.baseline)
+    final = [row for row in final_rows(rows) if row["headline"]]
+    asked = [row for name in answers for row in store.read_table(answers[name]).to_pylist()]
+    compared = differences(final_rows(asked), baseline=config.baseline)
     if compared:
         from datamask_pipeline.report.plots import differences_png
 

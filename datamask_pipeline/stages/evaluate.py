@@ -1,20 +1,102 @@
-"""Evaluate: the twelve benchmarks on every checkpoint of a model, through lm-eval.
+"""Evaluate: a model's checkpoints on the release's question sets, through lm-eval.
 
-Two artefacts: the question sets of a release (built once, shared by its models) and one result table a run.
+Two artefacts: the results, one row a checkpoint, task and metric; and the answers, one row a question, so that
+two models can be compared in pairs.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
+import pydantic
 
-from datamask_pipeline import schema, texts
+from datamask_pipeline import schema
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.stages import pretrain as pretrain_stage
+from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
-QUESTIONS_STAGE: Final = "questions"
+ANSWERS_STAGE: Final = "answers"
 VERSION: Final = "1"
-TREE: Final = "questions"
+
+
+class EvaluateStageConfig(EvaluateConfig):
+    """What is asked, how, and of which checkpoints."""
+
+    checkpoints: Literal["final", "all"] = pydantic.Field(
+        "final", description="Evaluate the last checkpoint of each model, or all that were kept."
+    )
+
+
+def run(
+    config: EvaluateStageConfig,
+    *,
+    store: Store,
+    release: str,
+    run_name: str,
+    labels: Mapping[str, Any],
+    model: Ref,
+    tokenizer: Ref,
+    questions: Ref,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> tuple[Ref, Ref]:
+    """Evaluate one model.
+
+    Args:
+        config: Shots, lengths, seeds and checkpoints.
+        store: The record.
+        release: The release's name.
+        run_name: The model's name.
+        labels: ``arm``, ``architecture`` and ``seed``, written into every row.
+        model: The pretrained model.
+        tokenizer: The release's tokenizer.
+        questions: The release's question sets.
+        progress: Told of checkpoints done.
+
+    Returns:
+        The results and the answers.
+
+    Raises:
+        DataMaskError: lm-eval left out a task.
+    """
+    settings = config.model_dump(mode="json", exclude={"device"})
+    inputs: dict[str, Ref | str] = {"model": model, "tokenizer": tokenizer, "questions": questions}
+    key = f"{release}/{run_name}"
+    builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
+    answers_builder = store.begin(ANSWERS_STAGE, key, version=VERSION, config=settings, inputs=inputs)
+    done, answers_done = builder.finished(), answers_builder.finished()
+    if done is not None and answers_done is not None:
+        return done, answers_done
+    from datamask_pipeline.evaluation.harness import evaluate
+    from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+
+    scratch = builder.scratch()
+    directories = pretrain_stage.checkpoint_directories(store, model, scratch)
+    steps = sorted(directories) if config.checkpoints == "all" else [max(directories)]
+    loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
+    sets = questions_stage.load(store, questions, scratch)
+    common = {"release": release, "run": run_name, **labels, "model_fingerprint": model.short}
+    results: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for number, step in enumerate(steps):
+        evaluation = evaluate(directories[step], loaded, sets, scratch / "lm-eval", config)
+        results += [dataclasses.asdict(row) | common | {"checkpoint": step} for row in evaluation.results]
+        answers += [dataclasses.asdict(row) | common | {"checkpoint": step} for row in evaluation.answers]
+        if progress is not None:
+            progress(f"evaluate {run_name}", number + 1, len(steps))
+    answers_ref = answers_builder.commit([_write(answers_builder, answers, schema.ANSWERS)])
+    headline = {
+        row["task"]: row["value"] for row in results if row["headline"] and row["checkpoint"] == steps[-1]
+    }
+    metadata = {"release": release, "run": run_name, "headline": headline}
+    return builder.commit([_write(builder, results, schema.RESULTS)], metadata=metadata), answers_ref
+
+
+def _write(builder: Any, rows: list[dict[str, Any]], row_schema: pa.Schema) -> dict[str, Any]:
+    kept = [{name: row[name] for name in row_schema.names} for row in rows]
+    table = pa.Table.from_pylist(kept, schema=row_schema)
+    record: dict[str, Any] = builder.write_part("00000", table.to_batches(), row_schema)
+    return record

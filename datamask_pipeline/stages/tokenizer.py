@@ -44,7 +44,8 @@ def run(
     from datamask_pipeline.pretraining.tokenizer import train_tokenizer
 
     directory = builder.scratch() / TREE
-    sample = texts.pool_texts(store, candidates, documents, "c.eligible", limit=config.sample_documents)
+    chosen = texts.pool_documents(store, candidates, documents, "c.eligible", limit=config.sample_documents)
+    sample = (text for _, text in chosen)
     tokenizer = train_tokenizer(
         sample, directory, vocab_size=config.vocab_size, sequence_length=config.sequence_length
     )

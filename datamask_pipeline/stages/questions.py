@@ -1,0 +1,105 @@
+"""Questions: the twelve question sets of a release, built once and asked of each of its models."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from datamask_pipeline import texts
+from datamask_pipeline.evaluation.config import LOCAL, EvaluateConfig
+from datamask_pipeline.storage import Ref, Store
+
+if TYPE_CHECKING:
+    from datamask_pipeline.evaluation.questions import QuestionSet
+
+STAGE: Final = "questions"
+VERSION: Final = "1"
+TREE: Final = "questions"
+
+#: The settings of an evaluation that decide what is asked; the others decide how.
+_WHAT_IS_ASKED: Final = {
+    "questions",
+    "question_files",
+    "demonstration_files",
+    "tasks",
+    "questions_per_task",
+    "shots",
+    "seed",
+}
+
+
+def run(
+    config: EvaluateConfig, *, store: Store, release: str, candidates: Ref, documents: Mapping[str, Ref]
+) -> Ref:
+    """Prepare the question sets of a release.
+
+    Args:
+        config: Where questions come from, and how many.
+        store: The record.
+        release: The release's name.
+        candidates: The release's candidates; local sets are made of its validation documents.
+        documents: Documents of each crawl.
+
+    Raises:
+        InputError: a task has no file or no usable row.
+        UnknownNameError: a task that does not exist.
+    """
+    settings = config.model_dump(mode="json", include=_WHAT_IS_ASKED)
+    inputs: dict[str, Ref | str] = {}
+    if config.questions == LOCAL:
+        inputs = {"candidates": candidates, **documents}
+    else:
+        inputs = {"files": _digest_of_files(Path(config.questions))}
+        settings["questions"] = Path(config.questions).name  # where the files lie does not matter
+    builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
+    if (done := builder.finished()) is not None:
+        return done
+    from datamask_pipeline.evaluation.questions import prepare_questions
+
+    directory = builder.scratch() / TREE
+    held_out = ()
+    if config.questions == LOCAL:
+        held_out = texts.pool_documents(store, candidates, documents, "c.validation")
+    sets = prepare_questions(config, directory, held_out)
+    tree = builder.write_tree(TREE, directory)
+    read, rejected = sum(item.num_read for item in sets), sum(item.num_rejected for item in sets)
+    counts = {"rows_in": read, "kept": read - rejected, "dropped_rejected": rejected}
+    return builder.commit(
+        [], trees=[tree], counts=counts, metadata={"sets": [_as_dict(s, directory) for s in sets]}
+    )
+
+
+def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
+    """The question sets of an artefact, their files on local disk."""
+    from datamask_pipeline.evaluation.benchmarks import all_benchmarks
+    from datamask_pipeline.evaluation.questions import QuestionSet, RejectedRow
+
+    folder = store.local_copy(questions, TREE, scratch)
+    sets = []
+    for item in store.manifest(questions)["metadata"]["sets"]:
+        values: dict[str, Any] = dict(item)
+        values["benchmark"] = all_benchmarks()[values.pop("task")]
+        values["file"] = folder / values["file"]
+        values["demonstrations"] = folder / values["demonstrations"] if values["demonstrations"] else None
+        values["rejected"] = tuple(RejectedRow(**row) for row in values["rejected"])
+        sets.append(QuestionSet(**values))
+    return sets
+
+
+def _as_dict(item: "QuestionSet", directory: Path) -> dict[str, Any]:
+    values = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    values["task"] = values.pop("benchmark").task
+    values["file"] = item.file.relative_to(directory).as_posix()
+    values["demonstrations"] = item.demonstrations and item.demonstrations.relative_to(directory).as_posix()
+    values["rejected"] = [dataclasses.asdict(row) for row in item.rejected]
+    return values
+
+
+def _digest_of_files(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

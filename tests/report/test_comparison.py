@@ -1,0 +1,59 @@
+"""Differences between arms come with intervals that mean what they say."""
+
+import math
+
+import numpy as np
+import pytest
+
+from datamask_pipeline.report.comparison import differences, final_rows, mean_score
+
+
+def answers(arm: str, seed: int, values: list[float]) -> list[dict[str, object]]:
+    return [
+        {"arm": arm, "architecture": "dense", "seed": seed, "task": "piqa", "question_id": str(i), "value": v}
+        for i, v in enumerate(values)
+    ]
+
+
+def test_one_seed_is_compared_question_by_question() -> None:
+    rows = answers("random", 0, [0, 1, 0, 1]) + answers("datamask", 0, [1, 1, 0, 1])
+    (row,) = differences(rows, baseline="random")
+    assert (row["arm"], row["interval"], row["questions"], row["seeds"]) == ("datamask", "questions", 4, 1)
+    assert row["difference"] == 0.25
+    deltas = [1.0, 0.0, 0.0, 0.0]
+    assert row["half_width"] == pytest.approx(3.182446 * np.std(deltas, ddof=1) / 2, rel=1e-6)
+
+
+def test_several_seeds_are_the_sample() -> None:
+    rows = []
+    for seed, extra in enumerate([1, 0, 1]):
+        rows += answers("random", seed, [0, 0]) + answers("datamask", seed, [extra, extra])
+    (row,) = differences(rows, baseline="random")
+    assert row["interval"] == "seeds"
+    assert row["difference"] == pytest.approx(2 / 3)
+    assert row["half_width"] == pytest.approx(4.302653 * np.std([1, 0, 1], ddof=1) / math.sqrt(3), rel=1e-6)
+
+
+def test_questions_that_only_one_model_answered_do_not_count() -> None:
+    rows = answers("random", 0, [0, 0]) + answers("datamask", 0, [0, 0, 1, 1])
+    (row,) = differences(rows, baseline="random")
+    assert (row["difference"], row["questions"]) == (0.0, 2)
+
+
+def test_the_interval_covers_a_null_difference_at_its_level() -> None:
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):
+        one, two = (rng.random((2, 60)) < 0.3).astype(float)
+        (row,) = differences(
+            answers("random", 0, list(one)) + answers("datamask", 0, list(two)), baseline="random"
+        )
+        inside += abs(row["difference"]) <= row["half_width"]
+    assert 0.91 <= inside / 400 <= 0.98
+
+
+def test_only_the_last_checkpoint_of_each_run_is_final() -> None:
+    rows = [{"run": "a", "checkpoint": c, "arm": "a", "task": "t", "value": c} for c in (10, 20)]
+    rows += [{"run": "b", "checkpoint": 5, "arm": "b", "task": "t", "value": 1}]
+    assert [(row["run"], row["checkpoint"]) for row in final_rows(rows)] == [("a", 20), ("b", 5)]
+    assert mean_score(final_rows(rows), "a") == 20
