@@ -1,0 +1,129 @@
+"""Settings of an encoder, and the model they resolve to. Knows no torch and loads no weights."""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+
+from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.settings import Settings, execution_field
+
+#: Files of a model directory that decide its results.
+MODEL_FILES = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
+
+
+class EncoderConfig(Settings):
+    """Which model embeds, and how its batches are composed."""
+
+    encoder: str = pydantic.Field(
+        "minilm-mean-cls",
+        description="A preset, or any sentence-transformers model: its hub name (with `revision`) or directory.",
+    )
+    revision: str | None = pydantic.Field(
+        None, description="Commit hash of the hub repository; presets bring their own."
+    )
+    prefix: str | None = pydantic.Field(
+        None, description="Put before every document; null takes the preset's, or none."
+    )
+    max_tokens: int | None = pydantic.Field(
+        None,
+        ge=8,
+        description="Tokens a document is cut to; null takes the preset's or the model's own limit.",
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = pydantic.Field(
+        "auto",
+        description="Arithmetic of the forward pass; auto is bfloat16 on hardware that multiplies it natively. "
+        "Pooling and normalisation are always float32.",
+    )
+    batch_tokens: int = pydantic.Field(
+        16_384, ge=64, description="Tokens of a batch, padding included; documents of like length share one."
+    )
+    window_documents: int = pydantic.Field(
+        1_024,
+        ge=1,
+        description="Documents sorted by length together. Also the checkpoint interval: a kill repeats at most one.",
+    )
+    device: str = execution_field(
+        "auto", description="`cpu`, `cuda`, `cuda:1`, or auto: the first accelerator, else the CPU."
+    )
+
+    def result_config(self) -> dict[str, Any]:
+        """The settings as they resolve here: ``auto`` is never part of a fingerprint."""
+        from datamask_pipeline.embedding.hardware import resolve_dtype
+
+        spec = self.spec()
+        resolved = {"dtype": resolve_dtype(self.dtype, self.device), "model": dataclasses.asdict(spec)}
+        return super().result_config() | resolved
+
+    def spec(self) -> EncoderSpec:
+        """The model these settings name.
+
+        Raises:
+            ConfigurationError: a hub model without a revision.
+        """
+        preset = PRESETS.get(self.encoder)
+        if preset is None:
+            preset = EncoderSpec(model=self.encoder, revision=self.revision or "")
+            if not Path(self.encoder).is_dir() and not self.revision:
+                raise ConfigurationError(
+                    f"encoder {self.encoder!r} is neither a preset ({', '.join(sorted(PRESETS))}) nor a "
+                    "directory; for a model on the hub, pin `revision` to a commit hash"
+                )
+        changes: dict[str, Any] = {}
+        if self.revision:
+            changes["revision"] = self.revision
+        if self.prefix is not None:
+            changes["prefix"] = self.prefix
+        if self.max_tokens is not None:
+            changes["max_tokens"] = self.max_tokens
+        return dataclasses.replace(preset, **changes)
+
+
+def model_directory(spec: EncoderSpec) -> Path | None:
+    """Where the model lies on this disk; ``None`` if it is the hub's.
+
+    Raises:
+        ConfigurationError: the package that carries the weights is not installed.
+    """
+    if spec.package:
+        found = importlib.util.find_spec(spec.package)
+        if found is None or not found.submodule_search_locations:
+            raise ConfigurationError(
+                f"the weights' package {spec.package!r} is not installed; install this project's requirements"
+            )
+        return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(spec.model) if Path(spec.model).is_dir() else None
+
+
+def model_identity(spec: EncoderSpec) -> tuple[str, str]:
+    """Name and revision of the model, as the lineage states them.
+
+    The revision of a directory or package is the SHA-256 over the files that decide its results.
+
+    Raises:
+        IntegrityError: the weights are not the ones the preset pins.
+    """
+    directory = model_directory(spec)
+    if directory is None:
+        return spec.model, spec.revision
+    weights = directory / "model.safetensors"
+    if spec.weights_sha256 and _file_sha256(weights) != spec.weights_sha256:
+        raise IntegrityError(
+            f"{weights} has SHA-256 {_file_sha256(weights)}, not {spec.weights_sha256}; "
+            f"reinstall the package {spec.package!r} in the pinned version"
+        )
+    files = sorted({path for pattern in MODEL_FILES for path in directory.rglob(pattern)})
+    lines = [f"{path.relative_to(directory).as_posix()} {_file_sha256(path)}" for path in files]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return spec.package or directory.name, f"sha256:{digest}"
+
+
+@functools.lru_cache(maxsize=64)
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,139 @@
+"""One loaded embedding model: texts to token ids, token ids to unit vectors. Knows no batching and no storage.
+
+Shape suffixes: B documents of a batch, T tokens, H hidden width, D embedding width.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from datamask_pipeline.embedding.config import model_directory, model_identity
+from datamask_pipeline.embedding.presets import EncoderSpec
+from datamask_pipeline.errors import ConfigurationError
+
+#: Every white-space-delimited word is at least one token, save rare words of nothing but control
+#: characters; this many words more than fit leave room for those.
+SPARE_WORDS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """A model ready to embed.
+
+    Attributes:
+        spec: What was asked for.
+        model_name: The model, as the lineage names it.
+        revision: Its revision.
+        dim: D, the width of its vectors.
+        max_tokens: Tokens a document is cut to.
+    """
+
+    spec: EncoderSpec
+    model_name: str
+    revision: str
+    dim: int
+    max_tokens: int
+    device: torch.device
+    dtype: torch.dtype
+    _model: Any
+    _tokenizer: Any
+
+    def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, prefix and special tokens included, cut to ``max_tokens``."""
+        heads = [self.spec.prefix + _head(text, self.max_tokens + SPARE_WORDS) for text in texts]
+        encoded = self._tokenizer(
+            heads, truncation=True, max_length=self.max_tokens, return_attention_mask=False
+        )
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    @torch.inference_mode()
+    def token_states(self, token_ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The transformer's last hidden states, float32.
+
+        Returns:
+            states_BTH and the attention mask mask_BT.
+        """
+        longest = max(len(ids) for ids in token_ids)
+        ids_BT = torch.full((len(token_ids), longest), self._tokenizer.pad_token_id, dtype=torch.long)
+        mask_BT = torch.zeros((len(token_ids), longest), dtype=torch.long)
+        for row, ids in enumerate(token_ids):
+            ids_BT[row, : len(ids)] = torch.tensor(ids)
+            mask_BT[row, : len(ids)] = 1
+        mask_BT = mask_BT.to(self.device)
+        features = self._model[0]({"input_ids": ids_BT.to(self.device), "attention_mask": mask_BT})
+        return features["token_embeddings"].float(), mask_BT
+
+    @torch.inference_mode()
+    def pool(self, states_BTH: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+        """Unit vectors_BD, float32, by the model's own pooling or the preset's."""
+        if self.spec.pooling == "mean+cls":
+            weights_BT1 = mask_BT.unsqueeze(-1).float()
+            mean_BH = (states_BTH * weights_BT1).sum(1) / weights_BT1.sum(1)
+            vectors_BD = torch.cat([mean_BH, states_BTH[:, 0]], dim=1)
+        else:
+            features = {"token_embeddings": states_BTH, "attention_mask": mask_BT}
+            for module in list(self._model)[1:]:
+                features = module(features)
+            vectors_BD = features["sentence_embedding"]
+        return torch.nn.functional.normalize(vectors_BD.float(), dim=1)
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Unit vectors_BD of one batch of tokenised documents."""
+        vectors: NDArray[np.float32] = self.pool(*self.token_states(token_ids)).cpu().numpy()
+        return vectors
+
+
+def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
+    """Load a model onto a device.
+
+    Args:
+        spec: Which model.
+        device: ``cpu``, ``cuda`` or the like.
+        dtype: Arithmetic of the transformer: ``float32`` or ``bfloat16``.
+
+    Raises:
+        ConfigurationError: the device is not there, or the model cannot be loaded.
+        IntegrityError: the weights are not the pinned ones.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigurationError(f"device {device!r} is not available here; set `device: cpu`")
+    name, revision = model_identity(spec)
+    directory = model_directory(spec)
+    location = str(directory) if directory is not None else spec.model
+    try:
+        model = SentenceTransformer(
+            location, revision=None if directory else spec.revision, device=device, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"encoder {location!r} cannot be loaded: {error}") from error
+    model.eval().requires_grad_(False)
+    precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+    model[0].to(precision)
+    limit = spec.max_tokens or model.max_seq_length
+    if limit is None:
+        raise ConfigurationError(f"encoder {location!r} states no length limit; set `max_tokens`")
+    width = model[0].get_embedding_dimension()
+    return Encoder(
+        spec=spec,
+        model_name=name,
+        revision=revision,
+        dim=2 * width if spec.pooling == "mean+cls" else model.get_embedding_dimension(),
+        max_tokens=int(limit),
+        device=torch.device(device),
+        dtype=precision,
+        _model=model,
+        _tokenizer=model.tokenizer,
+    )
+
+
+def _head(text: str, num_words: int) -> str:
+    """The text's first words: all a model sees, and long texts are not tokenised to their end for nothing."""
+    pieces = text.split(None, num_words)
+    return text[: len(text) - len(pieces[-1])] if len(pieces) > num_words else text

@@ -1,0 +1,188 @@
+"""Embed: one unit vector of 768 numbers per document, one part per shard, in the documents' order.
+
+Knows the record and an encoder; knows no source and no scorer. Vectors that exist already can be imported.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pydantic
+from numpy.typing import NDArray
+
+from datamask_pipeline import schema
+from datamask_pipeline.embedding.config import EncoderConfig, model_identity
+from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
+from datamask_pipeline.embedding.imported import ImportedVectors
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.storage import Ref, Store
+
+if TYPE_CHECKING:
+    from datamask_pipeline.embedding.encoder import Encoder
+
+STAGE: Final = "embed"
+VERSION: Final = "1"
+
+Progress = Callable[[str, int, int | None], None]
+
+
+class EmbedConfig(EncoderConfig):
+    """Which model embeds; or which file already holds the vectors."""
+
+    imported_file: str | None = pydantic.Field(
+        None,
+        description="A Parquet file or folder with ids and vectors that are taken instead of being computed.",
+    )
+    imported_id_column: str = pydantic.Field("id", description="Its column of document ids.")
+    imported_vector_column: str = pydantic.Field("embedding", description="Its column of vectors.")
+    imported_model: str = pydantic.Field("", description="The model that made them, for the lineage.")
+    imported_revision: str = pydantic.Field("", description="That model's revision, for the lineage.")
+
+
+def run(
+    config: EmbedConfig, *, store: Store, crawl: str, documents: Ref, progress: Progress | None = None
+) -> Ref:
+    """Embed one crawl.
+
+    Args:
+        config: The model and how its batches are composed.
+        store: The record.
+        crawl: The crawl.
+        documents: Its ingested documents.
+        progress: Told of documents done.
+
+    Returns:
+        One row per document, in the documents' order; the manifest names model and revision.
+
+    Raises:
+        ConfigurationError: the model's vectors are not 768 wide, or it cannot be loaded.
+        InputError: the imported file lacks vectors of some documents.
+    """
+    vectors: _Computed | _Imported
+    if config.imported_file:
+        vectors = _Imported(config, store, documents)
+    else:
+        vectors = _Computed(config, store, documents, f"embed {crawl}", progress)
+    inputs: dict[str, Ref | str] = {"documents": documents, "vectors": vectors.digest}
+    builder = store.begin(STAGE, crawl, version=VERSION, config=vectors.settings, inputs=inputs)
+    if (done := builder.finished()) is not None:
+        return done
+    parts = []
+    for name in store.part_names(documents):
+        checkpoints = builder.scratch() / name
+        rows = _rows(store, documents, name, vectors.windows(name, checkpoints))
+        parts.append(builder.write_part(name, rows, schema.EMBEDDINGS))
+    counts = {"rows_in": documents.rows, "kept": sum(part["rows"] for part in parts)}
+    return builder.commit(parts, counts=counts, metadata=vectors.metadata())
+
+
+class _Computed:
+    """Vectors out of the forward pass, a window at a time."""
+
+    def __init__(
+        self, config: EmbedConfig, store: Store, documents: Ref, label: str, progress: Progress | None
+    ) -> None:
+        self._config, self._store, self._documents = config, store, documents
+        self._label, self._progress, self._done = label, progress, 0
+        self.settings = EncoderConfig.result_config(config)
+        self.model, self.digest = model_identity(config.spec())
+
+    @functools.cached_property
+    def encoder(self) -> "Encoder":
+        from datamask_pipeline.embedding.encoder import load_encoder
+
+        device = resolve_device(self._config.device)
+        dtype = resolve_dtype(self._config.dtype, self._config.device)
+        encoder = load_encoder(self._config.spec(), device=device, dtype=dtype)
+        if encoder.dim != schema.EMBEDDING_DIM:
+            raise ConfigurationError(
+                f"encoder {self._config.encoder!r} gives {encoder.dim} numbers per document, "
+                f"{schema.EMBEDDING_DIM} are needed; choose a base-size model"
+            )
+        return encoder
+
+    def windows(self, name: str, checkpoints: Path) -> Iterator[NDArray[np.float16]]:
+        from datamask_pipeline.embedding.encode import embed_windows
+
+        with self._store.part_file(self._documents, name) as part:
+            texts = (
+                table.column("text").to_pylist()
+                for table in windows_of(part, ["text"], self._config.window_documents)
+            )
+            yield from embed_windows(
+                self.encoder,
+                texts,
+                batch_tokens=self._config.batch_tokens,
+                checkpoints=checkpoints,
+                on_documents=self._tell,
+            )
+
+    def metadata(self) -> dict[str, Any]:
+        return {"model": self.model, "revision": self.digest, "dtype": self.settings["dtype"]}
+
+    def _tell(self, num_documents: int) -> None:
+        self._done += num_documents
+        if self._progress is not None:
+            self._progress(self._label, self._done, self._documents.rows)
+
+
+class _Imported:
+    """Vectors that stand in a file already."""
+
+    def __init__(self, config: EmbedConfig, store: Store, documents: Ref) -> None:
+        self._config, self._store, self._documents = config, store, documents
+        self._file = ImportedVectors(
+            str(config.imported_file), config.imported_id_column, config.imported_vector_column
+        )
+        named = ("imported_id_column", "imported_vector_column", "imported_model", "imported_revision")
+        self.settings = {name: getattr(config, name) for name in named}
+        self.digest = self._file.digest
+
+    def windows(self, name: str, checkpoints: Path) -> Iterator[NDArray[np.float16]]:
+        with self._store.part_file(self._documents, name) as part:
+            ids = part.read(columns=["id"]).column("id").to_pylist()
+        vectors = self._file.gather(ids, checkpoints / "imported.f16")
+        for first in range(0, len(ids), self._config.window_documents):
+            yield vectors[first : first + self._config.window_documents]
+
+    def metadata(self) -> dict[str, Any]:
+        return {
+            "model": self._config.imported_model,
+            "revision": self._config.imported_revision,
+            "imported_digest": self.digest,
+            "normalised": self._file.num_normalised,
+        }
+
+
+def windows_of(part: pq.ParquetFile, columns: list[str], rows: int) -> Iterator[pa.Table]:
+    """The part's rows in windows of exactly ``rows``, the last one shorter, however it is cut into row groups."""
+    pending: list[pa.Table] = []
+    for batch in part.iter_batches(batch_size=rows, columns=columns):
+        pending.append(pa.Table.from_batches([batch]))
+        while sum(table.num_rows for table in pending) >= rows:
+            joined = pa.concat_tables(pending)
+            yield joined.slice(0, rows)
+            pending = [joined.slice(rows)]
+    if sum(table.num_rows for table in pending):
+        yield pa.concat_tables(pending)
+
+
+def _rows(
+    store: Store, documents: Ref, name: str, vectors: Iterator[NDArray[np.float16]]
+) -> Iterator[pa.RecordBatch]:
+    """Each window's vectors beside the ids they belong to."""
+    with store.part_file(documents, name) as part:
+        table = part.read(columns=["id", "content_hash"])
+    first = 0
+    for block in vectors:
+        keys = table.slice(first, len(block))
+        first += len(block)
+        embedding = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), schema.EMBEDDING_DIM)
+        columns = [*(column.combine_chunks() for column in keys.columns), embedding]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema.EMBEDDINGS)
+    if first != table.num_rows:
+        raise IntegrityError(f"part {name}: {table.num_rows} documents, {first} vectors")
