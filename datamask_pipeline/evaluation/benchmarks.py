@@ -1,0 +1,93 @@
+"""The benchmark tasks there are: one YAML each, in the folder `tasks`.
+
+Knows no question and no model. A task's YAML includes lm-eval's stock one by its path below lm-eval's
+`tasks` folder; our own key `benchmark` says how the pipeline treats it.
+"""
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+
+_OURS = Path(__file__).parent / "tasks"
+_ORDER = (  # of the paper's tables
+    *("race_high", "race_middle", "hellaswag", "nq_open", "openbookqa", "kqapro"),
+    *("mmlu", "triviaqa", "arc_challenge", "social_iqa", "piqa", "winogrande"),
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A task: its name, the paper's label, the one metric that stands for it, and its questions' layout."""
+
+    task: str
+    label: str
+    metric: str
+    layout: str
+    definition: Path
+
+
+@cache
+def all_benchmarks() -> dict[str, Benchmark]:
+    """Every task by its name: the paper's twelve in their order, then others by name."""
+    found = {}
+    for path in _OURS.glob("[!_]*.yaml"):
+        content = yaml.safe_load(path.read_text())
+        found[content["task"]] = Benchmark(content["task"], **content["benchmark"], definition=path)
+    rank = {task: place for place, task in enumerate(_ORDER)}
+    return {task: found[task] for task in sorted(found, key=lambda task: (rank.get(task, len(rank)), task))}
+
+
+def benchmarks_named(names: Iterable[str]) -> list[Benchmark]:
+    """The tasks of these names in canonical order; all for no name.
+
+    Raises:
+        UnknownNameError: A name that no task carries.
+    """
+    known, wanted = all_benchmarks(), set(names)
+    for name in sorted(wanted):
+        if name not in known:
+            raise UnknownNameError("benchmark task", name, known)
+    return [benchmark for task, benchmark in known.items() if not wanted or task in wanted]
+
+
+def render(
+    benchmark: Benchmark, folder: Path, *, questions: Path, demonstrations: Path | None, cache_directory: Path
+) -> None:
+    """Write the task definition lm-eval reads: includes made absolute, the local files filled in."""
+    definition = yaml.safe_load(benchmark.definition.read_text())
+    del definition["benchmark"]
+    includes = definition["include"]
+    definition["include"] = [
+        str(_included(name)) for name in ([includes] if isinstance(includes, str) else includes)
+    ]
+    files = {"questions": str(questions)}
+    if demonstrations is not None:
+        files["demonstrations"] = str(demonstrations)
+        definition["fewshot_split"] = "demonstrations"
+    definition["dataset_kwargs"] = {"data_files": files, "cache_dir": str(cache_directory)}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{benchmark.task}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False))
+
+
+def _included(name: str) -> Path:
+    """Ours if it stands beside the task's YAML, else lm-eval's."""
+    if (_OURS / name).is_file():
+        return _OURS / name
+    stock = _stock_tasks() / name
+    if not stock.is_file():
+        raise ConfigurationError(f"no task definition {name!r} in lm-eval; install lm-eval 0.4.13 or later")
+    return stock
+
+
+@cache
+def _stock_tasks() -> Path:
+    """lm-eval's tasks, located without importing it."""
+    spec: Any = importlib.util.find_spec("lm_eval")
+    return Path(spec.submodule_search_locations[0]) / "tasks"

@@ -1,0 +1,204 @@
+"""Run a model through lm-eval and return plain rows.
+
+Knows no arm and no store. Nothing is fetched and nothing is written outside the work directory given.
+"""
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import datasets
+import huggingface_hub.constants
+import torch
+from lm_eval.evaluator import simple_evaluate
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.evaluation.benchmarks import render
+from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.evaluation.questions import QuestionSet
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One metric of one task.
+
+    `value` is a fraction in 0..1, higher is better; `stderr` its standard error, null where lm-eval knows
+    none; `n` the number of questions; `version` the task definition's; `headline` marks the one metric
+    that stands for the benchmark; `num_truncated` counts prompts that lost their beginning.
+    """
+
+    task: str
+    label: str
+    metric: str
+    value: float
+    stderr: float | None
+    n: int
+    version: str
+    headline: bool
+    chance: float
+    shots: int
+    question_source: str
+    questions_digest: str
+    num_truncated: int
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """What one question added to its task's headline metric: two models can be compared in pairs."""
+
+    task: str
+    question_id: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The results of one model: rows by task in canonical order, answers by task and question id."""
+
+    results: list[ResultRow]
+    answers: list[AnswerRow]
+
+
+def evaluate(
+    model: PreTrainedModel | Path,
+    tokenizer: PreTrainedTokenizerFast,
+    questions: Sequence[QuestionSet],
+    work_directory: Path,
+    config: EvaluateConfig,
+) -> Evaluation:
+    """Ask one model all questions. The same model and questions give the same rows.
+
+    Args:
+        model: A model, or a directory that `from_pretrained` reads.
+        tokenizer: The model's.
+        questions: From `prepare_questions`.
+        work_directory: Task definitions and the data sets' cache go here; may be deleted afterwards.
+        config: Shots, seed, batch size, length, device.
+
+    Raises:
+        DataMaskError: lm-eval left out a task or a headline metric.
+    """
+    work_directory.mkdir(parents=True, exist_ok=True)
+    definitions, cache = (work_directory / "tasks").resolve(), (work_directory / "cache").resolve()
+    for item in questions:
+        render(
+            item.benchmark,
+            definitions,
+            questions=item.file.resolve(),
+            demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
+            cache_directory=cache,
+        )
+    with _confined(cache, work_directory / "harness.log"), _threads(config.threads):
+        if isinstance(model, Path):
+            model = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
+        harness = HFLM(
+            pretrained=model.to(config.device).eval(),
+            tokenizer=tokenizer,
+            batch_size=config.batch_size,
+            max_length=config.max_length,
+            backend="causal",
+        )
+        report = simple_evaluate(
+            model=harness,
+            tasks=[item.benchmark.task for item in questions],
+            num_fewshot=config.shots,
+            task_manager=TaskManager(include_path=str(definitions), include_defaults=False),
+            random_seed=config.seed,
+            numpy_random_seed=config.seed,
+            torch_random_seed=config.seed,
+            fewshot_random_seed=config.seed,
+        )
+    results, answers = [], []
+    for item in questions:
+        results += _results(report, item, config, harness)
+        answers += _answers(report["samples"][item.benchmark.task], item)
+    return Evaluation(results, answers)
+
+
+def _results(report: Any, item: QuestionSet, config: EvaluateConfig, harness: HFLM) -> list[ResultRow]:
+    """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`."""
+    task = item.benchmark.task
+    scores = report["results"].get(task, {})
+    truncated = _num_truncated(report["samples"].get(task, []), harness)
+    rows = []
+    for key, value in scores.items():
+        metric, comma, name = key.partition(",")
+        if not comma or metric.endswith("_stderr"):
+            continue
+        stderr = scores.get(f"{metric}_stderr,{name}")
+        known = isinstance(stderr, int | float) and math.isfinite(stderr)
+        rows.append(
+            ResultRow(
+                task=task,
+                label=item.benchmark.label,
+                metric=metric,
+                value=float(value),
+                stderr=float(stderr) if known else None,
+                n=int(report["n-samples"][task]["effective"]),
+                version=str(report["versions"][task]),
+                headline=metric == item.benchmark.metric,
+                chance=item.chance,
+                shots=config.shots,
+                question_source=item.source,
+                questions_digest=item.digest,
+                num_truncated=truncated,
+            )
+        )
+    if sum(row.headline for row in rows) != 1:
+        raise DataMaskError(
+            f"lm-eval reported {sorted(scores)} for {task}, not {item.benchmark.metric!r} once"
+        )
+    return sorted(rows, key=lambda row: (not row.headline, row.metric))
+
+
+def _answers(samples: list[dict[str, Any]], item: QuestionSet) -> list[AnswerRow]:
+    metric = item.benchmark.metric
+    rows = [
+        AnswerRow(item.benchmark.task, sample["doc"]["question_id"], metric, float(sample[metric]))
+        for sample in samples
+    ]
+    return sorted(rows, key=lambda row: row.question_id)
+
+
+def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
+    """Prompts, answers included, that are longer than the model's context."""
+    texts = [
+        arguments[0] + (arguments[1] if isinstance(arguments[1], str) else "")
+        for sample in samples
+        for arguments in sample["arguments"]
+    ]
+    encoded = harness.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    return sum(len(encoding.ids) > harness.max_length for encoding in encoded)
+
+
+@contextmanager
+def _confined(cache: Path, log: Path) -> Iterator[None]:
+    """No hub, no cache but ours, progress bars and warnings into a file, until the block ends."""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
+        stack.enter_context(mock.patch.dict(os.environ, offline))
+        stack.enter_context(mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True))
+        stack.enter_context(mock.patch.object(datasets.config, "HF_HUB_OFFLINE", True))
+        stack.enter_context(mock.patch.object(datasets.config, "HF_DATASETS_CACHE", cache))
+        stack.enter_context(mock.patch.object(datasets.config, "HF_MODULES_CACHE", str(cache)))
+        yield
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

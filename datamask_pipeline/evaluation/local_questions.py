@@ -1,0 +1,254 @@
+"""Small question sets made out of the pipeline's own held-out documents.
+
+Knows no model. Nothing here is a published question: each set has the columns and the form of its
+benchmark, filled with sentences and words of real text. What is asked is which sentence follows, which
+half belongs, which word is missing. The results say `local`, and are worth comparing among models of one
+experiment only.
+"""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.passages import Spot, content_words, find_spots
+
+_DOCUMENTS_PER_QUESTION = 10
+_LETTERS = "ABCD"
+_GAP = "____"
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """Where wrong answers come from: real sentences and words of other documents."""
+
+    spots: list[Spot]
+    words: list[str]
+    generator: random.Random
+
+    def sentences(self, spot: Spot, number: int) -> list[str]:
+        """Different sentences, none from the spot's document."""
+        found: list[str] = []
+        while len(found) < number:
+            other = self.generator.choice(self.spots)
+            if other.document_id != spot.document_id and other.sentence not in found:
+                found.append(other.sentence)
+        return found
+
+    def missing(self, spot: Spot, number: int) -> tuple[str, str, list[str]] | None:
+        """The sentence with a gap, the word that fills it, and wrong words; None if no word will do."""
+        candidates = content_words(spot.sentence)
+        if not candidates:
+            return None
+        word = self.generator.choice(candidates)
+        gapped = re.sub(rf"\b{word}\b", _GAP, spot.sentence)
+        wrong = self.generator.sample([other for other in self.words if other not in spot.sentence], number)
+        return gapped, word, wrong
+
+    def mixed(self, right: str, wrong: list[str]) -> tuple[list[str], int]:
+        """All options in random order, and where the right one stands."""
+        options = [right, *wrong]
+        self.generator.shuffle(options)
+        return options, options.index(right)
+
+
+Row = dict[str, Any]
+_Maker = Callable[[Spot, _Pool], Row | None]
+
+
+def write_local_questions(
+    documents: Iterable[tuple[str, str]], directory: Path, *, num_questions: int, seed: int
+) -> None:
+    """Write `<task>.jsonl` for the twelve tasks, and `about.json`, below `directory`.
+
+    Args:
+        documents: (id, text) of documents that no model is trained on.
+        directory: Where the sets go.
+        num_questions: Questions a task, or fewer if the documents yield no more.
+        seed: The same documents and seed give the same files.
+
+    Raises:
+        InputError: The documents hold too little prose.
+    """
+    spots = find_spots(documents, num_documents=num_questions * _DOCUMENTS_PER_QUESTION, seed=seed)
+    words = sorted({word for spot in spots for word in content_words(spot.sentence)})
+    if len({spot.document_id for spot in spots}) < 5 or len(words) < 100:
+        raise InputError(
+            "the held-out documents hold too little prose to make questions from",
+            field="documents",
+            value=len({spot.document_id for spot in spots}),
+            remedy="raise validation_share, give more documents, or point `questions` at a directory",
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    for task, make in _MAKERS.items():
+        generator = random.Random(f"{task}:{seed}")
+        pool = _Pool(spots, words, generator)
+        rows: list[Row] = []
+        for spot in generator.sample(spots, len(spots)):
+            if len(rows) < num_questions and (row := make(spot, pool)) is not None:
+                rows.append({"document_id": spot.document_id, **row})
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        (directory / f"{task}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    about = {"source": "local", "made_from": "held-out documents", "seed": seed, "documents": len(spots)}
+    (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _hellaswag(spot: Spot, pool: _Pool) -> Row:
+    """Which sentence continues the paragraph."""
+    endings, label = pool.mixed(spot.after[0], pool.sentences(spot, 3))
+    context = " ".join((*spot.before[-1:], spot.sentence))
+    return {"activity_label": "Text", "ctx_a": context, "ctx_b": "", "endings": endings, "label": str(label)}
+
+
+def _winogrande(spot: Spot, pool: _Pool) -> Row | None:
+    """Which of two words makes the rest of the sentence likelier."""
+    if (found := pool.missing(spot, 1)) is None:
+        return None
+    gapped, word, wrong = found
+    (first, second), place = pool.mixed(word, wrong)
+    return {
+        "sentence": gapped.replace(_GAP, "_"),
+        "option1": first,
+        "option2": second,
+        "answer": str(place + 1),
+    }
+
+
+def _piqa(spot: Spot, pool: _Pool) -> Row:
+    """Which of two endings belongs to the beginning of a sentence."""
+    goal, right, wrong = _halves(spot, pool, 1)
+    (first, second), label = pool.mixed(right, wrong)
+    return {"goal": goal, "sol1": first, "sol2": second, "label": label}
+
+
+def _openbookqa(spot: Spot, pool: _Pool) -> Row:
+    """Which of four endings belongs to the beginning of a sentence."""
+    stem, right, wrong = _halves(spot, pool, 3)
+    options, place = pool.mixed(right, wrong)
+    return {"question_stem": stem, **_labelled(options, place)}
+
+
+def _arc_challenge(spot: Spot, pool: _Pool) -> Row:
+    """Which sentence comes from the same place as a given one."""
+    options, place = pool.mixed(spot.after[0], pool.sentences(spot, 3))
+    return {
+        "question": f'Which sentence stands in the same text as "{spot.sentence}"?',
+        **_labelled(options, place),
+    }
+
+
+def _social_iqa(spot: Spot, pool: _Pool) -> Row:
+    """Which of three sentences comes next."""
+    options, place = pool.mixed(spot.after[0], pool.sentences(spot, 2))
+    answers = dict(zip(("answerA", "answerB", "answerC"), options, strict=True))
+    return {"context": spot.sentence, "question": "What is said next?", **answers, "label": str(place + 1)}
+
+
+def _mmlu(spot: Spot, pool: _Pool) -> Row | None:
+    """Which of four words is missing; the two subjects differ in whether the next sentence is shown."""
+    if (found := pool.missing(spot, 3)) is None:
+        return None
+    gapped, word, wrong = found
+    options, place = pool.mixed(word, wrong)
+    shown = pool.generator.random() < 0.5
+    return {
+        "question": f"Which word is missing? {gapped}" + (f" {spot.after[0]}" if shown else ""),
+        "subject": "words_in_context" if shown else "words_in_sentences",
+        "choices": options,
+        "answer": place,
+    }
+
+
+def _kqapro(spot: Spot, pool: _Pool) -> Row | None:
+    """Which of ten words is missing."""
+    if (found := pool.missing(spot, 9)) is None:
+        return None
+    gapped, word, wrong = found
+    options, _ = pool.mixed(word, wrong)
+    return {"question": f"{gapped} Which word is missing?", "choices": options, "answer": word}
+
+
+def _nq_open(spot: Spot, pool: _Pool) -> Row | None:
+    """Which word follows another one in a sentence that is shown."""
+    words = spot.sentence.rstrip(".!?").split()
+    places = [
+        place
+        for place in range(len(words) - 1)
+        if words[place + 1].isalpha() and words.count(words[place]) == 1
+    ]
+    if not places:
+        return None
+    place = pool.generator.choice(places)
+    question = f'in the sentence "{spot.sentence}" which word comes after "{words[place]}"'
+    return {"question": question, "answer": [words[place + 1]]}
+
+
+def _triviaqa(spot: Spot, pool: _Pool) -> Row | None:
+    """The last word of a sentence whose context is shown."""
+    start, _, last = spot.sentence.rstrip(".!?").rpartition(" ")
+    if not last.isalpha():
+        return None
+    question = " ".join((*spot.before[-1:], "Complete the sentence:", f"{start} {_GAP}"))
+    return {"question": question, "answer": {"value": last, "aliases": [last]}}
+
+
+def _race_high(spot: Spot, pool: _Pool) -> Row | None:
+    """Which sentences occur in a passage of three to six: two questions, as on one article."""
+    sentences = (spot.sentence, *spot.after)[:6]
+    if len(sentences) < 3:
+        return None
+    problems = []
+    for right in pool.generator.sample(sentences, 2):
+        options, place = pool.mixed(right, pool.sentences(spot, 3))
+        question = "Which sentence stands in the article?"
+        problems.append({"question": question, "options": options, "answer": _LETTERS[place]})
+    return {"article": " ".join(sentences), "problems": repr(problems)}
+
+
+def _race_middle(spot: Spot, pool: _Pool) -> Row | None:
+    """Which word stands in the gap of a sentence of a passage of two."""
+    if (found := pool.missing(spot, 3)) is None:
+        return None
+    gapped, word, wrong = found
+    options, place = pool.mixed(word, wrong)
+    return {
+        "article": f"{spot.sentence} {spot.after[0]}",
+        "question": f"In the article, which word stands in the gap of: {gapped}",
+        "options": options,
+        "answer": _LETTERS[place],
+    }
+
+
+def _labelled(options: list[str], place: int) -> Row:
+    return {"choices": {"text": options, "label": list(_LETTERS)}, "answerKey": _LETTERS[place]}
+
+
+def _halves(spot: Spot, pool: _Pool, number: int) -> tuple[str, str, list[str]]:
+    """The first half of the sentence, its second half, and second halves of others."""
+    start, end = _cut(spot.sentence)
+    return start, end, [_cut(sentence)[1] for sentence in pool.sentences(spot, number)]
+
+
+def _cut(sentence: str) -> tuple[str, str]:
+    words = sentence.split()
+    return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+
+
+_MAKERS: dict[str, _Maker] = {
+    "race_high": _race_high,
+    "race_middle": _race_middle,
+    "hellaswag": _hellaswag,
+    "nq_open": _nq_open,
+    "openbookqa": _openbookqa,
+    "kqapro": _kqapro,
+    "mmlu": _mmlu,
+    "triviaqa": _triviaqa,
+    "arc_challenge": _arc_challenge,
+    "social_iqa": _social_iqa,
+    "piqa": _piqa,
+    "winogrande": _winogrande,
+}

@@ -1,0 +1,110 @@
+"""Rows of question files, whatever their format.
+
+Knows no benchmark: a file in, numbered rows or reasons out.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.layouts.base import Row
+
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+_HENDRYCKS = ["question", "A", "B", "C", "D", "answer"]
+
+
+def find_files(directory: Path, pattern: str | None, task: str) -> list[Path]:
+    """The question files of a task, in the order of their names.
+
+    Args:
+        directory: The root of the question sets.
+        pattern: A glob below it, or None for `<task>.*`, else all files of `<task>/`.
+        task: The task's name.
+
+    Raises:
+        InputError: No file is there.
+    """
+    patterns = [pattern] if pattern is not None else [f"{task}.*", f"{task}/**/*"]
+    for candidate in patterns:
+        found = sorted(
+            path for path in directory.glob(candidate) if path.suffix in SUFFIXES and path.is_file()
+        )
+        if found:
+            return found
+    raise InputError(
+        f"no question file for task {task!r}",
+        file=str(directory),
+        field=" or ".join(patterns),
+        remedy=f"name a glob in question_files, or leave the task out; known endings: {', '.join(SUFFIXES)}",
+    )
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
+    """Each row with its number from 0, or, instead of a row, the reason why there is none.
+
+    Raises:
+        InputError: The file as a whole cannot be read.
+    """
+    readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv}
+    try:
+        for number, row in enumerate(readers[path.suffix](path)):
+            if isinstance(row, dict):
+                yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
+            else:
+                yield number, row
+    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, pa.ArrowInvalid) as error:
+        raise InputError(
+            f"the question file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"
+        ) from error
+
+
+def _jsonl(path: Path) -> Iterator[Row | str]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield _parsed(line)
+
+
+def _parsed(line: str) -> Row | str:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"no JSON: {error.msg}"
+    return row if isinstance(row, dict) else "no JSON object"
+
+
+def _json(path: Path) -> Iterator[Row | str]:
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(rows, list):
+        raise InputError("a .json question file must hold one list of objects", file=str(path))
+    for row in rows:
+        yield row if isinstance(row, dict) else "no JSON object"
+
+
+def _parquet(path: Path) -> Iterator[Row | str]:
+    for batch in pq.ParquetFile(path).iter_batches(batch_size=1024):
+        yield from batch.to_pylist()
+
+
+def _csv(path: Path) -> Iterator[Row | str]:
+    """With a header, or without one in Hendrycks's six columns; a missing subject is read off the name.
+
+    A quotation mark inside a field is doubled, as Python and pandas write it.
+    """
+    subject = path.stem
+    for split in ("_test", "_dev", "_val"):
+        subject = subject.removesuffix(split)
+    with path.open(encoding="utf-8", newline="") as stream:
+        header = _HENDRYCKS
+        for number, cells in enumerate(csv.reader(stream)):
+            if number == 0 and {"question", "answer"} <= {cell.strip() for cell in cells}:
+                header = [cell.strip() for cell in cells]
+            elif len(cells) != len(header):
+                yield f"{len(cells)} cells where {len(header)} are expected"
+            else:
+                yield {"subject": subject, **dict(zip(header, cells, strict=True))}
