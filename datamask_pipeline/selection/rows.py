@@ -8,7 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -19,24 +21,31 @@ class Rows(ABC):
         num_rows: N.
         dim: D.
         chunk_rows: Rows of every chunk but the last.
+        device: Where the rows that are handed out live.
     """
 
     num_rows: int
     dim: int
     chunk_rows: int
+    device: torch.device
 
     @abstractmethod
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rows start..stop of unit norm, shape (stop - start, D)."""
 
     @abstractmethod
-    def take(self, index_n: Tensor) -> Tensor:
-        """The rows of an int64 index, float32, shape (n, D)."""
+    def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The rows of an int64 index on the CPU, shape (n, D)."""
 
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """(start, stop) of each chunk, in order."""
-        for start in range(0, self.num_rows, self.chunk_rows):
-            yield start, min(start + self.chunk_rows, self.num_rows)
+    def spans(self, num_rows: int | None = None) -> Iterator[tuple[int, int]]:
+        """(start, stop) of each chunk of N rows, or of another number of them, in order."""
+        total = self.num_rows if num_rows is None else num_rows
+        for start in range(0, total, self.chunk_rows):
+            yield start, min(start + self.chunk_rows, total)
+
+    def everything(self) -> Tensor:
+        """Every row in float32, shape (N, D): for learners that need the block in memory."""
+        return self.chunk(0, self.num_rows)
 
 
 class MemoryRows(Rows):
@@ -49,18 +58,77 @@ class MemoryRows(Rows):
     """
 
     def __init__(self, embeddings_ND: Tensor, chunk_rows: int) -> None:
-        self.embeddings_ND, self.chunk_rows = embeddings_ND, chunk_rows
+        self.chunk_rows = chunk_rows
         self.num_rows, self.dim = embeddings_ND.shape
+        self.device = embeddings_ND.device
+        self.stored_dtype = embeddings_ND.dtype
+        self._stored = embeddings_ND
         self._copies: dict[torch.dtype, Tensor] = {embeddings_ND.dtype: embeddings_ND}
 
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self._copy(dtype)[start:stop]
+
+    def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self._copy(dtype)[index_n.to(self.device)]
+
+    def _copy(self, dtype: torch.dtype) -> Tensor:
+        # Two threads may both convert at first use; they get the same bits and one copy stays.
         if dtype not in self._copies:
-            self._copies[dtype] = self.embeddings_ND.to(dtype)
-        return self._copies[dtype][start:stop]
+            self._copies[dtype] = self._stored.to(dtype)
+        return self._copies[dtype]
 
-    def take(self, index_n: Tensor) -> Tensor:
-        return self.embeddings_ND[index_n].to(torch.float32)
 
-    def all(self) -> Tensor:
-        """Every row in float32, shape (N, D)."""
-        return self.chunk(0, self.num_rows)
+class MappedRows(Rows):
+    """A memory-mapped array on disk, read a chunk at a time; what is handed out is normalised on the way.
+
+    Args:
+        array_ND: The map, or any array that reads on slicing; floating.
+        chunk_rows: Rows of a chunk.
+        device: Where chunks are computed on.
+        normalise: Whether rows have to be divided by their norm.
+    """
+
+    def __init__(
+        self, array_ND: NDArray[np.floating], chunk_rows: int, device: torch.device, normalise: bool
+    ) -> None:
+        self.array_ND, self.chunk_rows, self.device = array_ND, chunk_rows, device
+        self.num_rows, self.dim = array_ND.shape
+        self.normalise = normalise
+
+    def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self._ready(self.array_ND[start:stop], dtype)
+
+    def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self._ready(self.array_ND[index_n.numpy()], dtype)
+
+    def _ready(self, rows_nD: NDArray[np.floating], dtype: torch.dtype) -> Tensor:
+        tensor_nD = torch.from_numpy(np.array(rows_nD)).to(self.device)
+        if self.normalise:
+            tensor_nD = unit(tensor_nD)
+        return tensor_nD.to(dtype)
+
+
+class ChosenRows(Rows):
+    """Some rows of others, in order, as a block of their own.
+
+    Args:
+        rows: The rows chosen from.
+        index_n: int64, ascending.
+    """
+
+    def __init__(self, rows: Rows, index_n: Tensor) -> None:
+        self.rows, self.index_n = rows, index_n
+        self.num_rows, self.dim = len(index_n), rows.dim
+        self.chunk_rows, self.device = rows.chunk_rows, rows.device
+
+    def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self.rows.take(self.index_n[start:stop], dtype)
+
+    def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        return self.rows.take(self.index_n[index_n], dtype)
+
+
+def unit(rows_nD: Tensor) -> Tensor:
+    """The rows divided by their norms, in float32."""
+    rows_nD = rows_nD.float()
+    return rows_nD / torch.linalg.vector_norm(rows_nD, dim=1, keepdim=True)

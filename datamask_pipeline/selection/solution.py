@@ -2,14 +2,9 @@
 
 Shape suffixes: N documents.
 
-The problem that every solver of ``selection.coverage`` solves, minimal and already normalised by the engine::
-
-    maximise  sum of linear_N over S  +  weight * metric(S)     subject to  |S| = budget, S within eligible_N
-
-``linear_N`` is float64 (the quality part, divided by the budget); ``weight`` carries lambda and the
-normalisation's scale; constants of the affine map are added back by the engine. A solver is called as
-``solve(rows, metric, linear_N, weight, budget, eligible_N=..., config=..., report=...)`` and returns a
-`Solution` whose ``bound`` is in the same units.
+A coverage solver is a function of a `selection.problem.Problem`: the engine calls
+``selection.coverage.policy.choose_by_coverage(problem)`` for policy ``datamask`` and ``greedy_coverage(problem)``
+for policy ``greedy``, where the objective has one term and its metric is a `CoverageMetric`.
 """
 
 from __future__ import annotations
@@ -36,8 +31,10 @@ class Solution:
     """float64 in [0, 1]: inclusion probability under the policy; none means the mask itself."""
     bound: float | None = None
     method: str = "no bound: the policy gives none"
+    raw: dict[str, float] = field(default_factory=dict)
+    """A metric's exact raw value at the mask by its name, where the solver has it with `diversity_N`."""
     diversity_N: Tensor | None = None
-    """float64: the metric's own marginals at the mask, before `weight`, where the solver has them at hand."""
+    """float64: the metric's own raw marginals at the mask, where the solver has them at hand."""
     converged: bool = True
     notes: dict[str, Any] = field(default_factory=dict)
     """What the record should say: iterations, neighbours, landmarks, failure signatures."""

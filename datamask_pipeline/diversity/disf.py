@@ -1,0 +1,96 @@
+"""Decorrelation of the selected features. Knows no quality, budget or learner."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+
+CONSTANT = 1e-6
+"""A dimension whose variance is below this share of its second moment is constant: it correlates with nothing."""
+
+MASKS_AT_ONCE = 8
+
+
+class DiSF(MomentMetric):
+    """Minus the squared off-diagonal correlations of the selected features.
+
+    Formula: ``-sum_{a != b} C_ab^2``, C the correlation matrix of the dimensions inside the selection.
+    Source: DiSF (arXiv 2504.14508), the ``DiSF`` of DATAMASK; its code divides by 10 000, this does not.
+    Cost: O(N d^2) a step. Not concave, so no certificate; marginals are first order.
+    """
+
+    name = "DiSF"
+    needs_second = True
+    concave = False
+    exact_marginals = False
+
+    def value(self, moments: Moments) -> float:
+        correlation_DD, _, _ = _correlation(moments)
+        return -float(correlation_DD.square().sum())
+
+    def form(self, moments: Moments) -> LinearForm:
+        correlation_DD, inverse_D, mean_D = _correlation(moments)
+        gradient_DD = correlation_DD * (-2 * inverse_D[:, None] * inverse_D)
+        gradient_DD += torch.diag(2 * correlation_DD.square().sum(1) * inverse_D.square())
+        return LinearForm(
+            vector_D=(gradient_DD @ mean_D) * (-2 / moments.count),
+            matrix_DD=gradient_DD / moments.count,
+            squared=0.0,
+        )
+
+    def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
+        # Means and deviations held fixed; exact only to first order in what they move.
+        _, inverse_D, mean_D = _correlation(moments)
+        left_TD = ((left_TD - mean_D) * inverse_D).to(left_TD.dtype)
+        right_ND = ((right_ND - mean_D) * inverse_D).to(right_ND.dtype)
+        products_TN = (left_TD @ right_ND.T).square_()
+        products_TN -= left_TD.square() @ right_ND.square().T
+        return products_TN.mul_(-2 / moments.count**2)
+
+    def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        counts_G = masks_GN.sum(1)
+        size = int(counts_G[0])
+        if bool((counts_G != size).any()):
+            return super().values(embeddings_ND, masks_GN)
+        parts = [
+            _values_of_equal_sizes(embeddings_ND[part.nonzero()[:, 1]].view(len(part), size, -1))
+            for part in masks_GN.split(MASKS_AT_ONCE)
+        ]
+        return torch.cat(parts)
+
+
+def _correlation(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
+    """Correlations with a zero diagonal, reciprocal deviations (zero where constant), means."""
+    assert moments.second_DD is not None, "needs_second was honoured"
+    mean_D = moments.first_D / moments.count
+    second_DD = moments.second_DD / moments.count
+    covariance_DD = second_DD - mean_D[:, None] * mean_D
+    inverse_D = _reciprocal_deviations(covariance_DD.diagonal(), second_DD.diagonal())
+    correlation_DD = covariance_DD * (inverse_D[:, None] * inverse_D)
+    return correlation_DD.fill_diagonal_(0), inverse_D, mean_D
+
+
+def _reciprocal_deviations(variances: Tensor, second_moments: Tensor) -> Tensor:
+    varies = variances > CONSTANT * second_moments
+    return torch.where(varies, variances, 1.0).rsqrt() * varies
+
+
+def _values_of_equal_sizes(rows_GKD: Tensor) -> Tensor:
+    num_rows, dim = rows_GKD.shape[1:]
+    second_moments_GD = rows_GKD.square().mean(1)
+    centred_GKD = rows_GKD - rows_GKD.mean(1, keepdim=True)
+    inverse_GD = _reciprocal_deviations(centred_GKD.square().mean(1), second_moments_GD)
+    standardised_GKD = centred_GKD * inverse_GD[:, None]
+    transposed_GDK = standardised_GKD.mT
+    # |Z'Z| = |ZZ'|: the smaller of both products.
+    if num_rows < dim:
+        products = standardised_GKD @ transposed_GDK / num_rows
+    else:
+        products = transposed_GDK @ standardised_GKD / num_rows
+    totals_G = products.square().sum((1, 2), dtype=torch.float64)
+    return (inverse_GD > 0).sum(1) - totals_G
+
+
+METRIC = DiSF

@@ -1,0 +1,158 @@
+"""Metrics that are functions of a mask's first and second moments. Knows no learner, quality or budget.
+
+Shape suffixes: N documents, D embedding dimensions, G masks, T candidates.
+
+The statistics ``s = sum m_i x_i`` and ``C = sum m_i x_i x_i'`` add up over shards, so a block of any size is a
+map-reduce of ``d + d^2`` numbers; one vector and one matrix then score every document.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.base import DiversityMetric
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Sums over a mask, relaxed or binary, in float64.
+
+    Attributes:
+        count: ``sum m_i``.
+        first_D: ``sum m_i x_i``.
+        second_DD: ``sum m_i x_i x_i'``; none where no metric needs it.
+        squared: ``sum m_i |x_i|^2``, which is count but for the rounding of stored unit rows.
+    """
+
+    count: float
+    first_D: Tensor
+    second_DD: Tensor | None
+    squared: float
+
+    def plus(self, other: Moments, scale: float = 1.0) -> Moments:
+        """The moments of both masks together, the other's multiplied by `scale`."""
+        second = None
+        if self.second_DD is not None and other.second_DD is not None:
+            second = self.second_DD + scale * other.second_DD
+        return Moments(
+            count=self.count + scale * other.count,
+            first_D=self.first_D + scale * other.first_D,
+            second_DD=second,
+            squared=self.squared + scale * other.squared,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearForm:
+    """A score for every document: ``vector . x + x' matrix x + squared |x|^2``. float64."""
+
+    vector_D: Tensor
+    matrix_DD: Tensor | None
+    squared: float
+
+    def scaled(self, factor: float) -> LinearForm:
+        """The same scores times a factor."""
+        matrix = None if self.matrix_DD is None else self.matrix_DD * factor
+        return LinearForm(vector_D=self.vector_D * factor, matrix_DD=matrix, squared=self.squared * factor)
+
+    def plus(self, other: LinearForm) -> LinearForm:
+        """The sum of two scores."""
+        matrices = [form.matrix_DD for form in (self, other) if form.matrix_DD is not None]
+        return LinearForm(
+            vector_D=self.vector_D + other.vector_D,
+            matrix_DD=sum(matrices[1:], matrices[0]) if matrices else None,
+            squared=self.squared + other.squared,
+        )
+
+    def scores(self, embeddings_ND: Tensor, squared_N: Tensor) -> Tensor:
+        """The score of every row, computed in the rows' dtype and returned in float64 of shape (N,)."""
+        dtype = embeddings_ND.dtype
+        scores_N = (embeddings_ND @ self.vector_D.to(dtype)).to(torch.float64)
+        if self.matrix_DD is not None:
+            products_ND = embeddings_ND @ self.matrix_DD.to(dtype)
+            scores_N += torch.linalg.vecdot(_exact(products_ND), _exact(embeddings_ND)).to(torch.float64)
+        return scores_N + self.squared * squared_N
+
+
+class MomentMetric(DiversityMetric):
+    """A metric of `Moments` alone.
+
+    Members say whether they need second moments, whether they are concave in the relaxed mask at a fixed count
+    (which gives a certificate), and their derivative as a `LinearForm`.
+    """
+
+    needs_second: ClassVar[bool]
+    concave: ClassVar[bool]
+    quadratic: ClassVar[bool] = False
+    """Whether `interaction` is the same at every mask of a count: greedy and swaps are then exact."""
+
+    @abstractmethod
+    def value(self, moments: Moments) -> float:
+        """The metric at these moments."""
+
+    @abstractmethod
+    def form(self, moments: Moments) -> LinearForm:
+        """The derivative with respect to ``m_i`` at a fixed count, as a score of the document."""
+
+    def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
+        """Second derivatives ``d^2 value / dm_i dm_j`` at a fixed count, shape (T, N), in the rows' dtype.
+
+        None where they have no cheap form: swaps are then tried and measured.
+        """
+        del moments, left_TD, right_ND
+        return None
+
+    def marginals_from_scores(
+        self, scores_N: Tensor, squared_N: Tensor, weights_N: Tensor, count: float
+    ) -> Tensor:
+        """Marginals (see `DiversityMetric.marginals`) from the scores of `form`; first order unless overridden.
+
+        Args:
+            scores_N: The scores at the mask.
+            squared_N: ``|x_i|^2``.
+            weights_N: The mask in float64. For a quadratic metric it may be relaxed: the result is then the
+                derivative of the metric's expectation under independent inclusion with these probabilities.
+            count: The number the metric divides by.
+        """
+        del squared_N, weights_N, count
+        return scores_N
+
+    def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        return torch.tensor(
+            [self.value(moments_of(embeddings_ND, mask_N, self.needs_second)) for mask_N in masks_GN],
+            dtype=torch.float64,
+        )
+
+    def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
+        moments = moments_of(embeddings_ND, mask_N, self.needs_second)
+        squared_N = squared_norms(embeddings_ND)
+        scores_N = self.form(moments).scores(embeddings_ND, squared_N)
+        return self.marginals_from_scores(scores_N, squared_N, mask_N.to(torch.float64), moments.count)
+
+
+def moments_of(embeddings_ND: Tensor, weights_N: Tensor, needs_second: bool) -> Moments:
+    """The moments of a mask, relaxed or binary, over rows in memory, products in the rows' dtype."""
+    chosen = torch.nonzero(weights_N).squeeze(1)
+    rows_TD, weights_T = embeddings_ND[chosen], weights_N[chosen].to(torch.float64)
+    weighted_TD = rows_TD if weights_N.dtype == torch.bool else rows_TD * weights_T.to(rows_TD.dtype)[:, None]
+    return Moments(
+        count=float(weights_T.sum()),
+        first_D=weighted_TD.sum(0, dtype=torch.float64),
+        second_DD=(weighted_TD.T @ rows_TD).to(torch.float64) if needs_second else None,
+        squared=float((squared_norms(rows_TD) * weights_T).sum()),
+    )
+
+
+def squared_norms(embeddings_ND: Tensor) -> Tensor:
+    """``|x_i|^2`` in float64, shape (N,)."""
+    rows_ND = _exact(embeddings_ND)
+    return torch.linalg.vecdot(rows_ND, rows_ND).to(torch.float64)
+
+
+def _exact(rows_ND: Tensor) -> Tensor:
+    return rows_ND if rows_ND.dtype == torch.float64 else rows_ND.float()

@@ -1,0 +1,300 @@
+"""The engine's one function: arrays in, a selection with its reasons, value and certificate out.
+
+Knows no file format, text or Dagster. Shape suffixes: N documents of the block, n of those left by pruning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.registry import create_metric
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection import normalisation as scale
+from datamask_pipeline.selection.checkpoint import Checkpoint
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.evaluation import Evaluation, evaluate
+from datamask_pipeline.selection.inputs import (
+    CheckedRows,
+    budget_of,
+    checked_ids,
+    checked_quality,
+    checked_rows,
+)
+from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.policies.registry import create_policy
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.progress import Curve, Progress
+from datamask_pipeline.selection.pruning import Pruned, prune
+from datamask_pipeline.selection.reasons import PRUNED, reasons, threshold_of
+from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
+from datamask_pipeline.selection.rows import Rows
+from datamask_pipeline.selection.solution import Solution
+from datamask_pipeline.selection.statistics import Statistics, squared_of
+from datamask_pipeline.selection.timings import Timings
+
+Diversity = str | DiversityMetric | Mapping[str, float] | Sequence[tuple[str | DiversityMetric, float]]
+
+
+def select_documents(
+    embeddings: Any,
+    quality: Any,
+    *,
+    config: SelectionConfig | None = None,
+    diversity: Diversity | None = None,
+    ids: Sequence[Any] | None = None,
+    token_counts: Any = None,
+    groups: Sequence[Any] | None = None,
+    checkpoint_dir: Path | str | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> SelectionResult:
+    """Choose documents for quality and diversity together.
+
+    Args:
+        embeddings: Shape (N, D), floating: an array or tensor, a ``np.memmap`` or the path of a ``.npy``, which
+            stay on disk. Rows of other than unit norm are normalised, and the record says how many.
+        quality: Shape (N,), higher is better; or several such arrays by name.
+        config: All settings at once, instead of `settings`.
+        diversity: A metric's name, a metric object, or several with weights; overrides the settings'.
+        ids: N document ids, checked for nulls and duplicates.
+        token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
+        groups: N group names, for quotas.
+        checkpoint_dir: Folder where learners keep their state; a killed run given the same folder goes on and
+            ends with the same mask.
+        progress: Called with a line of text, the step and the number of steps.
+        settings: Fields of `SelectionConfig`.
+
+    Raises:
+        ConfigurationError: a setting that is wrong or does not fit the block.
+        InputError: embeddings, scores, ids or token counts that cannot be used, naming the row.
+    """
+    timings = Timings()
+    config, metrics = _settings(config, diversity, settings)
+    policy = create_policy(config.policy)
+    with Workers(config.num_workers) as workers, torch.inference_mode():
+        with timings.phase("checks"):
+            checked = checked_rows(embeddings, config, workers)
+            scores = checked_quality(quality, checked.rows.num_rows)
+            checked_ids(ids, checked.rows.num_rows)
+            budget = budget_of(config, checked.rows.num_rows, token_counts, groups)
+            pruned = prune(checked.rows, scores, budget, config)
+        with timings.phase("normalisation"):
+            problem = _problem(config, metrics, pruned, workers, checked, checkpoint_dir)
+        policy.check(problem)
+        curve = Curve(progress, problem.random_value)
+        problem = problem.reporting(curve)
+        with timings.phase("learning"):
+            solution = policy.choose(problem)
+        with timings.phase("evaluation"):
+            evaluation = evaluate(problem, solution)
+    problem.checkpoint.clear()
+    return _result(problem, solution, evaluation, pruned, checked, curve, timings, token_counts)
+
+
+def _settings(
+    config: SelectionConfig | None, diversity: Diversity | None, settings: dict[str, Any]
+) -> tuple[SelectionConfig, list[tuple[DiversityMetric, float]]]:
+    if config is not None and settings:
+        raise ConfigurationError(f"give config or single settings, not both: {', '.join(sorted(settings))}")
+    if config is None:
+        named = {"diversity": dict(diversity) if isinstance(diversity, Mapping) else diversity}
+        if not isinstance(diversity, str | Mapping):
+            named = {}
+        try:
+            config = SelectionConfig(**settings, **named)
+        except pydantic.ValidationError as error:
+            raise ConfigurationError(_readable(error)) from error
+    given: Any = config.diversity_weights if diversity is None else diversity
+    if isinstance(given, str | DiversityMetric):
+        given = [(given, 1.0)]
+    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    metrics = [
+        (m if isinstance(m, DiversityMetric) else create_metric(m, config.diversity_options.get(m)), float(w))
+        for m, w in pairs
+    ]
+    names = [metric.name for metric, _ in metrics]
+    if not names or len(set(names)) < len(names) or any(not weight > 0 for _, weight in metrics):
+        raise ConfigurationError(f"diversity needs different metrics with positive weights, not {pairs}")
+    unknown = set(config.diversity_options) - set(names)
+    if unknown:
+        raise ConfigurationError(
+            f"diversity_options for metrics that are not used: {', '.join(sorted(unknown))}"
+        )
+    return config, metrics
+
+
+def _readable(error: pydantic.ValidationError) -> str:
+    parts = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"])
+        parts.append(f"{field}: {item['msg']}, not {item['input']!r}" if field else item["msg"])
+    return "; ".join(parts)
+
+
+def _problem(
+    config: SelectionConfig,
+    metrics: list[tuple[DiversityMetric, float]],
+    pruned: Pruned,
+    workers: Workers,
+    checked: CheckedRows,
+    checkpoint_dir: Path | str | None,
+) -> Problem:
+    rows, budget = pruned.rows, pruned.budget
+    needs_second = any(getattr(metric, "needs_second", False) for metric, _ in metrics)
+    squared_N = squared_of(rows, workers)
+    statistics = Statistics(rows=rows, workers=workers, squared_N=squared_N, needs_second=needs_second)
+    constants = _constants(config, metrics, pruned, statistics)
+    quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
+    total = sum(weight for _, weight in metrics)
+    terms = tuple(
+        scale.with_constants(Term(name=metric.name, metric=metric, weight=weight / total), constants)
+        for metric, weight in metrics
+    )
+    objective = ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms)
+    raw = scale.random_values([metric for metric, _ in metrics], statistics, budget)
+    random_value = objective.combine(float(quality_N.mean()), objective.diversity(raw))
+    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    identity = _identity(config, checked, pruned, constants)
+    return Problem(
+        config=config,
+        rows=rows,
+        squared_N=squared_N,
+        objective=objective,
+        budget=budget,
+        workers=workers,
+        constants=constants,
+        random_value=random_value,
+        report=lambda record: None,
+        checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds),
+    )
+
+
+def _constants(
+    config: SelectionConfig,
+    metrics: list[tuple[DiversityMetric, float]],
+    pruned: Pruned,
+    statistics: Statistics,
+) -> scale.Constants:
+    names = [*pruned.scores, *(metric.name for metric, _ in metrics)]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"a quality score and a diversity metric share a name: {names}")
+    if config.normalisation == "none":
+        return dict.fromkeys(names, (0.0, 1.0))
+    if config.normalisation_constants is not None:
+        missing = set(names) ^ set(config.normalisation_constants)
+        if missing:
+            raise ConfigurationError(
+                f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
+            )
+        return scale.checked_constants(dict(config.normalisation_constants))
+    constants = {}
+    # A part of no weight needs no scale, so that a constant score is fine where only diversity counts.
+    if config.lamb > 0:
+        constants |= scale.quality_constants(pruned.scores, pruned.budget)
+    if config.lamb < 1:
+        constants |= scale.diversity_constants([metric for metric, _ in metrics], statistics, pruned.budget)
+    return dict.fromkeys(names, (0.0, 1.0)) | scale.checked_constants(constants)
+
+
+def _identity(
+    config: SelectionConfig, checked: CheckedRows, pruned: Pruned, constants: scale.Constants
+) -> str:
+    digest = hashlib.sha256(json.dumps([config.record(), constants], sort_keys=True).encode())
+    digest.update(checked.digest.encode())
+    for tensor in (*pruned.scores.values(), pruned.budget.costs_N, pruned.budget.groups_N):
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _result(
+    problem: Problem,
+    solution: Solution,
+    evaluation: Evaluation,
+    pruned: Pruned,
+    checked: CheckedRows,
+    curve: Curve,
+    timings: Timings,
+    token_counts: Any,
+) -> SelectionResult:
+    config = problem.config
+    mask_n = solution.mask_N.numpy()
+    totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
+    threshold, cuts_n = threshold_of(totals_n, mask_n, problem.budget.groups_N.numpy())
+    reasons_n = reasons(config.policy, totals_n, mask_n, cuts_n)
+    probabilities_n = (
+        solution.mask_N.double() if solution.probabilities_N is None else solution.probabilities_N
+    )
+    mask = pruned.spread(mask_n, False)
+    gap = None if solution.bound is None else max(0.0, problem.gap(solution.bound, evaluation.value))
+    record = _record(problem, solution, checked, pruned, mask, token_counts)
+    record["reasons"] = {
+        str(name): int(count)
+        for name, count in zip(*np.unique(reasons_n.astype(str), return_counts=True), strict=True)
+    }
+    return SelectionResult(
+        mask=mask,
+        logits=pruned.spread(_double(solution.scores_N), -np.inf),
+        probabilities=pruned.spread(_double(probabilities_n), 0.0),
+        marginals=Marginals(
+            quality_N=pruned.spread(evaluation.quality_N.numpy(), np.nan),
+            diversity_N=pruned.spread(evaluation.diversity_N.numpy(), np.nan),
+        ),
+        threshold=threshold,
+        reasons=pruned.spread(reasons_n, PRUNED),
+        curve=curve.table(),
+        objective=Objective(
+            value=evaluation.value,
+            quality=evaluation.quality,
+            diversity=evaluation.diversity,
+            random=problem.random_value,
+            raw=evaluation.raw,
+        ),
+        certificate=Certificate(bound=solution.bound, gap=gap, method=solution.method),
+        normalisation=problem.constants,
+        timings=timings.seconds(),
+        record=record,
+    )
+
+
+def _double(values_n: Tensor) -> Any:
+    return values_n.to(torch.float64).cpu().numpy()
+
+
+def _record(
+    problem: Problem,
+    solution: Solution,
+    checked: CheckedRows,
+    pruned: Pruned,
+    mask: Any,
+    token_counts: Any,
+) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "config": problem.config.record(),
+        "diversity": {term.name: term.weight for term in problem.objective.terms},
+        "rows": checked.rows.num_rows,
+        "rows_pruned_by_quality": checked.rows.num_rows - pruned.rows.num_rows,
+        "rows_normalised_to_unit": checked.num_normalised,
+        "selected": int(mask.sum()),
+        "embeddings_digest": checked.digest,
+        "learner": solution.notes | {"converged": solution.converged},
+        "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
+        "processor": platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    if token_counts is not None:
+        record["selected_tokens"] = int(np.asarray(token_counts, dtype=np.float64)[mask].sum())
+    return record

@@ -1,0 +1,100 @@
+"""What a mask may hold: documents or tokens, with quotas by group. Knows no score's meaning.
+
+Shape suffixes: N documents.
+
+Documents are one group, or several with a number of documents each; tokens are one group. Ties between scores
+are broken by a seeded jitter, so that equal documents are chosen uniformly over seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.seeds import generator
+
+TIE = 2.0**-21
+"""Scores closer than this share of the largest count as equal: what float32 products resolve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The feasible masks.
+
+    Attributes:
+        costs_N: float64, what each document takes: one, or its tokens.
+        groups_N: int64 group of each document.
+        limits: float64 per group: the most its documents may take; documents take exactly that.
+        tokens: Whether costs are tokens.
+        seed: For ties and random masks.
+    """
+
+    costs_N: Tensor
+    groups_N: Tensor
+    limits: tuple[float, ...]
+    tokens: bool
+    seed: int
+
+    @property
+    def num_documents(self) -> float:
+        """The number of documents of a mask: exact for a budget in documents, expected for one in tokens."""
+        total = sum(self.limits)
+        return total / float(self.costs_N.mean()) if self.tokens else total
+
+    def best(self, scores_N: Tensor) -> Tensor:
+        """The mask of the highest scores: bool. Tokens are filled in the order of score until one does not fit."""
+        spread = float(scores_N.abs().max()) * TIE
+        jitter_N = torch.rand(len(scores_N), generator=generator(self.seed, "ties"), dtype=torch.float64)
+        return self.prefix(scores_N + spread * jitter_N)
+
+    def prefix(self, scores_N: Tensor) -> Tensor:
+        """As `best` without a jitter: for scores that are random already."""
+        mask_N = torch.zeros(len(scores_N), dtype=torch.bool)
+        for group, limit in enumerate(self.limits):
+            if len(self.limits) == 1:
+                members_n, scores_n = None, scores_N
+            else:
+                members_n = torch.nonzero(self.groups_N == group).squeeze(1)
+                scores_n = scores_N[members_n]
+            if self.tokens:
+                order_n = torch.argsort(scores_n, descending=True, stable=True)
+                chosen_n = order_n[torch.cumsum(self.costs_N[order_n], 0) <= limit]
+            else:
+                chosen_n = torch.topk(scores_n, int(limit), sorted=False).indices
+            mask_N[chosen_n if members_n is None else members_n[chosen_n]] = True
+        return mask_N
+
+    def random(self, *stream: str | int) -> Tensor:
+        """A uniformly random mask of a named stream."""
+        draws = generator(self.seed, *stream)
+        return self.prefix(torch.rand(len(self.costs_N), generator=draws, dtype=torch.float64))
+
+    def most(self, scores_N: Tensor) -> float:
+        """The largest sum of scores that any mask of documents reaches, exactly as `best` finds it."""
+        mask_N = self.prefix(scores_N)
+        return float(scores_N[mask_N].sum())
+
+    def project(self, point_N: Tensor) -> Tensor:
+        """The nearest relaxed mask: ``clip(point - tau cost, 0, 1)`` with the group's tau that meets its limit."""
+        if len(self.limits) == 1:
+            return _project(point_N, self.costs_N, self.limits[0])
+        relaxed_N = torch.empty_like(point_N)
+        for group, limit in enumerate(self.limits):
+            members_N = self.groups_N == group
+            relaxed_N[members_N] = _project(point_N[members_N], self.costs_N[members_N], limit)
+        return relaxed_N
+
+
+def _project(point_N: Tensor, costs_N: Tensor, limit: float) -> Tensor:
+    low = float(((point_N - 1) / costs_N).min())
+    high = float((point_N / costs_N).max())
+    # The sum falls in tau; bisection to the last bit of a double, then the end on the feasible side.
+    for _ in range(100):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        taken = float(((point_N - middle * costs_N).clamp_(0, 1) * costs_N).sum())
+        low, high = (middle, high) if taken > limit else (low, middle)
+    return (point_N - high * costs_N).clamp_(0, 1)

@@ -1,0 +1,64 @@
+"""A learner's state on disk, so that a killed run goes on. Knows no learner.
+
+A state is written beside its place and renamed, so a reader sees a whole one or none. It carries the identity of
+the run (settings and input); a state of another run is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from datamask_pipeline.errors import ConfigurationError
+
+
+class Checkpoint:
+    """Where a learner keeps its state; without a folder it keeps none.
+
+    Args:
+        folder: The folder, made when it is not there; none means no checkpoints.
+        identity: Digest of all that decides the result.
+        seconds: Least time between two writes.
+    """
+
+    def __init__(self, folder: Path | None, identity: str, seconds: float) -> None:
+        self.path = None if folder is None else folder / "selection.checkpoint"
+        self.identity, self.seconds = identity, seconds
+        self._last = time.monotonic()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> dict[str, Any] | None:
+        """The last state, or none.
+
+        Raises:
+            ConfigurationError: the folder holds the state of another run.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        stored = torch.load(self.path, weights_only=True)
+        if stored["identity"] != self.identity:
+            raise ConfigurationError(
+                f"{self.path} belongs to a selection with other settings or input; "
+                "give another checkpoint folder or delete the file"
+            )
+        state: dict[str, Any] = stored["state"]
+        return state
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write the state (tensors and plain values), if the last write is long enough ago."""
+        if self.path is None or time.monotonic() - self._last < self.seconds:
+            return
+        temporary = self.path.with_suffix(f".{os.getpid()}.writing")
+        torch.save({"identity": self.identity, "state": state}, temporary)
+        os.replace(temporary, self.path)
+        self._last = time.monotonic()
+
+    def clear(self) -> None:
+        """Remove the state: the run has ended."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""What a gradient estimator is. Knows no learning rate, epoch or checkpoint.
+
+Shape suffixes: N documents of a batch, G masks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.objective import ObjectiveFunction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A random share of the block with its logits.
+
+    Attributes:
+        embeddings_ND: float32 or float64 unit rows.
+        logits_N: What is learnt.
+        objective: The block's objective, its quality cut to the batch.
+        budget: The block's, scaled to the batch.
+    """
+
+    embeddings_ND: Tensor
+    logits_N: Tensor
+    objective: ObjectiveFunction
+    budget: Budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A gradient by the batch's logits (float64, shape (N,)) and the rewards it was made from."""
+
+    gradient_N: Tensor
+    rewards_G: Tensor
+
+
+class GradientEstimator(ABC):
+    """Estimates the gradient of the expected objective under its own distribution over masks.
+
+    A member is one file of this package, its stem the estimator's name, with the class as ``ESTIMATOR``.
+    """
+
+    @abstractmethod
+    def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
+        """The estimate from fresh draws; its expectation is the gradient (times G-1 over G for the group mean)."""
+
+    @abstractmethod
+    def update(self, estimate: Estimate, batch: Batch) -> Tensor:
+        """What one unit of learning rate adds to the batch's logits."""

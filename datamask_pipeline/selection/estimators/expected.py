@@ -1,0 +1,44 @@
+"""The expectation itself: no sampling noise. Knows only quadratic metrics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.estimators.base import Batch, Estimate, GradientEstimator
+from datamask_pipeline.selection.estimators.counterfactual import natural_step
+from datamask_pipeline.selection.estimators.rewards import marginals
+from datamask_pipeline.selection.rollouts import IndependentInclusion
+
+
+class Expected(GradientEstimator):
+    """The exact gradient of the expected objective under independent inclusion, for quadratic metrics.
+
+    The expectation is the multilinear extension: what a document pays for its product with itself is counted once,
+    not squared. That diagonal makes it not concave; certificates come from the relaxation instead.
+    """
+
+    def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
+        for term in batch.objective.terms:
+            if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):
+                raise ConfigurationError(
+                    f"diversity metric {term.name!r} has no closed-form expectation; use estimator counterfactual"
+                )
+        policy = IndependentInclusion(batch.logits_N, batch.budget)
+        slopes_N = marginals(batch, policy.probabilities_N)
+        # F(p) = a.p + p'Hp/2 with slopes a + Hp: the mean of the slopes at 0 and at p, times p.
+        alone_N = marginals(batch, torch.zeros_like(policy.probabilities_N))
+        reward = float((slopes_N + alone_N) @ policy.probabilities_N) / 2
+        reward += (1 - batch.objective.lamb) * sum(term.offset for term in batch.objective.terms)
+        return Estimate(
+            gradient_N=policy.logit_gradient(slopes_N), rewards_G=torch.tensor([reward], dtype=torch.float64)
+        )
+
+    def update(self, estimate: Estimate, batch: Batch) -> Tensor:
+        return natural_step(estimate, batch)
+
+
+ESTIMATOR = Expected

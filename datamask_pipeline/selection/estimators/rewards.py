@@ -1,0 +1,94 @@
+"""Rewards, baselines and marginals of masks of a batch. Knows no distribution and no logits.
+
+Shape suffixes: N documents of a batch, G masks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.estimators.base import Batch
+
+
+def rewards(batch: Batch, masks_GN: Tensor) -> Tensor:
+    """The objective of each mask, float64 of shape (G,).
+
+    Raises:
+        ConfigurationError: a metric returned NaN or infinity, or not one value a mask.
+    """
+    function = batch.objective
+    weights_GN = masks_GN.to(torch.float64)
+    total_G = function.lamb * (weights_GN @ function.quality_N) / weights_GN.sum(1)
+    for term in function.terms:
+        values_G = term.metric.values(batch.embeddings_ND, masks_GN.to(batch.embeddings_ND.device))
+        values_G = torch.as_tensor(values_G, dtype=torch.float64).cpu()
+        if values_G.shape != (len(masks_GN),):
+            raise ConfigurationError(
+                f"diversity metric {term.name!r} returned shape {tuple(values_G.shape)} for {len(masks_GN)} masks"
+            )
+        if not torch.isfinite(values_G).all():
+            raise ConfigurationError(
+                f"diversity metric {term.name!r} returned {values_G[~torch.isfinite(values_G)][0]}"
+            )
+        total_G += (1 - function.lamb) * (term.scale * values_G + term.offset)
+    return total_G
+
+
+def advantages(rewards_G: Tensor, baseline: Literal["group_mean", "leave_one_out"]) -> Tensor:
+    """Rewards less their baseline; both sum to zero over the group.
+
+    The mean of the group holds the mask's own reward, which shrinks the estimate to (G-1)/G of the truth; the
+    mean of the others does not.
+    """
+    centred_G = rewards_G - rewards_G.mean()
+    if baseline == "leave_one_out":
+        centred_G = centred_G * (len(rewards_G) / (len(rewards_G) - 1))
+    return centred_G
+
+
+def marginals(batch: Batch, weights_N: Tensor) -> Tensor:
+    """Each document's marginal in the objective at a mask: float64 of shape (N,).
+
+    Args:
+        batch: The batch.
+        weights_N: A bool mask; probabilities in float64 where every metric is quadratic.
+
+    Raises:
+        ConfigurationError: a metric offers no marginals.
+    """
+    function = batch.objective
+    count = batch.budget.num_documents
+    total_N = function.lamb * function.quality_N / count
+    for term in function.terms:
+        if isinstance(term.metric, MomentMetric):
+            part_N = _moment_marginals(batch, term.metric, weights_N, count)
+        else:
+            offered = term.metric.marginals(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device))
+            if offered is None:
+                raise ConfigurationError(
+                    f"diversity metric {term.name!r} offers no marginals; use estimator group_relative"
+                )
+            part_N = offered.cpu().to(torch.float64)
+        total_N = total_N + (1 - function.lamb) * term.scale * part_N
+    return total_N
+
+
+def _moment_marginals(batch: Batch, metric: MomentMetric, weights_N: Tensor, count: float) -> Tensor:
+    found = moments_of(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device), metric.needs_second)
+    # The policy's masks hold the budget in expectation; a metric that is not quadratic needs the true count.
+    moments = Moments(
+        count=count if metric.quadratic else found.count,
+        first_D=found.first_D,
+        second_DD=found.second_DD,
+        squared=found.squared,
+    )
+    squared_N = squared_norms(batch.embeddings_ND)
+    scores_N = metric.form(moments).scores(batch.embeddings_ND, squared_N)
+    return metric.marginals_from_scores(
+        scores_N.cpu(), squared_N.cpu(), weights_N.to(torch.float64), moments.count
+    )

@@ -1,0 +1,89 @@
+"""What a mask is worth, in float32 products summed in float64, and what each document adds. Knows no learner.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.objective import Term
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.solution import Solution
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A mask's objective with its parts, and each document's marginals (float64, shape (N,))."""
+
+    value: float
+    quality: float
+    diversity: float
+    raw: dict[str, float]
+    quality_N: Tensor
+    diversity_N: Tensor
+
+
+def evaluate(problem: Problem, solution: Solution) -> Evaluation:
+    """Value and marginals at the mask.
+
+    Raises:
+        ConfigurationError: a metric is not finite at the mask.
+    """
+    objective, mask_N = problem.objective, solution.mask_N
+    raw: dict[str, float] = {}
+    diversity_N = torch.zeros(problem.num_rows, dtype=torch.float64)
+    moment_terms = [term for term in objective.terms if isinstance(term.metric, MomentMetric)]
+    if moment_terms:
+        diversity_N += _moment_parts(problem, moment_terms, mask_N, raw)
+    for term in objective.terms:
+        if term not in moment_terms:
+            value, marginals_N = _other_parts(problem, term, solution)
+            raw[term.name] = value
+            diversity_N += term.scale * marginals_N
+    for name, value in raw.items():
+        if value != value or abs(value) == float("inf"):
+            raise ConfigurationError(f"diversity metric {name!r} is {value} at the selected mask")
+    quality, diversity = objective.quality(mask_N), objective.diversity(raw)
+    return Evaluation(
+        value=objective.combine(quality, diversity),
+        quality=quality,
+        diversity=diversity,
+        raw=raw,
+        quality_N=objective.quality_N * (objective.lamb / float(mask_N.sum())),
+        diversity_N=diversity_N * (1 - objective.lamb),
+    )
+
+
+def _moment_parts(problem: Problem, terms: list[Term], mask_N: Tensor, raw: dict[str, float]) -> Tensor:
+    statistics = problem.statistics
+    moments = statistics.moments(mask_N)
+    total_N = torch.zeros(problem.num_rows, dtype=torch.float64)
+    weights_N = mask_N.to(torch.float64)
+    for term in terms:
+        metric = term.metric
+        assert isinstance(metric, MomentMetric), "filtered by the caller"
+        raw[term.name] = metric.value(moments)
+        scores_N = statistics.scores(metric.form(moments))
+        total_N += term.scale * metric.marginals_from_scores(
+            scores_N, problem.squared_N, weights_N, moments.count
+        )
+    return total_N
+
+
+def _other_parts(problem: Problem, term: Term, solution: Solution) -> tuple[float, Tensor]:
+    """The raw value and marginals of a metric that is none of moments; black boxes have no marginals: NaN."""
+    if term.name in solution.raw and solution.diversity_N is not None:
+        return solution.raw[term.name], solution.diversity_N
+    embeddings_ND = problem.rows.everything()
+    mask_N = solution.mask_N.to(embeddings_ND.device)
+    value = float(term.metric.values(embeddings_ND, mask_N[None])[0])
+    marginals_N = term.metric.marginals(embeddings_ND, mask_N)
+    if marginals_N is None:
+        marginals_N = torch.full((problem.num_rows,), torch.nan, dtype=torch.float64)
+    return value, marginals_N.cpu().to(torch.float64)

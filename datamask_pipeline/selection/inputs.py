@@ -1,0 +1,248 @@
+"""Refusing input that cannot be selected from, before any long work. Knows no metric and no policy.
+
+Shape suffixes: N documents, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, unit
+
+UNIT_TOLERANCE = 1e-3
+"""Rows whose norm is within this of one are of unit norm: what float16 storage leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRows:
+    """Embeddings that passed, how many of them were not of unit norm, and a digest of their bytes."""
+
+    rows: Rows
+    num_normalised: int
+    digest: str
+
+
+def device_of(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ConfigurationError: no such device, or not on this machine.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"device {name!r} is none; use cpu, or cuda:0 and so on") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigurationError(f"device {name!r}: this machine has no CUDA device; use device cpu")
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigurationError(f"device {name!r}: there are {torch.cuda.device_count()} CUDA devices")
+    elif device.type != "cpu":
+        raise ConfigurationError(f"device {name!r} is not supported; use cpu or cuda")
+    return device
+
+
+def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> CheckedRows:
+    """Embeddings as unit rows; a map on disk (``np.memmap`` or the path of a ``.npy``) stays there.
+
+    Raises:
+        InputError: not two-dimensional, not floating, empty, NaN, infinite or zero rows, with the first such row.
+    """
+    device = device_of(config.device)
+    if isinstance(embeddings, str | Path):
+        embeddings = np.load(embeddings, mmap_mode="r")
+    mapped = isinstance(embeddings, np.memmap)
+    array = embeddings if mapped else _tensor(embeddings)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(
+            "embeddings must have two dimensions, documents by features", value=tuple(array.shape)
+        )
+    source: Rows = (
+        MappedRows(array, config.chunk_rows, torch.device("cpu"), normalise=False)
+        if mapped
+        else MemoryRows(array, config.chunk_rows)
+    )
+
+    def inspect(span: tuple[int, int]) -> tuple[int, bytes]:
+        chunk_nD = source.chunk(*span, torch.float32)
+        finite_n = torch.isfinite(chunk_nD).all(1)
+        if not finite_n.all():
+            row = int((~finite_n).nonzero()[0])
+            bad = chunk_nD[row][~torch.isfinite(chunk_nD[row])][0]
+            raise InputError(
+                "an embedding is not finite",
+                row=span[0] + row,
+                field="embeddings",
+                value=float(bad),
+                remedy="drop the document or embed it again",
+            )
+        norms_n = torch.linalg.vector_norm(chunk_nD, dim=1)
+        if not (norms_n > 0).all():
+            row = int((norms_n == 0).nonzero()[0])
+            raise InputError(
+                "an embedding is the zero vector and has no direction",
+                row=span[0] + row,
+                field="embeddings",
+                remedy="drop the document or embed it again",
+            )
+        digest = hashlib.sha256(chunk_nD.numpy(force=True).tobytes()).digest()
+        return int(((norms_n - 1).abs() > UNIT_TOLERANCE).sum()), digest
+
+    digest, num_normalised = hashlib.sha256(), 0
+    for count, part in workers.map(inspect, source.spans()):
+        num_normalised += count
+        digest.update(part)
+    if mapped:
+        rows: Rows = MappedRows(array, config.chunk_rows, device, normalise=num_normalised > 0)
+    else:
+        rows = MemoryRows((unit(array) if num_normalised else array).to(device), config.chunk_rows)
+    return CheckedRows(rows=rows, num_normalised=num_normalised, digest=digest.hexdigest())
+
+
+def _tensor(embeddings: Any) -> Tensor:
+    if not isinstance(embeddings, Tensor):
+        array = np.asarray(embeddings)
+        if not np.issubdtype(array.dtype, np.number):
+            raise InputError("embeddings must be numbers", field="embeddings", value=array.dtype)
+        embeddings = torch.from_numpy(np.ascontiguousarray(array))
+    tensor: Tensor = embeddings.detach()
+    if tensor.dtype == torch.float64 or not tensor.is_floating_point():
+        tensor = tensor.to(torch.float32)
+    return tensor
+
+
+def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
+    """Quality scores by name, float64; one array alone is called ``quality``.
+
+    Raises:
+        InputError: a wrong length, or a score that is missing, NaN or infinite.
+    """
+    scores = dict(quality) if isinstance(quality, Mapping) else {"quality": quality}
+    if not scores:
+        raise InputError("no quality score was given", remedy="give one, or all zeros with lamb 0")
+    return {name: _scores(values, num_rows, str(name)) for name, values in scores.items()}
+
+
+def _scores(values: Any, num_rows: int, name: str) -> Tensor:
+    array = np.asarray(values.numpy(force=True) if isinstance(values, Tensor) else values)
+    if array.shape != (num_rows,):
+        raise InputError(f"{num_rows} embeddings need as many scores", field=name, value=array.shape)
+    try:
+        scores_N = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "a score is missing or no number", field=name, remedy="score every document"
+        ) from error
+    bad = np.flatnonzero(~np.isfinite(scores_N))
+    if len(bad):
+        raise InputError("a score is not finite", row=int(bad[0]), field=name, value=float(scores_N[bad[0]]))
+    return torch.from_numpy(scores_N)
+
+
+def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None:
+    """Refuse ids that are null or stand for two documents.
+
+    Raises:
+        InputError: naming the row and the id.
+    """
+    if ids is None:
+        return
+    if len(ids) != num_rows:
+        raise InputError(f"{num_rows} embeddings need as many ids", field="ids", value=len(ids))
+    seen: dict[Any, int] = {}
+    for row, one in enumerate(ids):
+        if one is None or one != one:
+            raise InputError("an id is null", row=row, field="ids")
+        if seen.setdefault(one, row) != row:
+            raise InputError(
+                f"an id stands in row {seen[one]} already",
+                row=row,
+                field="ids",
+                value=one,
+                remedy="collapse duplicates before selecting",
+            )
+
+
+def budget_of(
+    config: SelectionConfig, num_rows: int, token_counts: Any = None, groups: Sequence[Any] | None = None
+) -> Budget:
+    """The budget of a block.
+
+    Raises:
+        ConfigurationError: nothing or more than everything to select, quotas that do not fit.
+        InputError: token counts or groups that are missing.
+    """
+    costs_N = torch.ones(num_rows, dtype=torch.float64)
+    if config.num_tokens is not None:
+        if token_counts is None:
+            raise InputError("a budget in tokens needs token_counts", field="token_counts")
+        costs_N = _scores(token_counts, num_rows, "token_counts")
+        if not (costs_N > 0).all():
+            row = int((costs_N <= 0).nonzero()[0])
+            raise InputError(
+                "a document without tokens", row=row, field="token_counts", value=float(costs_N[row])
+            )
+        if config.num_tokens > float(costs_N.sum()):
+            raise ConfigurationError(
+                f"num_tokens {config.num_tokens} is more than the block's {int(costs_N.sum())} tokens"
+            )
+        if config.num_tokens < float(costs_N.sort().values[:2].sum()):
+            raise ConfigurationError(f"num_tokens {config.num_tokens} is less than two documents take")
+        limits: tuple[float, ...] = (float(config.num_tokens),)
+        groups_N = torch.zeros(num_rows, dtype=torch.int64)
+    else:
+        total = config.num_documents if config.num_documents is not None else round(config.ratio * num_rows)
+        if total < 2:
+            raise ConfigurationError(f"the budget is {total} of {num_rows} documents; select at least 2")
+        if total > num_rows:
+            raise ConfigurationError(f"the budget is {total} documents, the block has {num_rows}")
+        groups_N, limits = _quotas(config, num_rows, total, groups)
+    return Budget(
+        costs_N=costs_N,
+        groups_N=groups_N,
+        limits=limits,
+        tokens=config.num_tokens is not None,
+        seed=config.seed,
+    )
+
+
+def _quotas(
+    config: SelectionConfig, num_rows: int, total: int, groups: Sequence[Any] | None
+) -> tuple[Tensor, tuple[float, ...]]:
+    if config.quotas is None:
+        return torch.zeros(num_rows, dtype=torch.int64), (float(total),)
+    if groups is None or len(groups) != num_rows:
+        raise InputError("quotas need a group for each document", field="groups")
+    names = sorted(config.quotas)
+    places = {name: place for place, name in enumerate(names)}
+    for row, group in enumerate(groups):
+        if group not in places:
+            raise InputError("a document's group has no quota", row=row, field="groups", value=group)
+    groups_N = torch.tensor([places[group] for group in groups], dtype=torch.int64)
+    shares = [config.quotas[name] * total for name in names]
+    limits = [math.floor(share + 1e-9) for share in shares]
+    # Largest remainders take what rounding down left; equal ones in the order of the names.
+    order = sorted(range(len(names)), key=lambda place: limits[place] - shares[place])
+    for place in order[: total - sum(limits)]:
+        limits[place] += 1
+    for place, name in enumerate(names):
+        size = int((groups_N == place).sum())
+        if limits[place] > size:
+            raise ConfigurationError(
+                f"the quota of {name!r} is {limits[place]} documents, the block has {size}"
+            )
+    return groups_N, tuple(float(limit) for limit in limits)

@@ -1,0 +1,160 @@
+"""The affine maps that put every term on one scale. Knows no learner but the one that makes the proxy.
+
+Shape suffixes: N documents.
+
+For each quality score, 0 is its mean over the block and 1 its mean over the best documents: both exact. For each
+diversity metric, 0 is its mean over uniformly random masks and 1 lies above it by what the metric alone gains over
+random on a seeded sample of the block: a stated proxy of the best value it reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.relaxed import RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.rounding import round_mask
+from datamask_pipeline.selection.rows import MemoryRows, Rows
+from datamask_pipeline.selection.seeds import generator
+from datamask_pipeline.selection.statistics import Statistics, squared_of
+
+RANDOM_MASKS = 4
+PROXY_DOCUMENTS = 4096
+PROXY_STEPS = 10
+RELATIVE_ZERO = 1e-9
+
+Constants = dict[str, tuple[float, float]]
+
+
+def quality_constants(scores: Mapping[str, Tensor], budget: Budget) -> Constants:
+    """(zero, one) of each quality score: the mean of all, the mean of the best."""
+    return {name: (float(q_N.mean()), float(q_N[budget.best(q_N)].mean())) for name, q_N in scores.items()}
+
+
+def combined_quality(
+    scores: Mapping[str, Tensor], weights: Mapping[str, float] | None, constants: Constants
+) -> Tensor:
+    """The weighted, normalised quality of each document; weights are divided by their sum.
+
+    Raises:
+        ConfigurationError: weights for other scores than those given, or not positive.
+    """
+    weights = dict(weights) if weights is not None else dict.fromkeys(scores, 1.0)
+    if set(weights) != set(scores):
+        raise ConfigurationError(f"quality_weights names {sorted(weights)}, the scores are {sorted(scores)}")
+    total = sum(weights.values())
+    if min(weights.values()) < 0 or total <= 0:
+        raise ConfigurationError(f"quality_weights must be 0 or more with a positive sum, not {weights}")
+    combined_N = torch.zeros_like(next(iter(scores.values())))
+    for name, scores_N in scores.items():
+        zero, one = constants[name]
+        combined_N += weights[name] / total * (scores_N - zero) / (one - zero)
+    return combined_N
+
+
+def random_values(
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+) -> dict[str, float]:
+    """Each metric's mean raw value over a few uniformly random masks, the same ones for every metric."""
+    totals = {metric.name: 0.0 for metric in metrics}
+    others = [metric for metric in metrics if not isinstance(metric, MomentMetric)]
+    for draw in range(RANDOM_MASKS):
+        mask_N = budget.random("normalisation", draw)
+        if len(others) < len(metrics):
+            moments = statistics.moments(mask_N)
+            for metric in metrics:
+                if isinstance(metric, MomentMetric):
+                    totals[metric.name] += metric.value(moments)
+        for metric in others:
+            embeddings_ND = statistics.rows.everything()
+            totals[metric.name] += float(
+                metric.values(embeddings_ND, mask_N[None].to(embeddings_ND.device))[0]
+            )
+    means = {name: total / RANDOM_MASKS for name, total in totals.items()}
+    for name, mean in means.items():
+        if not isfinite(mean):
+            raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")
+    return means
+
+
+def diversity_constants(
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+) -> Constants:
+    """(zero, one) of each diversity metric: random masks, and that plus what the metric alone gains on a sample."""
+    zeros = random_values(metrics, statistics, budget)
+    return {
+        metric.name: (
+            zeros[metric.name],
+            zeros[metric.name] + proxy_gain(metric, statistics.rows, budget, statistics.workers),
+        )
+        for metric in metrics
+    }
+
+
+def proxy_gain(metric: DiversityMetric, rows: Rows, budget: Budget, workers: Workers) -> float:
+    """What the metric alone gains over random masks on a sample of the block.
+
+    A metric that is no function of moments gains four standard deviations of its random values: how far a
+    learner gets with a black box is not known beforehand.
+    """
+    draws = generator(budget.seed, "normalisation", "sample")
+    size = min(rows.num_rows, PROXY_DOCUMENTS)
+    index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:size]).values
+    sample = MemoryRows(rows.take(index_n), rows.chunk_rows)
+    target = max(2, round(budget.num_documents / rows.num_rows * size))
+    part = Budget(
+        costs_N=torch.ones(size, dtype=torch.float64),
+        groups_N=torch.zeros(size, dtype=torch.int64),
+        limits=(float(target),),
+        tokens=False,
+        seed=budget.seed,
+    )
+    if not isinstance(metric, MomentMetric):
+        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(32)])
+        return 4 * float(metric.values(sample.everything(), masks_GN.to(sample.device)).std())
+    statistics = Statistics(
+        rows=sample, workers=workers, squared_N=squared_of(sample, workers), needs_second=metric.needs_second
+    )
+    alone = ObjectiveFunction(
+        lamb=0.0,
+        quality_N=torch.zeros(size, dtype=torch.float64),
+        terms=(Term(name=metric.name, metric=metric, weight=1.0),),
+    )
+    objective = MomentObjective(objective=alone)
+    relaxed = RelaxedObjective(statistics=statistics, objective=objective, budget=part, dtype=torch.float32)
+    start = start_at(relaxed, part.random("normalisation", "start"))
+    best = ascend(relaxed, start, PROXY_STEPS, lambda *_: False)
+    _, reached = round_mask(best.weights_N, statistics, objective, part)
+    return reached - random_values([metric], statistics, part)[metric.name]
+
+
+def checked_constants(constants: Constants) -> Constants:
+    """The constants, refused where a term has no range.
+
+    Raises:
+        ConfigurationError: a range that is zero, or not finite, naming the term.
+    """
+    for name, (zero, one) in constants.items():
+        span = one - zero
+        if not abs(span) > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300) or span != span:
+            raise ConfigurationError(
+                f"term {name!r} cannot be normalised: it is {zero} on random masks and {one} at its best; "
+                "leave it out, or use normalisation none"
+            )
+    return constants
+
+
+def with_constants(term: Term, constants: Constants) -> Term:
+    """The term with its (zero, one)."""
+    zero, one = constants[term.name]
+    return replace(term, zero=zero, one=one)

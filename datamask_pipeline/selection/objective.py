@@ -1,0 +1,136 @@
+"""The objective: weighted quality and diversity on one scale. Knows no learner, rows or budget.
+
+Shape suffixes: N documents, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One diversity metric with its weight (weights sum to one) and its affine map.
+
+    ``zero`` and ``one`` are the raw values that become 0 and 1.
+    """
+
+    name: str
+    metric: DiversityMetric
+    weight: float
+    zero: float = 0.0
+    one: float = 1.0
+
+    @property
+    def scale(self) -> float:
+        """What a raw difference is multiplied by in the diversity part."""
+        return self.weight / (self.one - self.zero)
+
+    @property
+    def offset(self) -> float:
+        """What is added after scaling."""
+        return -self.zero * self.scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveFunction:
+    """``lamb * mean quality + (1 - lamb) * sum of diversity terms``.
+
+    Attributes:
+        lamb: Weight of quality.
+        quality_N: float64, already weighted and normalised per document.
+        terms: The diversity metrics.
+    """
+
+    lamb: float
+    quality_N: Tensor
+    terms: tuple[Term, ...]
+
+    @property
+    def moment_terms(self) -> tuple[tuple[Term, MomentMetric], ...] | None:
+        """The terms where every metric is one of moments, else none."""
+        pairs = tuple((term, term.metric) for term in self.terms if isinstance(term.metric, MomentMetric))
+        return pairs if len(pairs) == len(self.terms) else None
+
+    @property
+    def needs_second(self) -> bool:
+        """Whether any moment metric needs second moments."""
+        return any(isinstance(term.metric, MomentMetric) and term.metric.needs_second for term in self.terms)
+
+    def quality(self, mask_N: Tensor) -> float:
+        """Mean normalised quality of the selected documents."""
+        return float(self.quality_N[mask_N].mean())
+
+    def diversity(self, raw: Mapping[str, float]) -> float:
+        """The diversity part from each metric's raw value."""
+        return sum(term.scale * raw[term.name] + term.offset for term in self.terms)
+
+    def combine(self, quality: float, diversity: float) -> float:
+        """The objective from its two parts."""
+        return self.lamb * quality + (1 - self.lamb) * diversity
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentObjective:
+    """The objective where it depends on a mask through its moments and its summed quality.
+
+    Attributes:
+        objective: Whose terms are all moment metrics.
+    """
+
+    objective: ObjectiveFunction
+
+    @property
+    def _terms(self) -> tuple[tuple[Term, MomentMetric], ...]:
+        terms = self.objective.moment_terms
+        assert terms is not None, "built for moment metrics only"
+        return terms
+
+    @property
+    def concave(self) -> bool:
+        """Whether the relaxation is concave, so that its linearisation bounds every mask."""
+        return all(metric.concave for _, metric in self._terms)
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether second derivatives do not depend on the mask."""
+        return all(metric.quadratic for _, metric in self._terms)
+
+    def raw(self, moments: Moments) -> dict[str, float]:
+        """Each metric's value."""
+        return {term.name: metric.value(moments) for term, metric in self._terms}
+
+    def value(self, weights_N: Tensor, moments: Moments) -> float:
+        """The objective of a mask, relaxed or binary, with these moments."""
+        weights_N = weights_N.to(self.objective.quality_N.dtype)
+        quality = float(weights_N @ self.objective.quality_N) / moments.count
+        return self.objective.combine(quality, self.objective.diversity(self.raw(moments)))
+
+    def form(self, moments: Moments) -> LinearForm:
+        """The derivative of the diversity part, weighted by ``1 - lamb``."""
+        forms = [metric.form(moments).scaled(term.scale) for term, metric in self._terms]
+        total = forms[0]
+        for other in forms[1:]:
+            total = total.plus(other)
+        return total.scaled(1 - self.objective.lamb)
+
+    def linear_N(self, count: float) -> Tensor:
+        """The derivative of the quality part at a fixed count."""
+        return self.objective.quality_N * (self.objective.lamb / count)
+
+    def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
+        """Second derivatives of the objective, shape (T, N), or none where a metric has none."""
+        total: Tensor | None = None
+        for term, metric in self._terms:
+            part_TN = metric.interaction(moments, left_TD, right_ND)
+            if part_TN is None:
+                return None
+            part_TN *= term.scale * (1 - self.objective.lamb)
+            total = part_TN if total is None else total + part_TN
+        return total

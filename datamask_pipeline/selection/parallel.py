@@ -1,0 +1,52 @@
+"""One thread a chunk, several chunks at a time, results in order. Knows no metric and no data.
+
+Whatever the number of workers, each chunk is computed by one thread and its result is used in chunk order:
+no result depends on the number of cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+class Workers:
+    """Threads over chunks. While it is open, every torch operation of this process runs on one thread.
+
+    Args:
+        num_workers: Threads; every core of this process when none.
+    """
+
+    def __init__(self, num_workers: int | None = None) -> None:
+        self.num_workers = num_workers or len(os.sched_getaffinity(0))
+
+    def __enter__(self) -> Self:
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self._pool = ThreadPoolExecutor(self.num_workers, initializer=torch.set_num_threads, initargs=(1,))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(self._threads_before)
+
+    def map(self, function: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
+        """The function of each item, in the items' order; two results a thread wait at most."""
+        waiting: deque[Future[Outcome]] = deque()
+        for item in items:
+            waiting.append(self._pool.submit(function, item))
+            if len(waiting) >= 2 * self.num_workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

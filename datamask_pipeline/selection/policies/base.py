@@ -1,0 +1,30 @@
+"""What a selection policy is. Knows no input format, report or file."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.solution import Solution
+
+
+class SelectionPolicy(ABC):
+    """A way to choose a mask for a `Problem`.
+
+    A member is one file of this package, its stem the policy's name, with the class as ``POLICY``.
+    """
+
+    name: ClassVar[str]
+
+    def check(self, problem: Problem) -> None:
+        """Refuse, before any long work, what the policy cannot do.
+
+        Raises:
+            ConfigurationError: naming the setting and what to choose instead.
+        """
+        del problem
+
+    @abstractmethod
+    def choose(self, problem: Problem) -> Solution:
+        """Choose a mask within the problem's budget. Deterministic given the problem and its seed."""

@@ -1,0 +1,165 @@
+"""The best learner we have for each family of metrics. Knows no input format and no report.
+
+Shape suffixes: N documents.
+
+* Moment metrics: projected gradient on the relaxed mask, the better of two roundings, then swaps; where every
+  metric is concave, the linearisation at the relaxed optimum certifies the result.
+* One coverage metric: the solver of ``selection.coverage``.
+* Anything else: the paper's learner with the best estimator that the metrics allow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.base import CoverageMetric
+from datamask_pipeline.diversity.moments import Moments
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.rounding import round_mask
+from datamask_pipeline.selection.rows import MemoryRows
+from datamask_pipeline.selection.seeds import generator
+from datamask_pipeline.selection.solution import Solution
+from datamask_pipeline.selection.statistics import Statistics
+from datamask_pipeline.selection.swaps import swap
+
+SAMPLE_STEPS = 12
+COUNTERFACTUAL_EPOCHS = 60
+
+
+class DataMaskPolicy(SelectionPolicy):
+    """Choose the learner by the metrics; see the module."""
+
+    name = "datamask"
+
+    def choose(self, problem: Problem) -> Solution:
+        terms = problem.objective.terms
+        if problem.objective.moment_terms is not None:
+            return choose_by_moments(problem)
+        if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
+            from datamask_pipeline.selection.coverage.policy import choose_by_coverage
+
+            return choose_by_coverage(problem)
+        from datamask_pipeline.selection.policies.policy_gradient import choose_by_policy_gradient
+
+        return choose_by_policy_gradient(problem, _learner_settings(problem))
+
+
+def _learner_settings(problem: Problem) -> SelectionConfig:
+    """Counterfactual where every metric has marginals, else the paper's own estimator."""
+    probe_ND = problem.rows.take(torch.arange(min(4, problem.num_rows)))
+    probe_N = torch.arange(len(probe_ND)) < 2
+    if all(term.metric.marginals(probe_ND, probe_N) is not None for term in problem.objective.terms):
+        return problem.config.model_copy(
+            update={"estimator": "counterfactual", "num_rollouts": 1, "num_epochs": COUNTERFACTUAL_EPOCHS}
+        )
+    return problem.config.model_copy(update={"estimator": "group_relative"})
+
+
+def choose_by_moments(problem: Problem) -> Solution:
+    """Projected gradient, rounding, swaps, certificate."""
+    objective, budget, config = problem.moment_objective, problem.budget, problem.config
+    # Without second moments a step only reads the rows: half the bytes would cost the bound its accuracy.
+    dtype = problem.dtype if problem.objective.needs_second else torch.float32
+    relaxed = RelaxedObjective(statistics=problem.statistics, objective=objective, budget=budget, dtype=dtype)
+    bounds: list[float] = []
+
+    def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
+        record = {"step": ascent.step, "num_steps": config.num_steps, "objective": value}
+        if bound is not None:
+            bounds.append(bound)
+            record |= {"bound": min(bounds), "gap": max(0.0, problem.gap(min(bounds), value))}
+        problem.report(record)
+        problem.checkpoint.save(ascent.state())
+        return bound is not None and problem.gap(min(bounds), value) <= config.gap_tolerance
+
+    state = problem.checkpoint.load()
+    start = Ascent.restore(state) if state is not None else start_at(relaxed, _first_mask(problem))
+    ascent = ascend(relaxed, start, config.num_steps, on_step)
+    mask_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget)
+    num_swaps = 0
+    if not budget.tokens:
+        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds)
+        mask_N, num_swaps = swapped.mask_N, swapped.num_swaps
+    gradient_N, form = relaxed.gradient(ascent.moments, torch.float32)
+    bound = relaxed.bound(gradient_N, form, ascent.moments)
+    return Solution(
+        mask_N=mask_N,
+        scores_N=_logits(ascent.weights_N, gradient_N),
+        probabilities_N=ascent.weights_N,
+        bound=bound,
+        method=_argument(problem, bound),
+        notes={
+            "steps": ascent.step,
+            "swaps": num_swaps,
+            "fractional": int(((ascent.weights_N > 0) & (ascent.weights_N < 1)).sum()),
+        },
+    )
+
+
+def _first_mask(problem: Problem) -> Tensor:
+    """Where to start: the best documents by quality; in larger blocks, by the statistics learnt on a sample."""
+    objective, budget, config = problem.moment_objective, problem.budget, problem.config
+    if problem.num_rows <= 2 * config.sample_documents or budget.tokens or len(budget.limits) > 1:
+        return budget.best(problem.objective.quality_N)
+    draws = generator(config.seed, "sample")
+    index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[: config.sample_documents]).values
+    rows = MemoryRows(problem.rows.take(index_n), problem.rows.chunk_rows)
+    sample = Statistics(
+        rows=rows,
+        workers=problem.workers,
+        squared_N=problem.squared_N[index_n],
+        needs_second=problem.objective.needs_second,
+    )
+    part = Budget(
+        costs_N=budget.costs_N[index_n],
+        groups_N=budget.groups_N[index_n],
+        limits=(float(max(2, round(budget.limits[0] * len(index_n) / problem.num_rows))),),
+        tokens=False,
+        seed=config.seed,
+    )
+    function = replace(problem.objective, quality_N=problem.objective.quality_N[index_n])
+    relaxed = RelaxedObjective(
+        statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=problem.dtype
+    )
+    start = start_at(relaxed, part.best(function.quality_N))
+    learnt = ascend(relaxed, start, SAMPLE_STEPS, lambda *_: False).moments
+    whole = _scaled(learnt, budget.limits[0] / learnt.count)
+    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
+        objective.form(whole), problem.dtype
+    )
+    return budget.best(gradient_N)
+
+
+def _scaled(moments: Moments, factor: float) -> Moments:
+    return moments.plus(moments, factor - 1)
+
+
+def _logits(weights_N: Tensor, gradient_N: Tensor) -> Tensor:
+    """One order for the whole block: by relaxed weight, and within 0 and 1 by the gradient, both within (-1, 2)."""
+    low, high = float(gradient_N.min()), float(gradient_N.max())
+    place_N = (gradient_N - low) / (high - low) if high > low else torch.zeros_like(gradient_N)
+    return weights_N + torch.where(weights_N >= 1, place_N, torch.where(weights_N <= 0, place_N - 1, 0.0))
+
+
+def _argument(problem: Problem, bound: float | None) -> str:
+    if bound is not None:
+        return (
+            "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
+        )
+    if problem.budget.tokens:
+        return "no bound: a budget in tokens lets the number of documents vary, the relaxation is not concave"
+    names = [t.name for t, metric in problem.objective.moment_terms or () if not metric.concave]
+    if names:
+        return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
+    raise ConfigurationError("a concave objective in documents has a bound")
+
+
+POLICY = DataMaskPolicy

@@ -1,0 +1,20 @@
+"""The documents of the highest quality: what FineWeb-Edu and its kin do. Knows no diversity."""
+
+from __future__ import annotations
+
+from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.solution import Solution
+
+
+class QualityTopKPolicy(SelectionPolicy):
+    """The best by quality; equal scores are drawn by the seed."""
+
+    name = "quality_topk"
+
+    def choose(self, problem: Problem) -> Solution:
+        quality_N = problem.objective.quality_N
+        return Solution(mask_N=problem.budget.best(quality_N), scores_N=quality_N.clone())
+
+
+POLICY = QualityTopKPolicy

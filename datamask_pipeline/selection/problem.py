@@ -1,0 +1,82 @@
+"""Everything a policy needs to choose a mask. Knows no policy and no input format.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.checkpoint import Checkpoint
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.rows import Rows
+from datamask_pipeline.selection.solution import Report
+from datamask_pipeline.selection.statistics import Statistics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One block with its objective and budget; documents pruned by quality are no longer in it.
+
+    Attributes:
+        constants: (zero, one) of every quality score and diversity metric.
+        random_value: Mean objective of uniformly random masks: the zero of every gap and attainment.
+    """
+
+    config: SelectionConfig
+    rows: Rows
+    squared_N: Tensor
+    objective: ObjectiveFunction
+    budget: Budget
+    workers: Workers
+    constants: dict[str, tuple[float, float]]
+    random_value: float
+    report: Report
+    checkpoint: Checkpoint
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.rows.num_rows
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The arithmetic of gradients."""
+        return torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+
+    @property
+    def statistics(self) -> Statistics:
+        """The block's map-reduce."""
+        return Statistics(
+            rows=self.rows,
+            workers=self.workers,
+            squared_N=self.squared_N,
+            needs_second=self.objective.needs_second,
+        )
+
+    @property
+    def moment_objective(self) -> MomentObjective:
+        """The objective as a function of moments.
+
+        Raises:
+            ConfigurationError: a metric is not one of moments.
+        """
+        if self.objective.moment_terms is None:
+            names = [term.name for term in self.objective.terms]
+            raise ConfigurationError(f"policy {self.config.policy!r} needs moment metrics, not {names}")
+        return MomentObjective(objective=self.objective)
+
+    def reporting(self, report: Report) -> Problem:
+        """The same problem with another listener."""
+        return replace(self, report=report)
+
+    def gap(self, bound: float, value: float) -> float:
+        """How far a value is from a bound, as a share of the bound's distance from random."""
+        return (bound - value) / (bound - self.random_value) if bound > self.random_value else 0.0

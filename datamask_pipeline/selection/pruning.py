@@ -1,0 +1,92 @@
+"""Dropping the worst documents by quality before learning. Knows no learner.
+
+Shape suffixes: N documents of the block, n of those that stay.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.rows import ChosenRows, MappedRows, MemoryRows, Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """The block that is left, and how to speak of the whole one.
+
+    Attributes:
+        kept_N: bool over the whole block.
+    """
+
+    rows: Rows
+    scores: dict[str, Tensor]
+    budget: Budget
+    kept_N: NDArray[np.bool_]
+
+    def spread(self, values_n: NDArray[Any], missing: Any) -> NDArray[Any]:
+        """Values of the documents left, over the whole block."""
+        if self.kept_N.all():
+            return values_n
+        whole_N = np.full(len(self.kept_N), missing, dtype=values_n.dtype)
+        whole_N[self.kept_N] = values_n
+        return whole_N
+
+
+def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: SelectionConfig) -> Pruned:
+    """Drop the share of documents with the worst weighted mean rank over the scores.
+
+    Raises:
+        ConfigurationError: too few documents stay for the budget.
+    """
+    num_dropped = math.floor(config.quality_pruning * rows.num_rows)
+    if num_dropped == 0:
+        return Pruned(rows=rows, scores=scores, budget=budget, kept_N=np.ones(rows.num_rows, dtype=bool))
+    weights = config.quality_weights or dict.fromkeys(scores, 1.0)
+    # Scores of different scales are compared by rank, which needs no constants.
+    ranks_N = sum(weights.get(name, 0.0) * _ranks(scores_N) for name, scores_N in scores.items())
+    stay = replace(
+        budget,
+        costs_N=torch.ones_like(budget.costs_N),
+        groups_N=torch.zeros_like(budget.groups_N),
+        limits=(float(rows.num_rows - num_dropped),),
+        tokens=False,
+    )
+    kept_N = stay.best(torch.as_tensor(ranks_N))
+    index_n = torch.nonzero(kept_N).squeeze(1)
+    left = replace(budget, costs_N=budget.costs_N[index_n], groups_N=budget.groups_N[index_n])
+    for group, limit in enumerate(left.limits):
+        room = float(left.costs_N[left.groups_N == group].sum())
+        if limit > room:
+            raise ConfigurationError(
+                f"quality_pruning {config.quality_pruning} leaves {room:.0f} where the budget needs {limit:.0f}"
+            )
+    chosen: Rows
+    if isinstance(rows, MappedRows):
+        chosen = ChosenRows(rows, index_n)
+    else:
+        chosen = MemoryRows(
+            rows.chunk(0, rows.num_rows, rows.stored_dtype)[index_n.to(rows.device)], rows.chunk_rows
+        )
+    return Pruned(
+        rows=chosen,
+        scores={name: scores_N[index_n] for name, scores_N in scores.items()},
+        budget=left,
+        kept_N=kept_N.numpy(),
+    )
+
+
+def _ranks(scores_N: Tensor) -> Tensor:
+    """Ranks from 0 to 1, equal scores sharing their mean rank."""
+    _, place_N, counts = torch.unique(scores_N, return_inverse=True, return_counts=True)
+    upper = torch.cumsum(counts, 0).to(torch.float64)
+    return ((upper - counts + upper - 1) / 2)[place_N] / max(len(scores_N) - 1, 1)

@@ -1,0 +1,50 @@
+"""Why a document is in or out, as one short string. Knows no learner.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+ABOVE = "above threshold"
+BELOW = "below threshold"
+ABOVE_BUT_OUT = "exception: above threshold, out by rounding or swap"
+BELOW_BUT_IN = "exception: below threshold, in by rounding or swap"
+DRAWN = "random draw"
+NOT_DRAWN = "not drawn"
+PRUNED = "pruned by quality"
+BY_RULE = "in by the policy's rule"
+NOT_BY_RULE = "out by the policy's rule"
+
+
+def threshold_of(
+    totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], groups_N: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """The total marginal that cuts as many documents as the mask holds: over the block, and of each document's group."""
+    cuts_N = np.empty(len(totals_N))
+    for group in np.unique(groups_N):
+        members = groups_N == group
+        cuts_N[members] = _cut(totals_N[members], int(mask_N[members].sum()))
+    return _cut(totals_N, int(mask_N.sum())), cuts_N
+
+
+def _cut(totals_N: NDArray[np.float64], count: int) -> float:
+    if count == 0:
+        return float("inf")
+    return float(-np.partition(-totals_N, count - 1)[count - 1])
+
+
+def reasons(
+    policy: str, totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], cuts_N: NDArray[np.float64]
+) -> NDArray[np.object_]:
+    """One reason for each document."""
+    if policy == "random":
+        return np.where(mask_N, DRAWN, NOT_DRAWN).astype(object)
+    if policy in ("quality_topk", "semdedup"):
+        return np.where(mask_N, BY_RULE, NOT_BY_RULE).astype(object)
+    above_N = totals_N >= cuts_N
+    inside = np.where(above_N, ABOVE, BELOW_BUT_IN)
+    outside = np.where(above_N, ABOVE_BUT_OUT, BELOW)
+    return np.where(mask_N, inside, outside).astype(object)

@@ -1,0 +1,187 @@
+"""The relaxed mask by spectral projected gradient. Knows no rounding, file or policy.
+
+Shape suffixes: N documents, D embedding dimensions.
+
+Moments are linear in the mask, so the objective on the whole segment between two masks follows from the moments
+of its ends: each step searches its segment exactly, without reading the block again. Step lengths are Barzilai
+and Borwein's (Birgin, Martinez and Raydan 2000); the objective never falls, concave or not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import LinearForm, Moments
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.objective import MomentObjective
+from datamask_pipeline.selection.statistics import Statistics
+
+SEGMENT_HALVINGS = 12
+"""Golden-section steps of the exact search on a segment: to 1e-5 of its length."""
+
+
+@dataclass(kw_only=True)
+class Ascent:
+    """Where the ascent stands; all of it goes into a checkpoint."""
+
+    weights_N: Tensor
+    moments: Moments
+    step: int = 0
+    step_length: float = 0.0
+    previous_N: Tensor | None = None
+    gradient_N: Tensor | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        return {**vars(self), "moments": dict(vars(self.moments))}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Ascent:
+        """The ascent from `state`."""
+        return cls(**{**state, "moments": Moments(**state["moments"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelaxedObjective:
+    """The objective over relaxed masks of one block: value, gradient, bound."""
+
+    statistics: Statistics
+    objective: MomentObjective
+    budget: Budget
+    dtype: torch.dtype
+
+    def gradient(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, LinearForm]:
+        """The derivative by each document at a fixed count; centred for tokens, where the count moves too."""
+        form = self.objective.form(moments)
+        gradient_N = self.objective.linear_N(moments.count) + self.statistics.scores(form, dtype)
+        return gradient_N, form
+
+    def direction(self, gradient_N: Tensor, weights_N: Tensor) -> Tensor:
+        """The gradient to follow. With tokens a mask may grow: what counts is being better than the mean."""
+        if not self.budget.tokens:
+            return gradient_N
+        return gradient_N - float(weights_N @ gradient_N) / float(weights_N.sum())
+
+    def bound(self, gradient_N: Tensor, form: LinearForm, moments: Moments) -> float | None:
+        """The linearisation's maximum over all masks; none where the relaxation is not concave or masks grow.
+
+        The moments may be any point of the metrics' domain: the tangent of a concave function lies above it
+        everywhere, so errors in the moments loosen the bound and cannot break it. The scores must be accurate.
+        """
+        if self.budget.tokens or not self.objective.concave:
+            return None
+        inner = float(form.vector_D @ moments.first_D) + form.squared * moments.squared
+        if form.matrix_DD is not None and moments.second_DD is not None:
+            inner += float((form.matrix_DD * moments.second_DD).sum())
+        function = self.objective.objective
+        diversity = (1 - function.lamb) * function.diversity(self.objective.raw(moments))
+        return diversity - inner + self.budget.most(gradient_N)
+
+
+def ascend(
+    problem: RelaxedObjective,
+    ascent: Ascent,
+    num_steps: int,
+    on_step: Callable[[Ascent, float, float | None], bool],
+) -> Ascent:
+    """Climb until `on_step` says enough or the steps are used up.
+
+    Args:
+        problem: The objective.
+        ascent: Where to start; a fresh one or a restored one.
+        num_steps: Most steps in all.
+        on_step: Gets the ascent, its objective and its (approximate) bound before each step; true ends it.
+
+    Raises:
+        ConfigurationError: the objective became NaN or infinite.
+    """
+    while ascent.step < num_steps:
+        value = problem.objective.value(ascent.weights_N, ascent.moments)
+        gradient_N, form = problem.gradient(ascent.moments, problem.dtype)
+        if not torch.isfinite(gradient_N).all():
+            raise ConfigurationError(
+                "the objective's gradient is not finite; a diversity metric returned NaN or infinity"
+            )
+        if on_step(ascent, value, problem.bound(gradient_N, form, ascent.moments)):
+            break
+        direction_N = problem.direction(gradient_N, ascent.weights_N)
+        length = _step_length(ascent, direction_N)
+        target_N = problem.budget.project(ascent.weights_N + length * direction_N)
+        target = problem.statistics.moments(target_N, problem.dtype)
+        share = _best_share(problem.objective, ascent, target_N, target)
+        ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
+        if share == 1.0:
+            ascent.weights_N, ascent.moments = target_N, target
+        else:
+            ascent.weights_N = (1 - share) * ascent.weights_N + share * target_N
+            ascent.moments = _between(ascent.moments, target, share)
+        ascent.step += 1
+        if share == 0.0:
+            break
+    return ascent
+
+
+def _step_length(ascent: Ascent, direction_N: Tensor) -> float:
+    """Barzilai and Borwein's long step; the first one moves the median document by about a half."""
+    if ascent.previous_N is not None and ascent.gradient_N is not None:
+        moved_N = ascent.weights_N - ascent.previous_N
+        bent = float(moved_N @ (ascent.gradient_N - direction_N))
+        if bent > 0:
+            return float(moved_N @ moved_N) / bent
+        return ascent.step_length * 4
+    spread = float((direction_N - direction_N.median()).abs().median())
+    return 0.5 / spread if spread > 0 else 1.0
+
+
+def _between(left: Moments, right: Moments, share: float) -> Moments:
+    return left.plus(left, -share).plus(right, share)
+
+
+def _best_share(objective: MomentObjective, ascent: Ascent, target_N: Tensor, target: Moments) -> float:
+    """The share of the way to the target with the best objective: golden section, the ends included."""
+
+    quality_left = float(ascent.weights_N @ objective.objective.quality_N)
+    quality_right = float(target_N @ objective.objective.quality_N)
+
+    def value(share: float) -> float:
+        moments = _between(ascent.moments, target, share)
+        quality = ((1 - share) * quality_left + share * quality_right) / moments.count
+        return objective.objective.combine(quality, objective.objective.diversity(objective.raw(moments)))
+
+    start, end = value(0.0), value(1.0)
+    if value(0.98) <= end:
+        return 1.0
+    golden = (5**0.5 - 1) / 2
+    low, high = 0.0, 1.0
+    left, right = high - golden, low + golden
+    value_left, value_right = value(left), value(right)
+    for _ in range(SEGMENT_HALVINGS):
+        if value_left >= value_right:
+            high, right, value_right = right, left, value_left
+            left = high - golden * (high - low)
+            value_left = value(left)
+        else:
+            low, left, value_left = left, right, value_right
+            right = low + golden * (high - low)
+            value_right = value(right)
+    share, best = max(((left, value_left), (right, value_right), (1.0, end)), key=lambda pair: pair[1])
+    return share if best > start else 0.0
+
+
+def start_at(problem: RelaxedObjective, mask_N: Tensor) -> Ascent:
+    """An ascent that starts at a mask."""
+    weights_N = mask_N.to(torch.float64)
+    return Ascent(weights_N=weights_N, moments=problem.statistics.moments(mask_N, problem.dtype))
+
+
+def stopwatch() -> Callable[[], float]:
+    """Seconds since the call."""
+    begun = time.perf_counter()
+    return lambda: time.perf_counter() - begun

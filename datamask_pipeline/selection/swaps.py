@@ -1,0 +1,150 @@
+"""Improving a binary mask by exchanging documents. Knows no relaxation, rounding or policy.
+
+Shape suffixes: N documents, T candidates.
+
+Each round takes the documents nearest the threshold on both sides, exchanges pairs one after the other on a
+second-order model of the objective among them, and keeps the longest prefix of exchanges that raises the
+objective as measured in float32: a round never makes the mask worse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import Moments, moments_of
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.objective import MomentObjective
+from datamask_pipeline.selection.statistics import Statistics
+
+CANDIDATES = 1024
+"""Documents on each side of the threshold whose interactions a round models."""
+BAND = 8
+"""A round scores only this many times CANDIDATES on each side; the band is refreshed when it runs dry."""
+LEAST_GAIN = 1e-12
+
+
+@dataclass(kw_only=True)
+class SwapResult:
+    """A mask, its float32 moments and objective, and how many documents were exchanged."""
+
+    mask_N: Tensor
+    moments: Moments
+    value: float
+    num_swaps: int
+
+
+def swap(
+    mask_N: Tensor, statistics: Statistics, objective: MomentObjective, budget: Budget, num_rounds: int
+) -> SwapResult:
+    """Exchange documents of equal group while the objective rises.
+
+    Args:
+        mask_N: bool, within the budget (in documents).
+        num_rounds: Most rounds.
+    """
+    mask_N = mask_N.clone()
+    moments = statistics.moments(mask_N)
+    result = SwapResult(mask_N=mask_N, moments=moments, value=objective.value(mask_N, moments), num_swaps=0)
+    band_n: Tensor | None = None
+    for _ in range(num_rounds):
+        fresh = band_n is None
+        if band_n is None:
+            scores_N = objective.linear_N(moments.count) + statistics.scores(objective.form(result.moments))
+            band_n = _nearest(scores_N, result.mask_N, budget, BAND * CANDIDATES)
+        form = objective.form(result.moments)
+        scores_n = objective.linear_N(moments.count)[band_n] + statistics.scores(form, index_n=band_n)
+        if not _round(result, band_n, scores_n, statistics, objective, budget):
+            if fresh:
+                break
+            band_n = None
+    return result
+
+
+def _nearest(
+    scores_n: Tensor, mask_n: Tensor, budget: Budget, count: int, within: Tensor | None = None
+) -> Tensor:
+    """The `count` worst selected and best unselected documents of each group, as an ascending index."""
+    groups_n = budget.groups_N if within is None else budget.groups_N[within]
+    share = max(1, count // len(budget.limits))
+    parts = []
+    for group in range(len(budget.limits)):
+        for inside, sign in ((True, -1.0), (False, 1.0)):
+            members = torch.nonzero((groups_n == group) & (mask_n == inside)).squeeze(1)
+            top = torch.topk(sign * scores_n[members], min(share, len(members))).indices
+            parts.append(members[top])
+    return torch.sort(torch.cat(parts)).values
+
+
+def _round(
+    result: SwapResult,
+    band_n: Tensor,
+    scores_n: Tensor,
+    statistics: Statistics,
+    objective: MomentObjective,
+    budget: Budget,
+) -> bool:
+    """One round in place; false when nothing was gained."""
+    near = _nearest(scores_n, result.mask_N[band_n], budget, CANDIDATES, within=band_n)
+    index_T = band_n[near]
+    rows_TD = statistics.rows.take(index_T)
+    bends_TT = objective.interaction(result.moments, rows_TD, rows_TD)
+    pairs = _exchanges(
+        scores_n[near].numpy(),
+        None if bends_TT is None else bends_TT.to(torch.float64).cpu().numpy(),
+        result.mask_N[index_T].numpy(),
+        budget.groups_N[index_T].numpy(),
+    )
+    while pairs:
+        change_T = torch.zeros(len(index_T), dtype=torch.float64)
+        out, into = (torch.tensor(side) for side in zip(*pairs, strict=True))
+        change_T[out] -= 1
+        change_T[into] += 1
+        moments = result.moments.plus(moments_of(rows_TD, change_T, statistics.needs_second))
+        mask_N = result.mask_N.clone()
+        mask_N[index_T] = result.mask_N[index_T].to(torch.float64).add(change_T) > 0.5
+        value = objective.value(mask_N, moments)
+        if value > result.value + LEAST_GAIN:
+            result.mask_N, result.moments, result.value = mask_N, moments, value
+            result.num_swaps += int(change_T.abs().sum()) // 2
+            return True
+        pairs = pairs[: len(pairs) // 2]
+    return False
+
+
+def _exchanges(
+    scores_T: NDArray[np.float64],
+    bends_TT: NDArray[np.float64] | None,
+    selected_T: NDArray[np.bool_],
+    groups_T: NDArray[np.int64],
+) -> list[tuple[int, int]]:
+    """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
+    scores_T, selected_T = scores_T.copy(), selected_T.copy()
+    pairs: list[tuple[int, int]] = []
+    for group in np.unique(groups_T):
+        members = groups_T == group
+        for _ in range(int(members.sum())):
+            gain = np.where(members & ~selected_T, scores_T, -np.inf)
+            cost = np.where(members & selected_T, scores_T, np.inf)
+            if bends_TT is not None:
+                diagonal = bends_TT.diagonal() / 2
+                gain, cost = gain + diagonal, cost - diagonal
+                into = int(gain.argmax())
+                # The pair's own interaction: two documents alike cannot both stay out.
+                cost = cost + bends_TT[into]
+            else:
+                into = int(gain.argmax())
+            out = int(cost.argmin())
+            if not gain[into] - cost[out] > LEAST_GAIN:
+                break
+            pairs.append((out, into))
+            selected_T[into], selected_T[out] = True, False
+            if bends_TT is not None:
+                scores_T += bends_TT[into] - bends_TT[out]
+            else:
+                scores_T[into], scores_T[out] = np.inf, -np.inf  # each document moves once on a linear model
+    return pairs
