@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pydantic
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -156,19 +156,6 @@ class _Imported:
             "imported_digest": self.digest,
             "normalised": self._file.num_normalised,
         }
-
-
-def windows_of(part: pq.ParquetFile, columns: list[str], rows: int) -> Iterator[pa.Table]:
-    """The part's rows in windows of exactly ``rows``, the last one shorter, however it is cut into row groups."""
-    pending: list[pa.Table] = []
-    for batch in part.iter_batches(batch_size=rows, columns=columns):
-        pending.append(pa.Table.from_batches([batch]))
-        while sum(table.num_rows for table in pending) >= rows:
-            joined = pa.concat_tables(pending)
-            yield joined.slice(0, rows)
-            pending = [joined.slice(rows)]
-    if sum(table.num_rows for table in pending):
-        yield pa.concat_tables(pending)
 
 
 def _rows(

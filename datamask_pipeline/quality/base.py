@@ -1,0 +1,81 @@
+"""What a quality scorer is. Knows no member, no file and no storage.
+
+Shape suffixes: N documents, D embedding width.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from datamask_pipeline.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreBatch:
+    """Consecutive documents of one crawl.
+
+    Attributes:
+        documents: The columns that the scorer asked for.
+        embeddings_ND: Their unit vectors, if the scorer asked for them.
+        head_scores_N: Scores that the embedding pass computed along the way, by scorer name.
+    """
+
+    documents: pa.Table
+    embeddings_ND: NDArray[np.float32] | None = None
+    head_scores_N: Mapping[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict)
+
+    def texts(self) -> list[str]:
+        texts: list[str] = self.documents.column("text").to_pylist()
+        return texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """One score per document of a batch.
+
+    Attributes:
+        values_N: float64; what stands in the rows of ``missing`` has no meaning.
+        missing: Row -> why it has no score.
+    """
+
+    values_N: NDArray[np.float64]
+    missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+class Scorer(abc.ABC):
+    """A family member; the subclass is built from its ``Config``.
+
+    Attributes:
+        name: The name it is found by, and that its scores carry.
+        Config: Its settings, a model that imports nothing heavy.
+        needs_embeddings: Whether it reads the documents' vectors.
+        columns: Columns of the documents it reads.
+        scale: Lowest and highest score there can be; ``None`` where there is no such limit.
+        model: What computes the score, as the lineage names it.
+        revision: The revision of that, down to the normalisation of the text.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Settings]]
+    needs_embeddings: ClassVar[bool] = False
+    columns: tuple[str, ...] = ("text",)
+    scale: tuple[float | None, float | None]
+    model: str
+    revision: str
+
+    @abc.abstractmethod
+    def score(self, batch: ScoreBatch) -> Scores:
+        """Score a batch; every document gets a finite number or a reason why it has none."""
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the scores: goes into the fingerprint."""
+        return {"name": self.name, "model": self.model, "revision": self.revision, "scale": self.scale}
+
+    def report(self) -> dict[str, Any]:
+        """Anything worth keeping beside the scores, e.g. how a trained scorer did on held-out examples."""
+        return {}

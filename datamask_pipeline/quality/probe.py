@@ -1,0 +1,80 @@
+"""A linear probe on the embeddings, trained from labelled examples. Knows vectors; no text and no file.
+
+Where no examples are given, the reference class of the embedded default stands in: documentation pages and
+long descriptions against docstrings, as DCLM's classifier learns reference texts against the crawl. It knows
+"reads like a page of prose", nothing more.
+
+Source: Li et al. 2024 (DCLM), section 4.4, for reference-against-crawl; the probe itself is logistic or ridge
+regression. Direction: higher is better. Cost: one dot product a document.
+"""
+
+import numpy as np
+import pydantic
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
+from datamask_pipeline.quality.linear import LinearProbe
+from datamask_pipeline.settings import Settings
+
+INSTALLED = "installed"
+
+
+class ProbeConfig(Settings):
+    """The examples, and how the probe is fitted."""
+
+    examples: str = pydantic.Field(
+        INSTALLED,
+        description="Parquet or JSON Lines file of labelled examples; `installed` takes the reference class of "
+        "the installed documentation.",
+    )
+    text_column: str = pydantic.Field("text", description="The examples' column of texts.")
+    label_column: str = pydantic.Field(
+        "label", description="The examples' column of labels: numbers or booleans, higher is better."
+    )
+    vector_column: str | None = pydantic.Field(
+        None,
+        description="The examples' column of embeddings, if they are embedded already by the same model.",
+    )
+    per_class: int = pydantic.Field(150, ge=10, description="Examples of each class that `installed` takes.")
+    held_out_share: float = pydantic.Field(
+        0.2, gt=0.0, lt=1.0, description="Share of the examples that measures the probe and trains nothing."
+    )
+    l2: float = pydantic.Field(1e-3, gt=0.0, description="Strength of the penalty on the weights' squares.")
+
+
+class ProbeScorer(Scorer):
+    """Scores by a fitted probe, which ``install`` brings."""
+
+    name = "probe"
+    Config = ProbeConfig
+    needs_embeddings = True
+    columns = ()
+    model = "linear-probe"
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self.config = config
+        self.revision = ""
+        self._probe: LinearProbe | None = None
+        self._report: dict[str, object] = {}
+
+    def install(self, probe: LinearProbe, *, revision: str, report: dict[str, object]) -> None:
+        """Bring the fitted probe.
+
+        Args:
+            probe: The model.
+            revision: What identifies it.
+            report: How it did on held-out examples.
+        """
+        self._probe, self.revision, self._report = probe, revision, report
+        self.scale = (probe.low, probe.high)
+
+    def score(self, batch: ScoreBatch) -> Scores:
+        if self._probe is None or batch.embeddings_ND is None:
+            raise ConfigurationError("the probe is not trained yet; run it through the score stage")
+        return Scores(np.asarray(self._probe.predict(batch.embeddings_ND)))
+
+    def report(self) -> dict[str, object]:
+        return self._report
+
+
+SCORER = ProbeScorer

@@ -1,0 +1,151 @@
+"""Train the probe: labelled examples become a linear model in the record, with its held-out figures.
+
+Knows the record, the examples and an encoder; knows no crawl, so every crawl is scored by the same probe.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from datamask_pipeline.embedding.config import EncoderConfig
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.quality import linear
+from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
+from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples
+from datamask_pipeline.storage import Ref, Store
+
+STAGE: Final = "probe"
+VERSION: Final = "1"
+PART: Final = "00000"
+
+WEIGHTS: Final = pa.schema(
+    [
+        ("task", pa.string()),
+        ("coefficients", pa.list_(pa.float64())),
+        ("intercept", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+    ]
+)
+
+Progress = Callable[[str, int, int | None], None]
+
+
+def run(config: ProbeConfig, *, store: Store, embeddings: Ref, progress: Progress | None = None) -> Ref:
+    """Train a probe for documents embedded as these are.
+
+    Args:
+        config: The examples and the fit.
+        store: The record.
+        embeddings: Any crawl's embeddings; their manifest says which model the examples are embedded by.
+        progress: Told of examples embedded.
+
+    Returns:
+        The model; the manifest's metadata holds the number of examples and the held-out figures.
+
+    Raises:
+        ConfigurationError: the embeddings were imported, and the examples bring no vectors.
+        InputError: the examples cannot be used.
+    """
+    manifest = store.manifest(embeddings)
+    encoder = _encoder_settings(manifest)
+    if encoder is None and config.vector_column is None:
+        raise ConfigurationError(
+            "the documents' embeddings were imported, so examples cannot be embedded here: "
+            "give them vectors and name the column in the probe's option `vector_column`"
+        )
+    settings = {name: value for name, value in config.result_config().items() if name != "examples"}
+    settings["encoder"] = manifest["basis"]["config"]
+    inputs: dict[str, Ref | str] = {
+        "examples": examples_digest(config),
+        "vectors": str(manifest["metadata"]["revision"]),
+    }
+    key = "installed" if config.examples == "installed" else Path(config.examples).stem
+    builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
+    if (done := builder.finished()) is not None:
+        return done
+    examples = read_examples(config)
+    vectors_ND: NDArray[np.floating[Any]]
+    if examples.vectors_ND is not None:
+        vectors_ND = examples.vectors_ND
+    else:
+        assert encoder is not None
+        vectors_ND = _embed(encoder, examples, builder.scratch() / "windows", progress)
+    probe, report = _fit(config, examples, vectors_ND)
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "task": probe.task,
+                "coefficients": probe.coefficients_D.tolist(),
+                "intercept": probe.intercept,
+                "low": probe.low,
+                "high": probe.high,
+            }
+        ],
+        schema=WEIGHTS,
+    )
+    part = builder.write_part(PART, rows.to_batches(), WEIGHTS)
+    return builder.commit([part], metadata=report)
+
+
+def install(scorer: ProbeScorer, store: Store, ref: Ref) -> None:
+    """Hand a trained probe to the scorer."""
+    row = store.read_table(ref).to_pylist()[0]
+    probe = linear.LinearProbe(
+        row["task"], np.array(row["coefficients"]), row["intercept"], row["low"], row["high"]
+    )
+    scorer.install(probe, revision=ref.short, report=store.manifest(ref)["metadata"])
+
+
+def _fit(
+    config: ProbeConfig, examples: Examples, vectors_ND: NDArray[np.floating]
+) -> tuple[linear.LinearProbe, dict[str, Any]]:
+    held_out = linear.held_out_rows(examples.texts, config.held_out_share)
+    if held_out.all() or not held_out.any():
+        raise InputError(
+            f"{len(examples.texts)} labelled examples are too few to hold some out",
+            remedy="give more examples",
+        )
+    probe = linear.fit(vectors_ND[~held_out], examples.labels_N[~held_out], l2=config.l2)
+    report = {
+        "task": probe.task,
+        "num_examples": len(examples.texts),
+        "num_unlabelled": examples.num_unlabelled,
+        "num_held_out": int(held_out.sum()),
+        "held_out": linear.evaluate(probe, vectors_ND[held_out], examples.labels_N[held_out]),
+    }
+    return probe, report
+
+
+def _encoder_settings(manifest: Mapping[str, Any]) -> EncoderConfig | None:
+    """The settings that the embeddings were computed with; ``None`` if they were imported."""
+    found = manifest["basis"]["config"]
+    if "encoder" not in found:
+        return None
+    return EncoderConfig(**{name: found[name] for name in EncoderConfig.model_fields if name in found})
+
+
+def _embed(
+    config: EncoderConfig, examples: Examples, checkpoints: Path, progress: Progress | None
+) -> NDArray[np.float16]:
+    from datamask_pipeline.embedding.encode import embed_windows
+    from datamask_pipeline.embedding.encoder import load_encoder
+    from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
+
+    encoder = load_encoder(
+        config.spec(),
+        device=resolve_device(config.device),
+        dtype=resolve_dtype(config.dtype, config.device),
+    )
+    texts, size = examples.texts, config.window_documents
+    windows = (texts[first : first + size] for first in range(0, len(texts), size))
+    blocks = []
+    for vectors in embed_windows(encoder, windows, batch_tokens=config.batch_tokens, checkpoints=checkpoints):
+        blocks.append(vectors)
+        if progress is not None:
+            progress("embed labelled examples", sum(map(len, blocks)), len(texts))
+    return np.concatenate(blocks)

@@ -1,0 +1,157 @@
+"""Labelled examples for the probe: out of a user's file, or the reference class of the installed documentation.
+
+Knows files and sources; knows no model.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.quality.probe import INSTALLED, ProbeConfig
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.sources.formats.lines import raw_lines
+
+#: What the reference class of the installed documentation is made of, and what stands against it.
+PROSE_KINDS = ("page", "description")
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Texts with labels; vectors only if the file has them.
+
+    Attributes:
+        texts: What is judged.
+        labels_N: Finite numbers, higher is better.
+        vectors_ND: Their embeddings, or ``None``.
+        num_unlabelled: Rows of the file left out because text or label is null.
+    """
+
+    texts: list[str]
+    labels_N: NDArray[np.float64]
+    vectors_ND: NDArray[np.float32] | None
+    num_unlabelled: int
+
+
+def examples_digest(config: ProbeConfig) -> str:
+    """Identity of the examples' bytes."""
+    if config.examples == INSTALLED:
+        source = make_source(INSTALLED)
+        digests = [shard.digest for crawl in source.crawls() for shard in source.shards(crawl)]
+        settings = json.dumps(source.result_config(), sort_keys=True)
+        return hashlib.sha256(" ".join([settings, *digests]).encode()).hexdigest()
+    with _existing(config.examples).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_examples(config: ProbeConfig) -> Examples:
+    """The examples that the settings name.
+
+    Raises:
+        InputError: the file or a column is missing, a label is no number, or nothing is labelled.
+    """
+    if config.examples == INSTALLED:
+        return _installed(config.per_class)
+    path = _existing(config.examples)
+    wanted = [config.text_column, config.label_column]
+    wanted += [config.vector_column] if config.vector_column else []
+    rows = list(_parquet_rows(path, wanted) if path.suffix == ".parquet" else _json_rows(path, wanted))
+    labelled = [
+        (row, entry)
+        for row, entry in enumerate(rows)
+        if entry[config.text_column] is not None and entry[config.label_column] is not None
+    ]
+    if not labelled:
+        raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
+    labels = [_label(entry[config.label_column], path, row, config.label_column) for row, entry in labelled]
+    vectors = None
+    if config.vector_column:
+        vectors = np.array([entry[config.vector_column] for _, entry in labelled], dtype=np.float32)
+    texts = [entry[config.text_column] for _, entry in labelled]
+    return Examples(texts, np.array(labels), vectors, len(rows) - len(labelled))
+
+
+def _installed(per_class: int) -> Examples:
+    """As many documentation pages as docstrings, the first ones by a hash of the text."""
+    source = make_source(INSTALLED)
+    found: dict[bool, set[str]] = {True: set(), False: set()}
+    for crawl in source.crawls():
+        for shard in source.shards(crawl):
+            for batch in source.read(crawl, shard, batch_rows=1_024):
+                for text, kind in zip(
+                    batch.documents.column("text").to_pylist(),
+                    batch.documents.column("kind").to_pylist(),
+                    strict=True,
+                ):
+                    found[kind in PROSE_KINDS].add(text)
+    taken = min(per_class, *map(len, found.values()))
+    texts, labels = [], []
+    for is_prose, members in found.items():
+        ordered = sorted(members, key=lambda text: hashlib.sha256(text.encode()).digest())[:taken]
+        texts += ordered
+        labels += [float(is_prose)] * len(ordered)
+    return Examples(texts, np.array(labels), None, 0)
+
+
+def _parquet_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    try:
+        found = pq.read_schema(path)
+        _check_columns(found.names, wanted, path)
+        with pq.ParquetFile(path) as opened:
+            for batch in opened.iter_batches(columns=wanted):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"not a whole Parquet file: {error}", file=str(path), remedy="write the file again"
+        ) from error
+
+
+def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as stream:
+        for row, line in enumerate(raw_lines(stream, str(path))):
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"a line is no JSON object: {error}", file=str(path), row=row) from error
+            if row == 0:
+                _check_columns(list(entry), wanted, path)
+            yield {name: entry.get(name) for name in wanted}
+
+
+def _check_columns(found: list[str], wanted: list[str], path: Path) -> None:
+    for name in wanted:
+        if name not in found:
+            raise InputError(
+                f"a column is missing; there are: {', '.join(found)}",
+                file=str(path),
+                field=name,
+                remedy="name the right column in the probe's options",
+            )
+
+
+def _label(value: object, path: Path, row: int, column: str) -> float:
+    if isinstance(value, bool | int | float) and np.isfinite(value):
+        return float(value)
+    raise InputError(
+        "a label is no finite number",
+        file=str(path),
+        row=row,
+        field=column,
+        value=value,
+        remedy="repair the label",
+    )
+
+
+def _existing(location: str) -> Path:
+    path = Path(location)
+    if not path.is_file():
+        raise InputError("no such file of labelled examples", file=location, remedy="correct `examples`")
+    return path

@@ -1,0 +1,236 @@
+"""Score: one row per document and scorer. Knows the record and the family of scorers; knows no scorer's formula.
+
+A document that a scorer cannot score gets a null and the reason, never a number.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pydantic
+from numpy.typing import NDArray
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
+from datamask_pipeline.quality import ScoreBatch, Scorer, Scores, make_scorer
+from datamask_pipeline.quality.probe import ProbeScorer
+from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages import probe
+from datamask_pipeline.stages.windows import windows_of
+from datamask_pipeline.storage import Ref, Store
+
+STAGE: Final = "score"
+VERSION: Final = "1"
+
+Progress = Callable[[str, int, int | None], None]
+
+
+class ScoreConfig(Settings):
+    """Which scorers, and their options."""
+
+    scorers: tuple[str, ...] = pydantic.Field(
+        ("rules", "probe"), min_length=1, description="Quality scorers by name."
+    )
+    options: dict[str, dict[str, Any]] = pydantic.Field(
+        default_factory=dict,
+        description="Options of each scorer, by its name; those not named take defaults.",
+    )
+    window_documents: int = pydantic.Field(
+        1_024, ge=1, description="Documents scored together, and the checkpoint interval."
+    )
+
+
+def run(
+    config: ScoreConfig,
+    *,
+    store: Store,
+    crawl: str,
+    documents: Ref,
+    embeddings: Ref,
+    progress: Progress | None = None,
+) -> Ref:
+    """Score one crawl.
+
+    Args:
+        config: The scorers.
+        store: The record.
+        crawl: The crawl.
+        documents: Its ingested documents.
+        embeddings: Their vectors.
+        progress: Told of documents done.
+
+    Returns:
+        Rows in the documents' order, each document's scorers in the configured order. The manifest's metadata
+        has each scorer's identity, report and distribution.
+
+    Raises:
+        UnknownNameError: no scorer has that name.
+        ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
+        InputError: a column that a scorer reads is missing.
+    """
+    unused = sorted(set(config.options) - set(config.scorers))
+    if unused:
+        raise ConfigurationError(f"options are given for {unused}, which are not among `scorers`")
+    scorers = [make_scorer(name, config.options.get(name)) for name in config.scorers]
+    inputs: dict[str, Ref | str] = {"documents": documents}
+    if any(scorer.needs_embeddings for scorer in scorers):
+        inputs["embeddings"] = embeddings
+    for scorer in scorers:
+        if isinstance(scorer, ProbeScorer):
+            trained = probe.run(scorer.config, store=store, embeddings=embeddings, progress=progress)
+            probe.install(scorer, store, trained)
+            inputs["probe"] = trained
+    settings = {"scorers": [scorer.identity() for scorer in scorers]}
+    builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=inputs)
+    if (done := builder.finished()) is not None:
+        return done
+
+    work = _Work(config, store, documents, embeddings, scorers)
+    parts, scored = [], 0
+    for name in store.part_names(documents):
+        parts.append(builder.write_part(name, work.rows(name, builder.scratch() / name), schema.SCORES))
+        scored += parts[-1]["rows"] // len(scorers)
+        if progress is not None:
+            progress(f"score {crawl}", scored, documents.rows)
+    rows_in = documents.rows * len(scorers)
+    counts = {"rows_in": rows_in, "kept": sum(part["rows"] for part in parts)}
+    paths = [builder.part_path(name) for name in store.part_names(documents)]
+    metadata = {"scorers": {scorer.name: _about(scorer) for scorer in scorers}}
+    for name, summary in _summaries(store, paths).items():
+        metadata["scorers"][name] |= summary
+    return builder.commit(parts, counts=counts, metadata=metadata)
+
+
+class _Work:
+    """The scorers over one crawl's parts."""
+
+    def __init__(
+        self, config: ScoreConfig, store: Store, documents: Ref, embeddings: Ref, scorers: Sequence[Scorer]
+    ) -> None:
+        self._config, self._store = config, store
+        self._documents, self._embeddings, self._scorers = documents, embeddings, scorers
+        self._columns = list(dict.fromkeys(["id", *(c for scorer in scorers for c in scorer.columns)]))
+        self._reads_vectors = any(scorer.needs_embeddings for scorer in scorers)
+
+    def rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:
+        """Scores of one part; windows that an earlier attempt finished are read back."""
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        for number, batch in enumerate(self._batches(name)):
+            path = checkpoints / f"window-{number:06d}.arrow"
+            if not path.exists():
+                private = path.with_suffix(".tmp")
+                with pa.ipc.new_file(private, schema.SCORES) as stream:
+                    stream.write_batch(self._score(batch, name))
+                private.replace(path)
+            with pa.ipc.open_file(path) as stored:
+                yield from (stored.get_batch(index) for index in range(stored.num_record_batches))
+
+    def _batches(self, name: str) -> Iterator[ScoreBatch]:
+        rows = self._config.window_documents
+        with self._store.part_file(self._documents, name) as part:
+            for column in self._columns:
+                if column not in part.schema_arrow.names:
+                    raise InputError(
+                        f"a scorer reads a column that part {name} lacks; there are: "
+                        f"{', '.join(part.schema_arrow.names)}",
+                        field=column,
+                        remedy="name another column, or leave the scorer out",
+                    )
+            windows = windows_of(part, self._columns, rows)
+            if not self._reads_vectors:
+                yield from map(ScoreBatch, windows)
+                return
+            with self._store.part_file(self._embeddings, name) as vectors:
+                pairs = zip(windows, windows_of(vectors, ["id", "embedding"], rows), strict=True)
+                for documents, embedded in pairs:
+                    if documents.column("id") != embedded.column("id"):
+                        raise IntegrityError(
+                            f"part {name}: documents and embeddings are not in the same order; embed again"
+                        )
+                    yield ScoreBatch(documents, _matrix(embedded))
+
+    def _score(self, batch: ScoreBatch, part: str) -> pa.RecordBatch:
+        """Rows of one window: documents in order, and for each its scorers in order."""
+        num_documents = batch.documents.num_rows
+        tables = []
+        for order, scorer in enumerate(self._scorers):
+            values_N, reasons = _checked(scorer.score(batch), num_documents, scorer, part)
+            low, high = scorer.scale
+            columns = {
+                "id": batch.documents.column("id"),
+                "scorer": pa.repeat(scorer.name, num_documents),
+                "score": pa.array(values_N, pa.float64(), mask=~np.isfinite(values_N)),
+                "scale_min": pa.array([low] * num_documents, pa.float64()),
+                "scale_max": pa.array([high] * num_documents, pa.float64()),
+                "model": pa.repeat(scorer.model, num_documents),
+                "revision": pa.repeat(scorer.revision, num_documents),
+                "reason": pa.array(reasons, pa.string()),
+                "document": pa.array(range(num_documents)),
+                "order": pa.array([order] * num_documents),
+            }
+            tables.append(pa.table(columns))
+        table = pa.concat_tables(tables).sort_by([("document", "ascending"), ("order", "ascending")])
+        (ordered,) = table.select(schema.SCORES.names).cast(schema.SCORES).combine_chunks().to_batches()
+        return ordered
+
+
+def _checked(
+    scores: Scores, num_documents: int, scorer: Scorer, part: str
+) -> tuple[NDArray[np.float64], list[str | None]]:
+    """The values with NaN where there is none; a scorer that breaks its contract is an error."""
+    values_N = np.array(scores.values_N, dtype=np.float64)
+    if values_N.shape != (num_documents,):
+        raise IntegrityError(
+            f"scorer {scorer.name!r} gave {values_N.shape} scores for {num_documents} documents of part {part}"
+        )
+    reasons: list[str | None] = [None] * num_documents
+    for row, reason in scores.missing.items():
+        values_N[row], reasons[row] = np.nan, reason
+    unexplained = [int(row) for row in np.flatnonzero(~np.isfinite(values_N)) if reasons[row] is None]
+    if unexplained:
+        raise IntegrityError(
+            f"scorer {scorer.name!r} gave no finite score and no reason for {len(unexplained)} documents of "
+            f"part {part}, the first in row {unexplained[0]} of its window"
+        )
+    return values_N, reasons
+
+
+def _matrix(embedded: pa.Table) -> NDArray[np.float32]:
+    flat = embedded.column("embedding").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    matrix_ND: NDArray[np.float32] = flat.reshape(-1, schema.EMBEDDING_DIM).astype(np.float32)
+    return matrix_ND
+
+
+def _about(scorer: Scorer) -> dict[str, Any]:
+    low, high = scorer.scale
+    return {
+        "model": scorer.model,
+        "revision": scorer.revision,
+        "scale_min": low,
+        "scale_max": high,
+        "report": scorer.report(),
+    }
+
+
+def _summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Each scorer's distribution, summed part by part."""
+    sums: dict[str, list[float]] = {}
+    for path in paths:
+        with store.open_parquet(path) as opened:
+            for batch in opened.iter_batches(columns=["scorer", "score"]):
+                for name in pa.compute.unique(batch.column("scorer")).to_pylist():
+                    values = batch.filter(pa.compute.equal(batch.column("scorer"), name)).column("score")
+                    known = values.drop_null().to_numpy()
+                    total = sums.setdefault(name, [0.0, 0.0, 0.0, np.inf, -np.inf])
+                    total[0] += len(values)
+                    total[1] += len(known)
+                    total[2] += float(known.sum())
+                    total[3] = min(total[3], float(known.min(initial=np.inf)))
+                    total[4] = max(total[4], float(known.max(initial=-np.inf)))
+    return {
+        name: {"rows": int(rows), "scored": int(n), "mean": total / n if n else None, "min": low, "max": high}
+        for name, (rows, n, total, low, high) in sums.items()
+    }
