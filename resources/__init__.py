@@ -1,0 +1,5 @@
+"""Build the library's objects from configuration. Knows Dagster and the chain; knows no asset."""
+
+from resources.pipeline import PipelineResource
+
+__all__ = ["PipelineResource"]

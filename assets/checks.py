@@ -1,0 +1,155 @@
+"""Turns plain functions over an artefact into asset checks. Knows the record and Dagster; knows no stage.
+
+A stage's checks run in one step, after the asset and before anything downstream: a step costs a process.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from assets.metadata import parts_schema
+from assets.partitions import record_key
+from datamask_pipeline import duck
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Ref, check_balance, require
+from resources import PipelineResource
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Artefact:
+    """What a check looks at: the current artefact of one stage and key.
+
+    Attributes:
+        pipeline: The chain, for the artefact's neighbours.
+        ref: The artefact.
+        manifest: Its manifest.
+    """
+
+    pipeline: Pipeline
+    ref: Ref
+    manifest: Mapping[str, Any]
+
+    @property
+    def release(self) -> str:
+        """The release that a release's artefact belongs to."""
+        return self.ref.key.split("/")[0]
+
+    def neighbour(self, stage: str, key: str | None = None) -> Ref:
+        """The current artefact of another stage, by default of the same key."""
+        return require(self.pipeline.store, stage, key or self.ref.key)
+
+    def sql(self, ref: Ref | None = None, columns: str = "*") -> str:
+        """The artefact's rows, or another's, as a subquery for ``query``."""
+        return duck.parts_sql(self.pipeline.store, [ref or self.ref], columns)
+
+    def query(self, sql: str) -> tuple[Any, ...]:
+        """The first row of a DuckDB query over the record; it spills to disk instead of growing."""
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            duck.connect(self.pipeline.store, Path(scratch)) as connection,
+        ):
+            row: tuple[Any, ...] = connection.execute(sql).fetchall()[0]
+        return row
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a check found.
+
+    Attributes:
+        passed: Whether the artefact is as it must be.
+        measured: What was counted or measured, for the UI.
+    """
+
+    passed: bool
+    measured: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+Check = Callable[[Artefact], Verdict]
+
+
+def asset_checks(
+    asset: str,
+    stage: str,
+    partitions: dg.PartitionsDefinition[Any],
+    *,
+    blocking: Sequence[Check],
+    warning: Sequence[Check] = (),
+) -> dg.AssetChecksDefinition:
+    """The checks of one asset, each named and described by its function.
+
+    Args:
+        asset: The asset's key.
+        stage: Under which stage its artefacts stand in the record.
+        partitions: The asset's partitions.
+        blocking: Nothing downstream runs when one of these fails.
+        warning: These only warn.
+    """
+    functions = {check.__name__: check for check in [*blocking, *warning]}
+    specs = [
+        dg.AssetCheckSpec(
+            name,
+            asset=asset,
+            description=_summary(check),
+            blocking=check in blocking,
+            partitions_def=partitions,
+        )
+        for name, check in functions.items()
+    ]
+
+    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
+    def run_checks(
+        context: dg.AssetCheckExecutionContext, pipeline: PipelineResource
+    ) -> Iterator[dg.AssetCheckResult]:
+        chain = pipeline.pipeline()
+        ref = require(chain.store, stage, "/".join(record_key(context.partition_key)))
+        artefact = Artefact(chain, ref, chain.store.manifest(ref))
+        wanted = {key.name for key in context.selected_asset_check_keys}
+        for name, check in functions.items():
+            if name in wanted:
+                verdict = check(artefact)
+                severity = dg.AssetCheckSeverity.ERROR if check in blocking else dg.AssetCheckSeverity.WARN
+                yield dg.AssetCheckResult(
+                    asset_key=asset,
+                    check_name=name,
+                    passed=verdict.passed,
+                    severity=severity,
+                    metadata=dict(verdict.measured),
+                )
+
+    return run_checks
+
+
+def none_found(number: int, what: str) -> Verdict:
+    """Passes when nothing of a kind was found."""
+    return Verdict(number == 0, {what: number})
+
+
+def same_schema(artefact: Artefact, expected: pa.Schema, *, more: bool = False) -> Verdict:
+    """Whether the columns are the expected ones, in their order; ``more`` allows further ones after them."""
+    found = parts_schema(artefact.pipeline.store, artefact.ref)
+    compared = pa.schema(list(found)[: len(expected)]) if more else found
+    return Verdict(
+        compared.equals(expected.remove_metadata()), {"expected": str(expected), "found": str(found)}
+    )
+
+
+def rows_in_are_kept_plus_dropped(artefact: Artefact) -> Verdict:
+    """Every row that came in was kept, or dropped for a reason that is counted; the parts hold the kept ones."""
+    counts = {name: int(number) for name, number in artefact.manifest["counts"].items()}
+    try:
+        check_balance(artefact.ref.stage, artefact.ref.key, counts)
+    except IntegrityError as error:
+        return Verdict(False, {"problem": str(error), **counts})
+    tabular = bool(artefact.manifest["parts"])
+    return Verdict("rows_in" in counts and (not tabular or counts["kept"] <= artefact.ref.rows), counts)
+
+
+def _summary(check: Check) -> str:
+    return " ".join((check.__doc__ or "").split())

@@ -1,0 +1,98 @@
+"""The asset of embedding: one unit vector a document."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from assets import partitions
+from assets.checks import (
+    Artefact,
+    Verdict,
+    asset_checks,
+    none_found,
+    rows_in_are_kept_plus_dropped,
+    same_schema,
+)
+from assets.launchpad import code_version, launchpad
+from assets.metadata import Metadata
+from assets.step import COMMON, COMPUTE_POOL, run_stage
+from datamask_pipeline import schema
+from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.stages import embed, ingest
+from datamask_pipeline.storage import Ref
+from resources import PipelineResource
+
+#: A float16 rounds each of 768 numbers by at most 2**-11 of its size, and with them the norm.
+NORM_TOLERANCE = 2.0**-10
+
+
+def build(config: PipelineConfig) -> dg.Definitions:
+    """The asset and its checks."""
+
+    @dg.asset(
+        deps=["crawl_documents"],
+        partitions_def=partitions.CRAWLS,
+        group_name="crawls",
+        kinds={"pytorch", "parquet"},
+        tags={"stage": "embed"},
+        code_version=code_version(embed.VERSION, config.embed),
+        config_schema=launchpad(config.embed),
+        pool=COMPUTE_POOL,
+        **COMMON,
+    )
+    def document_embeddings(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> dg.MaterializeResult:
+        """A unit vector of 768 numbers for every document of a crawl, in the documents' order."""
+        return run_stage(context, pipeline, Pipeline.embed, headline=_headline)
+
+    return dg.Definitions(
+        assets=[document_embeddings],
+        asset_checks=[
+            asset_checks(
+                "document_embeddings",
+                embed.STAGE,
+                partitions.CRAWLS,
+                blocking=[columns, rows_in_are_kept_plus_dropped, one_row_per_document, unit_norm],
+            ),
+        ],
+    )
+
+
+def columns(artefact: Artefact) -> Verdict:
+    """768 float16 numbers a row beside id and content hash."""
+    return same_schema(artefact, schema.EMBEDDINGS)
+
+
+def one_row_per_document(artefact: Artefact) -> Verdict:
+    """Row by row the same ids and contents as the documents: none missing, none more, none moved."""
+    documents = artefact.neighbour(ingest.STAGE)
+    keys = "id, content_hash"
+    (apart,) = artefact.query(
+        f"""
+        SELECT count(*) FROM {artefact.sql(columns=keys)} AS e
+        FULL JOIN {artefact.sql(documents, keys)} AS d USING (part_order, part_row)
+        WHERE e.id IS DISTINCT FROM d.id OR e.content_hash IS DISTINCT FROM d.content_hash
+        """
+    )
+    return Verdict(apart == 0, {"rows apart": apart, "documents": documents.rows})
+
+
+def unit_norm(artefact: Artefact) -> Verdict:
+    """Every vector is finite and of length 1, up to the rounding of float16."""
+    worst, wrong = 0.0, 0
+    for batch in artefact.pipeline.store.iter_batches(artefact.ref, ["embedding"]):
+        flat = batch.column(0).flatten().to_numpy(zero_copy_only=False)
+        norms = np.linalg.norm(flat.reshape(-1, schema.EMBEDDING_DIM).astype(np.float32), axis=1)
+        off = np.abs(norms - 1)
+        wrong += int(np.count_nonzero(~(off <= NORM_TOLERANCE)))
+        worst = max(worst, float(np.max(off, initial=0.0)))
+    verdict = none_found(wrong, "vectors not of length 1")
+    return Verdict(verdict.passed, {**verdict.measured, "largest |norm - 1|": worst})
+
+
+def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
+    found = manifest["metadata"]
+    return {"model": str(found["model"]), "revision": str(found["revision"])}

@@ -1,0 +1,60 @@
+"""What Dagster shows of an artefact. Knows the record; knows no stage."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from datamask_pipeline.storage import Ref, Store
+
+Metadata = dict[str, Any]
+
+
+def artefact_metadata(
+    store: Store, ref: Ref, manifest: Mapping[str, Any], *, plots: Iterable[str] = ()
+) -> Metadata:
+    """Rows, columns, place, hashes, counters, settings and plots of an artefact.
+
+    Args:
+        store: The record.
+        ref: The artefact.
+        manifest: Its manifest.
+        plots: Names of PNG files beside the parts; shown where they exist.
+    """
+    metadata: Metadata = {
+        "location": dg.MetadataValue.path(f"{store.root}/{ref.location}"),
+        "fingerprint": ref.fingerprint,
+        "content digest": ref.content_digest,
+        "seconds to compute": float(manifest["wall_seconds"]),
+        "settings": dg.MetadataValue.json(dict(manifest["basis"]["config"])),
+        "inputs": dg.MetadataValue.json(dict(manifest["basis"]["inputs"])),
+    }
+    if manifest["parts"]:
+        metadata["dagster/row_count"] = ref.rows
+        metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
+    metadata |= {f"rows: {name}": int(number) for name, number in manifest["counts"].items()}
+    for name in plots:
+        path = store.file_path(ref, name)
+        if store.fs.exists(path):
+            image = base64.b64encode(store.fs.cat_file(path)).decode()
+            metadata[name] = dg.MetadataValue.md(f"![{name}](data:image/png;base64,{image})")
+            metadata[f"{name} (file)"] = dg.MetadataValue.path(path)
+    return metadata
+
+
+def parts_schema(store: Store, ref: Ref) -> pa.Schema:
+    """The Arrow schema of the artefact's first part; all parts have the same."""
+    with store.part_file(ref, store.part_names(ref)[0]) as part:
+        return part.schema_arrow.remove_metadata()
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """An Arrow schema as the UI shows it."""
+    return dg.TableSchema(columns=[dg.TableColumn(field.name, str(field.type)) for field in schema])
+
+
+def scalars(values: Mapping[str, Any], *names: str) -> Metadata:
+    """Those of the named values that are numbers: the UI plots them over time."""
+    return {name: values[name] for name in names if isinstance(values.get(name), int | float)}

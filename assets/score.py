@@ -1,0 +1,136 @@
+"""The asset of scoring: every quality scorer's verdict on every document."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets import partitions
+from assets.checks import (
+    Artefact,
+    Verdict,
+    asset_checks,
+    none_found,
+    rows_in_are_kept_plus_dropped,
+    same_schema,
+)
+from assets.launchpad import code_version, launchpad
+from assets.metadata import Metadata
+from assets.step import COMMON, COMPUTE_POOL, run_stage
+from datamask_pipeline import duck, schema
+from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.stages import ingest, score
+from datamask_pipeline.storage import Ref
+from resources import PipelineResource
+
+#: A crawl whose mean score lies further from the other crawls', in their standard deviations, is worth a look.
+DRIFT = 0.5
+
+
+def build(config: PipelineConfig) -> dg.Definitions:
+    """The asset and its checks."""
+
+    @dg.asset(
+        deps=["crawl_documents", "document_embeddings"],
+        partitions_def=partitions.CRAWLS,
+        group_name="crawls",
+        kinds={"scikitlearn", "parquet"},
+        tags={"stage": "score"},
+        code_version=code_version(score.VERSION, config.score),
+        config_schema=launchpad(config.score),
+        pool=COMPUTE_POOL,
+        **COMMON,
+    )
+    def quality_scores(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult:
+        """The score of every document by every quality scorer; null with a reason where there is none."""
+        return run_stage(context, pipeline, Pipeline.score, headline=_headline)
+
+    return dg.Definitions(
+        assets=[quality_scores],
+        asset_checks=[
+            asset_checks(
+                "quality_scores",
+                score.STAGE,
+                partitions.CRAWLS,
+                blocking=[
+                    columns,
+                    rows_in_are_kept_plus_dropped,
+                    every_scorer_judges_every_document,
+                    scores_are_finite_and_within_scale,
+                ],
+                warning=[means_stay_near_other_crawls],
+            ),
+        ],
+    )
+
+
+def columns(artefact: Artefact) -> Verdict:
+    """Columns and types are the record's."""
+    return same_schema(artefact, schema.SCORES)
+
+
+def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
+    """One row for each document and scorer."""
+    documents = artefact.neighbour(ingest.STAGE)
+    rows, pairs, scorers, unknown = artefact.query(
+        f"""
+        SELECT count(*), count(DISTINCT (s.id, s.scorer)), count(DISTINCT s.scorer), count(*) FILTER (d.id IS NULL)
+        FROM {artefact.sql(columns="id, scorer")} AS s
+        LEFT JOIN {artefact.sql(documents, "id")} AS d ON d.id = s.id
+        """
+    )
+    return Verdict(
+        rows == pairs == documents.rows * scorers and unknown == 0 and scorers > 0,
+        {"rows": rows, "documents": documents.rows, "scorers": scorers, "of unknown documents": unknown},
+    )
+
+
+def scores_are_finite_and_within_scale(artefact: Artefact) -> Verdict:
+    """A score is a finite number on its scorer's scale, or null with a reason; never an error made a number."""
+    (wrong,) = artefact.query(
+        f"""
+        SELECT count(*) FROM {artefact.sql()} WHERE CASE
+            WHEN score IS NULL THEN coalesce(reason, '') = ''
+            ELSE NOT isfinite(score) OR score < scale_min OR score > scale_max END
+        """
+    )
+    return none_found(wrong, "scores that are no score")
+
+
+def means_stay_near_other_crawls(artefact: Artefact) -> Verdict:
+    """Each scorer's mean over the crawl lies near its mean over the record's other crawls."""
+    store, crawl = artefact.pipeline.store, artefact.ref.key
+    others = [artefact.neighbour(score.STAGE, key) for key in store.keys(score.STAGE) if key != crawl]
+    if not others:
+        return Verdict(True, {"other crawls": 0})
+    columns_read = "scorer, score"
+    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+        shifts: dict[str, float | None] = dict(
+            connection.execute(
+                f"""
+                SELECT scorer, (here.mean - there.mean) / nullif(there.spread, 0)
+                FROM (SELECT scorer, avg(score) AS mean FROM {artefact.sql(columns=columns_read)} GROUP BY 1) AS here
+                JOIN (SELECT scorer, avg(score) AS mean, stddev(score) AS spread
+                      FROM {duck.parts_sql(store, others, columns_read)} GROUP BY 1) AS there USING (scorer)
+                ORDER BY scorer
+                """
+            ).fetchall()
+        )
+    known = {name: shift for name, shift in shifts.items() if shift is not None}
+    measured = {f"shift of {name}": shift for name, shift in known.items()}
+    return Verdict(
+        all(abs(shift) <= DRIFT for shift in known.values()), {"other crawls": len(others), **measured}
+    )
+
+
+def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
+    lines = ["| scorer | model | revision | documents | scored | mean |", "|---" * 6 + "|"]
+    means: Metadata = {}
+    for name, about in manifest["metadata"]["scorers"].items():
+        model, revision = about["model"], about["revision"]
+        mean = "-" if about["mean"] is None else f"{about['mean']:.4f}"
+        lines.append(f"| {name} | {model} | {revision} | {about['rows']} | {about['scored']} | {mean} |")
+        means |= {f"mean {name}": value for value in [about["mean"]] if value is not None}
+    return {"scorers": dg.MetadataValue.md("\n".join(lines)), **means}

@@ -1,0 +1,185 @@
+"""The assets of selection: the mask of one arm, and how it was learnt."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from assets import partitions
+from assets.checks import (
+    Artefact,
+    Verdict,
+    asset_checks,
+    none_found,
+    rows_in_are_kept_plus_dropped,
+    same_schema,
+)
+from assets.launchpad import code_version, launchpad
+from assets.metadata import Metadata, scalars
+from assets.step import COMMON, COMPUTE_POOL, run_stages
+from datamask_pipeline import schema
+from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.stages import pool, select
+from datamask_pipeline.storage import Ref
+from resources import PipelineResource
+
+PLOT = "learning_curve.png"
+
+
+def build(config: PipelineConfig) -> dg.Definitions:
+    """The assets and their checks."""
+    arms = [config.select_config(arm) for arm in config.arms]
+    arm_partitions = partitions.release_arms(config)
+    common = {
+        "group_name": "selection",
+        "owners": COMMON["owners"],
+        "code_version": code_version(select.VERSION, *arms),
+        "partitions_def": arm_partitions,
+        "tags": {"stage": "select"},
+        "deps": [
+            partitions.of_the_release("candidate_documents"),
+            partitions.of_every_crawl("document_embeddings"),
+            partitions.of_every_crawl("quality_scores"),
+        ],
+    }
+
+    @dg.multi_asset(
+        name="select",
+        specs=[
+            dg.AssetSpec(
+                "selection_mask",
+                description="Every eligible document of a release under one arm: selected or not, and why.",
+                kinds={"pytorch", "parquet"},
+                **common,
+            ),
+            dg.AssetSpec(
+                "learning_curve",
+                description="The learner's objective and bound, step by step.",
+                kinds={"parquet"},
+                **common,
+            ),
+        ],
+        partitions_def=arm_partitions,
+        config_schema=launchpad(*arms),
+        pool=COMPUTE_POOL,
+        retry_policy=COMMON["retry_policy"],
+        backfill_policy=COMMON["backfill_policy"],
+    )
+    def learn_mask(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> Iterator[dg.MaterializeResult]:
+        shown = {"selection_mask": (_headline, (PLOT,)), "learning_curve": (None, ())}
+        yield from run_stages(context, pipeline, Pipeline.select, shown)
+
+    return dg.Definitions(
+        assets=[learn_mask],
+        asset_checks=[
+            asset_checks(
+                "selection_mask",
+                select.STAGE,
+                arm_partitions,
+                blocking=[
+                    columns,
+                    rows_in_are_kept_plus_dropped,
+                    budget_is_exact,
+                    every_document_stands_once,
+                    only_candidates_are_judged,
+                    numbers_are_finite,
+                ],
+                warning=[objective_beats_random],
+            ),
+            asset_checks(
+                "learning_curve", select.CURVE_STAGE, arm_partitions, blocking=[objectives_are_finite]
+            ),
+        ],
+    )
+
+
+def columns(artefact: Artefact) -> Verdict:
+    """Columns and types are the record's."""
+    return same_schema(artefact, schema.SELECTION)
+
+
+def budget_is_exact(artefact: Artefact) -> Verdict:
+    """As many documents as the budget says, block by block; or as many tokens as fit."""
+    settings = artefact.manifest["basis"]["config"]
+    num_blocks = -(-artefact.ref.rows // settings["block_rows"])
+    if settings["num_tokens"] is not None:
+        (tokens,) = artefact.query(
+            f"""
+            SELECT coalesce(sum(c.token_count), 0)::BIGINT FROM {artefact.sql(columns="crawl, id, selected")} AS s
+            JOIN {artefact.sql(artefact.neighbour(pool.STAGE, artefact.release), "crawl, id, token_count")} AS c
+            ON c.crawl = s.crawl AND c.id = s.id WHERE s.selected
+            """
+        )
+        budget = settings["num_tokens"] * num_blocks
+        return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
+    (selected,) = artefact.query(f"SELECT count(*) FROM {artefact.sql(columns='selected')} WHERE selected")
+    if settings["num_documents"] is not None:
+        budget = settings["num_documents"] * num_blocks
+    else:
+        blocks = np.array_split(np.arange(artefact.ref.rows), num_blocks)
+        budget = sum(round(settings["ratio"] * len(block)) for block in blocks)
+    return Verdict(selected == budget, {"selected": selected, "budget": budget})
+
+
+def every_document_stands_once(artefact: Artefact) -> Verdict:
+    """No document is judged twice."""
+    (twice,) = artefact.query(
+        f"SELECT count(*) - count(DISTINCT (crawl, id)) FROM {artefact.sql(columns='crawl, id')}"
+    )
+    return none_found(twice, "repeated documents")
+
+
+def only_candidates_are_judged(artefact: Artefact) -> Verdict:
+    """Every row is an eligible candidate of the release; no other document is selected."""
+    candidates = artefact.neighbour(pool.STAGE, artefact.release)
+    (foreign,) = artefact.query(
+        f"""
+        SELECT count(*) FROM {artefact.sql(columns="crawl, id")} AS s
+        LEFT JOIN {artefact.sql(candidates, "crawl, id, eligible")} AS c ON c.crawl = s.crawl AND c.id = s.id
+        WHERE NOT coalesce(c.eligible, false)
+        """
+    )
+    return none_found(foreign, "rows that are no eligible candidate")
+
+
+def numbers_are_finite(artefact: Artefact) -> Verdict:
+    """Logit, probability, quality and threshold are finite, probabilities within 0..1."""
+    (wrong,) = artefact.query(
+        f"""
+        SELECT count(*) FROM {artefact.sql()}
+        WHERE NOT coalesce(isfinite(logit) AND isfinite(quality) AND isfinite(threshold)
+            AND probability BETWEEN 0 AND 1, false)
+        """
+    )
+    return none_found(wrong, "rows with a number that is none")
+
+
+def objective_beats_random(artefact: Artefact) -> Verdict:
+    """Whatever learns scores above the mean of uniformly random masks."""
+    found = artefact.manifest["metadata"]
+    learns = artefact.manifest["basis"]["config"]["policy"] != "random"
+    better = found["objective"] > found["objective_random"]
+    return Verdict(better or not learns, scalars(found, "objective", "objective_random"))
+
+
+def objectives_are_finite(artefact: Artefact) -> Verdict:
+    """The objective is a finite number at every step."""
+    (wrong,) = artefact.query(
+        f"SELECT count(*) FROM {artefact.sql(columns='objective')} WHERE NOT coalesce(isfinite(objective), false)"
+    )
+    return none_found(wrong, "steps without an objective")
+
+
+def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
+    found = manifest["metadata"]
+    blocks = found["blocks"]
+    headline = scalars(found, "objective", "objective_random", "quality_term", "diversity_term", "selected")
+    if len(blocks) == 1:
+        certificate = blocks[0]["certificate"]
+        headline |= scalars(certificate, "gap", "bound")
+        headline["certificate"] = str(certificate["method"])
+    headline["wall seconds of the learner"] = sum(float(block["timings"]["total"]) for block in blocks)
+    return headline

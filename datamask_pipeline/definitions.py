@@ -1,0 +1,84 @@
+"""The composition root: assets, checks, jobs, schedule, sensors and resources. Computes nothing, loads no torch."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from assets import (
+    compare,
+    embed,
+    evaluate,
+    ingest,
+    materialise,
+    pool,
+    pretrain,
+    questions,
+    score,
+    select,
+    tokenizer,
+)
+from assets.jobs import JOBS
+from assets.schedules import SCHEDULES
+from assets.sensors import SENSORS
+from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.pipeline.config import CONFIG_VARIABLE, DEFAULT_CONFIG
+from resources import PipelineResource
+
+#: The stages in the order of the flow.
+STAGES = (ingest, embed, score, pool, tokenizer, questions, select, materialise, pretrain, evaluate, compare)
+
+#: A step fills the machine's cores by itself; the second one is for steps that wait for a disk or a network.
+EXECUTOR = dg.multiprocess_executor.configured(
+    {
+        "max_concurrent": 2,
+        "start_method": {"forkserver": {"preload_modules": ["datamask_pipeline.definitions"]}},
+    }
+)
+
+
+def build_defs(
+    *,
+    config: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resource_overrides: Mapping[str, Any] | None = None,
+    loggers: Mapping[str, dg.LoggerDefinition] | None = None,
+) -> dg.Definitions:
+    """Everything Dagster needs to know.
+
+    Args:
+        config: A packaged configuration's name or a YAML file; by default what DATAMASK_CONFIG names.
+        settings: Settings by dotted name that win over the file's.
+        resource_overrides: Resources by name that replace the ones built here, for tests.
+        loggers: Loggers by name that a run's configuration may ask for, instead of Dagster's own.
+
+    Raises:
+        ConfigurationError: the configuration is missing or wrong.
+    """
+    wanted = config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
+    loaded = load_config(wanted, settings)
+    with warnings.catch_warnings():
+        # Partition mappings, backfill policies and partitioned checks are what they are called in Dagster 1.13,
+        # which the constraints file pins.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        stages = [stage.build(loaded) for stage in STAGES]
+    return dg.Definitions.merge(
+        *stages,
+        dg.Definitions(
+            jobs=JOBS,
+            schedules=SCHEDULES,
+            sensors=SENSORS,
+            resources={
+                "pipeline": PipelineResource(config=wanted, settings=dict(settings or {})),
+                **(resource_overrides or {}),
+            },
+            executor=EXECUTOR,
+            loggers=loggers,
+        ),
+    )
+
+
+defs = build_defs()

@@ -1,0 +1,165 @@
+"""The whole chain through Dagster in one process: `python -m datamask_pipeline.demo`. Knows jobs, no stage.
+
+It runs the jobs that the sensor `advance` would ask for, level by level, against the instance in DAGSTER_HOME,
+so that the UI shows all of them afterwards.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+import typer
+from dagster import DagsterEventType
+from rich.console import Console
+
+from assets.partitions import CRAWLS, RELEASES, record_key
+from assets.plan import Wanted, levels
+from datamask_pipeline.cli.options import ConfigOption, SetOption, parse_settings
+from datamask_pipeline.cli.summary import print_summary
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.pipeline import Pipeline, load_config
+
+REUSED = "unchanged, reused"
+
+
+class StepFailed(DataMaskError):
+    """A step of a run failed; the message is the library's."""
+
+
+def run(config: ConfigOption = None, settings: SetOption = None) -> None:
+    """Run every release of the configuration and print the table over its arms."""
+    # Here, so that `--help` answers at once.
+    from datamask_pipeline.definitions import build_defs
+
+    changed = parse_settings(settings)
+    pipeline = Pipeline(load_config(config, changed))
+    narrator = Narrator(Console(highlight=False, soft_wrap=True).print)
+    defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
+    pipeline.store.sweep()
+    with dg.DagsterInstance.get() as instance:
+        for release in pipeline.config.releases:
+            run_release(instance, defs, pipeline, release, narrator)
+    print(f"\n{narrator.summary()}")
+    for release in pipeline.config.releases:
+        print()
+        print_summary(pipeline, release)
+
+
+def run_release(
+    instance: dg.DagsterInstance,
+    defs: dg.Definitions,
+    pipeline: Pipeline,
+    release: str,
+    narrator: "Narrator",
+) -> None:
+    """Run one release, level by level.
+
+    Raises:
+        StepFailed: a step failed.
+    """
+    crawls = pipeline.release_crawls(release)
+    instance.add_dynamic_partitions(str(CRAWLS.name), crawls)
+    instance.add_dynamic_partitions(str(RELEASES.name), [release])
+    for level in levels(pipeline, release):
+        for wanted in level:
+            narrator.partition = "/".join(record_key(wanted.partition_key))
+            _run_job(instance, defs, wanted)
+
+
+def _run_job(instance: dg.DagsterInstance, defs: dg.Definitions, wanted: Wanted) -> None:
+    result = defs.resolve_job_def(wanted.job).execute_in_process(
+        instance=instance,
+        partition_key=wanted.partition_key,
+        tags=wanted.tags,
+        run_config={"loggers": {"narrator": {}}},
+        raise_on_error=False,
+    )
+    if not result.success:
+        raise StepFailed(f"{wanted.job} of {'/'.join(record_key(wanted.partition_key))}: {_reason(result)}")
+
+
+def _reason(result: dg.ExecuteInProcessResult) -> str:
+    """The first failed step's message, or the first failed blocking check's name."""
+    for event in result.all_events:
+        if event.event_type == DagsterEventType.STEP_FAILURE:
+            data = event.step_failure_data
+            if data.user_failure_data and data.user_failure_data.description:
+                return data.user_failure_data.description
+            error = data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            return error.message.strip() if error else "failed"
+    return "failed"
+
+
+class Narrator(logging.Handler):
+    """Turns a run's events into one line a step, and says nothing of the rest.
+
+    Args:
+        write: Takes one line.
+    """
+
+    def __init__(self, write: Callable[[str], Any]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+        self.partition = ""
+        self.outcomes: list[str] = []
+
+    def logger(self) -> dg.LoggerDefinition:
+        """This handler as a logger that Dagster can be given."""
+
+        def init(context: dg.InitLoggerContext) -> logging.Logger:
+            logger = logging.Logger("narrator", logging.INFO)
+            logger.addHandler(self)
+            return logger
+
+        return dg.LoggerDefinition(init, description="One line a step.")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell of materialised assets, failed checks and the stages' own progress."""
+        event = getattr(record, "dagster_meta", {}).get("dagster_event")
+        if event is None:
+            self._write(f"    {_own_words(record)}")
+        elif event.event_type == DagsterEventType.ASSET_MATERIALIZATION:
+            self._tell(event.step_materialization_data.materialization)
+        elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
+            evaluation = event.asset_check_evaluation_data
+            if not evaluation.passed:
+                metadata = {name: value.value for name, value in evaluation.metadata.items()}
+                self._write(f"  {evaluation.severity.value}: {evaluation.check_name} failed: {metadata}")
+
+    def summary(self) -> str:
+        """How much was computed and how much reused."""
+        reused = self.outcomes.count(REUSED)
+        computed = len(self.outcomes) - reused
+        if computed == 0:
+            return f"nothing was computed again: all {reused} artefacts are unchanged and were reused"
+        return f"{computed} artefacts computed, {reused} unchanged and reused"
+
+    def _tell(self, materialization: dg.AssetMaterialization) -> None:
+        metadata = {name: value.value for name, value in materialization.metadata.items()}
+        outcome, rows = str(metadata["outcome"]), metadata.get("dagster/row_count")
+        self.outcomes.append(outcome)
+        asset = materialization.asset_key.to_user_string()
+        size = f"{rows:>9,} rows" if rows is not None else " " * 14
+        self._write(f"{asset:<22}{self.partition:<40}{size}  {metadata['seconds']:>7.1f} s  {outcome}")
+
+
+def _own_words(record: logging.LogRecord) -> str:
+    """The stage's message without the run id and step name that Dagster puts before it."""
+    return str(getattr(record, "dagster_meta", {}).get("orig_message", record.getMessage()))
+
+
+def main() -> None:
+    """Entry point: what the library refuses becomes one line on standard error and exit status 1."""
+    try:
+        typer.run(run)
+    except DataMaskError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()
