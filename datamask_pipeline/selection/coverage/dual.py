@@ -24,9 +24,9 @@ from datamask_pipeline.selection.coverage.quotas import Quotas
 FIRST_STEP, STEP_DECAY, MOMENTUM = 1.0, 0.9, 0.5
 """Subgradient steps, in units of the mean distance between best and second-best similarity."""
 FIRST_SOFTNESS, LAST_SOFTNESS = 0.5, 0.01
-"""Width of the smoothed top-K, in units of the mean excess of accepted scores over their threshold."""
-STALL_STEPS, STALL_SHARE = 10, 0.002
-"""Stop when this many steps lowered the bound by less than this share of its distance from the mask."""
+"""Width of the smoothed top-K, in units of the mean excess of accepted scores over the cut."""
+FEWEST_STEPS, STALL_STEPS, STALL_SHARE = 40, 10, 0.002
+"""After the fewest steps, stop when the stall steps lowered the bound by less than this share of its distance."""
 
 
 def dual_bound(
@@ -63,17 +63,14 @@ def dual_bound(
     drift_R = torch.zeros_like(levels_R)
     for index in range(num_steps + 1):
         scores_N, above_E = entries.scores(linear_N, scale, levels_R)
-        total, threshold_N = quotas.top(scores_N)
+        total, cut_N = quotas.top(scores_N)
         bound = weight * float(levels_R.mean()) + total
         if bound < best:
             best, best_levels_R = bound, levels_R
         history.append(best)
-        if index >= STALL_STEPS and history[-STALL_STEPS - 1] - best < STALL_SHARE * (best - value):
+        if index >= FEWEST_STEPS and history[-STALL_STEPS - 1] - best < STALL_SHARE * (best - value):
             break
-        excess_N = scores_N - threshold_N
-        accepted = excess_N >= 0
-        width = float(excess_N[accepted].mean()) if accepted.any() else 0.0
-        share_N = torch.sigmoid(excess_N / (softness * width)) if width > 0 else accepted.double()
+        share_N = _softened(scores_N - cut_N, softness)
         # A threshold rises where more than one accepted document stands above it, and falls where none does.
         crowd_R = entries.crowd(share_N, above_E) - 1
         drift_R = MOMENTUM * drift_R + (1 - MOMENTUM) * crowd_R if index else crowd_R
@@ -81,6 +78,13 @@ def dual_bound(
         step *= STEP_DECAY
         softness = max(softness * STEP_DECAY, LAST_SOFTNESS)
     return best, best_levels_R
+
+
+def _softened(excess_N: Tensor, softness: float) -> Tensor:
+    """A smooth step at 0, as wide as `softness` times the mean of what lies above: float64 in [0, 1]."""
+    above = excess_N[(excess_N > 0) & excess_N.isfinite()]
+    width = float(above.mean()) if len(above) else 0.0
+    return torch.sigmoid(excess_N / (softness * width)) if width > 0 else (excess_N >= 0).double()
 
 
 class _Entries:

@@ -78,34 +78,38 @@ def empty_state(lists: NeighbourLists, linear_N: NDArray[np.float64], weight: fl
 
 
 def lazy_greedy(
-    state: CoverageState, groups_N: NDArray[np.int64], limits: Sequence[int]
+    state: CoverageState,
+    costs_N: NDArray[np.float64],
+    groups_N: NDArray[np.int64],
+    limits: Sequence[float],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Picks documents until every group holds its limit, the largest gain first, equal gains in row order.
+    """Picks documents while one fits, the largest gain per cost first, equal ones in row order.
 
     Args:
         state: Of the empty mask, or of what is selected already; it is advanced.
+        costs_N: What each document takes of its group's limit, positive: one, or its tokens.
         groups_N: Group of each document.
-        limits: Documents wanted of each group, no more than it has.
+        limits: What the documents of each group may take.
 
     Returns:
         Picks in order, shape (P,), and the gain of each at its pick.
     """
     gains_N, left = state.gains_N, list(limits)
-    heap = list(zip((-gains_N).tolist(), range(len(gains_N)), strict=True))
+    costs, groups = costs_N.tolist(), groups_N.tolist()
+    heap = list(zip((-gains_N / costs_N).tolist(), range(len(gains_N)), strict=True))
     heapq.heapify(heap)
     picks, values = [], []
-    wanted = sum(left)
-    while len(picks) < wanted:
+    smallest = min(costs)
+    while heap and max(left) >= smallest:
         negative, document = heap[0]
-        current = -float(gains_N[document])
+        current = -float(gains_N[document]) / costs[document]
         if current > negative:
             heapq.heapreplace(heap, (current, document))
             continue
         heapq.heappop(heap)
-        group = groups_N[document]
-        if left[group]:
-            left[group] -= 1
+        if costs[document] <= left[groups[document]]:
+            left[groups[document]] -= costs[document]
             picks.append(document)
-            values.append(-negative)
+            values.append(float(gains_N[document]))
             state.add(document)
     return np.array(picks, dtype=np.int64), np.array(values)

@@ -35,7 +35,7 @@ def nearest(
     """The `length` most similar candidates of each reference.
 
     Args:
-        documents_ND: Unit rows, float32.
+        documents_ND: Unit rows, float32, on the device of the search; lists come back on the CPU.
         references_R: int64 rows that are references.
         length: k, at most the number of candidates.
         workers: Threads over chunks of references.
@@ -45,7 +45,8 @@ def nearest(
     Returns:
         Lists with a ceiling.
     """
-    pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C]
+    references_R = references_R.to(documents_ND.device)
+    pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C.to(documents_ND.device)]
     search_CD = pool_CD.to(dtype)
     margin = rounding_margin(pool_CD, dtype)
     length = min(length, len(pool_CD))
@@ -55,7 +56,7 @@ def nearest(
         rough_rk, places_rk = _search(chunk_rD.to(dtype), search_CD, length)
         exact_rk = _products(chunk_rD, pool_CD, places_rk)
         sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
-        return sorted_rk.clamp_(min=0), places_rk.gather(1, order_rk), rough_rk.amin(1)
+        return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rough_rk.amin(1).cpu()
 
     parts = list(workers.map(work, range(0, len(references_R), CHUNK_REFERENCES)))
     places_Rk = torch.cat([part[1] for part in parts])
@@ -105,6 +106,8 @@ def _search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, T
 
 
 def _products(chunk_rD: Tensor, pool_CD: Tensor, places_rk: Tensor) -> Tensor:
+    if chunk_rD.is_cuda:
+        return torch.einsum("rkd,rd->rk", pool_CD[places_rk], chunk_rD)
     rows, length = places_rk.shape
     with warnings.catch_warnings():
         # torch announces on first use that its sparse layouts are in beta.

@@ -34,19 +34,24 @@ class Quotas:
         return sum(self.limits)
 
     def top(self, scores_N: Tensor) -> tuple[float, Tensor]:
-        """The largest sum of scores that a feasible mask reaches, and each document's group threshold.
+        """The largest sum of scores that a feasible mask reaches, and where each group cuts.
 
         Args:
             scores_N: float64.
 
         Returns:
-            The sum; float64 of shape (N,) with the smallest score that its group still accepts, infinite
-            where the group accepts none.
+            The sum; float64 of shape (N,), midway between the last score that the document's group accepts and
+            the first it does not: infinite where it accepts none, minus infinity where it accepts all.
         """
-        total, thresholds = 0.0, []
+        total, cuts = 0.0, []
         for group, limit in enumerate(self.limits):
             members_n = scores_N if len(self.limits) == 1 else scores_N[self.groups_N == group]
-            best_k = members_n.topk(limit).values
-            total += float(best_k.sum())
-            thresholds.append(float(best_k[-1]) if limit else float("inf"))
-        return total, torch.tensor(thresholds, dtype=torch.float64)[self.groups_N]
+            best_k = members_n.topk(min(limit + 1, len(members_n))).values
+            total += float(best_k[:limit].sum())
+            if limit == 0:
+                cuts.append(float("inf"))
+            elif limit == len(members_n):
+                cuts.append(float("-inf"))
+            else:
+                cuts.append(float(best_k[-2] + best_k[-1]) / 2)
+        return total, torch.tensor(cuts, dtype=torch.float64)[self.groups_N]

@@ -1,0 +1,82 @@
+"""What a mask covers, exactly, and what each document adds to it. Knows no quality, budget or search arithmetic.
+
+Shape suffixes: N documents, R references, T selected documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.coverage.lists import NeighbourLists
+from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.parallel import Workers
+
+GUARD = 4
+"""Candidates whose similarity is computed again in float32 to find the two best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """The best and second-best selected document of every reference.
+
+    Attributes:
+        best_R: float32 similarity, clipped at 0.
+        second_R: float32, 0 where one document is selected.
+        owner_R: int64 row of the best one.
+    """
+
+    best_R: Tensor
+    second_R: Tensor
+    owner_R: Tensor
+
+    @property
+    def mean(self) -> float:
+        """The metric of the mask, summed in float64."""
+        return float(self.best_R.double().mean())
+
+
+def coverage_of(
+    documents_ND: Tensor,
+    references_R: Tensor,
+    selected_T: Tensor,
+    workers: Workers,
+    dtype: torch.dtype,
+) -> Coverage:
+    """Every reference against every selected document.
+
+    The two best are found in `dtype` among `GUARD` candidates and computed in float32: with a coarser `dtype` a
+    near tie may be missed, so that the coverage is never overstated.
+    """
+    lists = nearest(documents_ND, references_R, GUARD, workers, dtype=dtype, candidates_C=selected_T)
+    alone = lists.length < 2
+    return Coverage(
+        best_R=lists.similarities_Rk[:, 0],
+        second_R=torch.zeros(len(references_R)) if alone else lists.similarities_Rk[:, 1],
+        owner_R=lists.documents_Rk[:, 0],
+    )
+
+
+def listed_marginals(lists: NeighbourLists, coverage: Coverage) -> Tensor:
+    """Gain of adding each unselected document, loss on dropping each selected one, in the metric's units.
+
+    Losses are exact. A gain leaves out what a document would add to references whose list it is not on, which is
+    nothing where the best selected one is listed.
+
+    Returns:
+        float64 of shape (N,).
+    """
+    gains_Rk = (lists.similarities_Rk - coverage.best_R[:, None]).clamp_(min=0).double()
+    changes_N = np.bincount(
+        lists.documents_Rk.reshape(-1).numpy(),
+        weights=gains_Rk.reshape(-1).numpy(),
+        minlength=lists.num_documents,
+    )
+    losses_R = (coverage.best_R - coverage.second_R).double()
+    changes_N += np.bincount(
+        coverage.owner_R.numpy(), weights=losses_R.numpy(), minlength=lists.num_documents
+    )
+    return torch.from_numpy(changes_N / lists.num_references)

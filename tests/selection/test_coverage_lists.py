@@ -1,0 +1,119 @@
+"""Neighbour lists against brute force, whatever the arithmetic and the number of workers."""
+
+import pytest
+import torch
+
+from datamask_pipeline.selection.coverage import nearest as module
+from datamask_pipeline.selection.coverage.evaluate import coverage_of, listed_marginals
+from datamask_pipeline.selection.coverage.lists import by_document
+from datamask_pipeline.selection.coverage.nearest import nearest, rounding_margin
+from datamask_pipeline.selection.parallel import Workers
+
+
+def unit_rows(num_rows: int, dim: int, seed: int) -> torch.Tensor:
+    rows_ND = torch.randn(num_rows, dim, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(rows_ND + 0.5)
+
+
+@pytest.mark.parametrize("tile", [64, 4096])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lists_hold_the_most_similar_documents(monkeypatch, dtype, tile):
+    monkeypatch.setattr(module, "TILE_CANDIDATES", tile)
+    monkeypatch.setattr(module, "CHUNK_REFERENCES", 50)
+    rows_ND = unit_rows(301, 24, seed=0)
+    references_R = torch.arange(0, 301, 3)
+    with Workers(2) as workers:
+        lists = nearest(rows_ND, references_R, 9, workers, dtype=dtype)
+    true_RN = (rows_ND[references_R].double() @ rows_ND.double().T).clamp(min=0)
+    torch.testing.assert_close(
+        lists.similarities_Rk.double(), true_RN.gather(1, lists.documents_Rk), atol=1e-6, rtol=0
+    )
+    assert (lists.similarities_Rk.diff(dim=1) <= 0).all()
+    assert all(len(set(row)) == 9 for row in lists.documents_Rk.tolist())
+    rest_R = true_RN.scatter(1, lists.documents_Rk, 0).amax(1)
+    assert (lists.ceiling_R >= rest_R).all()
+    assert (lists.ceiling_R <= lists.floor_R + 2 * rounding_margin(rows_ND, dtype)).all()
+    if dtype == torch.float32:
+        best_Rk = true_RN.topk(9, dim=1).values
+        torch.testing.assert_close(lists.similarities_Rk.double(), best_Rk, atol=1e-6, rtol=0)
+
+
+def test_candidates_restrict_the_lists_and_a_full_list_has_no_ceiling():
+    rows_ND = unit_rows(80, 8, seed=1)
+    candidates_C = torch.tensor([3, 5, 70, 71])
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(80), 10, workers, candidates_C=candidates_C)
+    assert lists.length == 4
+    assert set(lists.documents_Rk.reshape(-1).tolist()) == {3, 5, 70, 71}
+    assert (lists.ceiling_R == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lists_do_not_depend_on_the_number_of_workers(dtype):
+    rows_ND = unit_rows(3000, 64, seed=2)
+    found = []
+    for num_workers in (1, 2):
+        with Workers(num_workers) as workers:
+            found.append(nearest(rows_ND, torch.arange(3000), 12, workers, dtype=dtype))
+    assert torch.equal(found[0].documents_Rk, found[1].documents_Rk)
+    assert torch.equal(found[0].similarities_Rk, found[1].similarities_Rk)
+    assert torch.equal(found[0].ceiling_R, found[1].ceiling_R)
+
+
+def test_the_margin_bounds_the_rounding_of_products():
+    rows_ND = unit_rows(400, 96, seed=3)
+    rough_NN = (rows_ND.bfloat16() @ rows_ND.bfloat16().T).double()
+    error = float((rough_NN - rows_ND.double() @ rows_ND.double().T).abs().max())
+    assert error <= rounding_margin(rows_ND, torch.bfloat16) <= 6 * error
+
+
+def test_shorter_lists_keep_a_valid_ceiling():
+    rows_ND = unit_rows(200, 16, seed=4)
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(200), 20, workers)
+    short = lists.cut(5)
+    rest_R = (rows_ND @ rows_ND.T).clamp(min=0).scatter(1, short.documents_Rk, 0).amax(1)
+    assert short.length == 5
+    assert (short.ceiling_R >= rest_R - 1e-6).all()
+    assert lists.cut(20) is lists
+
+
+def test_entries_by_document_are_the_same_entries():
+    rows_ND = unit_rows(60, 8, seed=5)
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(60), 6, workers)
+    entries = by_document(lists)
+    back = {
+        (document, int(entries.references_E[place]), float(entries.similarities_E[place]))
+        for document in range(60)
+        for place in range(entries.offsets_N1[document], entries.offsets_N1[document + 1])
+    }
+    there = {
+        (document, reference, similarity)
+        for reference in range(60)
+        for document, similarity in zip(
+            lists.documents_Rk[reference].tolist(), lists.similarities_Rk[reference].tolist(), strict=True
+        )
+    }
+    assert back == there
+
+
+def test_coverage_and_listed_marginals_are_exact_where_lists_are_full():
+    rows_ND = unit_rows(40, 8, seed=6)
+    mask_N = torch.zeros(40, dtype=torch.bool)
+    mask_N[[1, 7, 20, 33]] = True
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(40), 40, workers)
+        coverage = coverage_of(
+            rows_ND, torch.arange(40), torch.nonzero(mask_N).squeeze(1), workers, torch.float32
+        )
+    similarity_NN = (rows_ND.double() @ rows_ND.double().T).clamp(min=0)
+
+    def value(mask_N: torch.Tensor) -> float:
+        return float(similarity_NN[:, mask_N].amax(1).mean())
+
+    assert coverage.mean == pytest.approx(value(mask_N), abs=1e-6)
+    for document, change in enumerate(listed_marginals(lists, coverage)):
+        other_N = mask_N.clone()
+        other_N[document] = ~other_N[document]
+        assert float(change) == pytest.approx(abs(value(mask_N) - value(other_N)), abs=1e-6)
