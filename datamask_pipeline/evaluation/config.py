@@ -3,6 +3,8 @@
 Knows no torch, no lm-eval and no files: it is safe to import where the asset graph is built.
 """
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 LOCAL = "local"
@@ -41,5 +43,5 @@ class EvaluateConfig(BaseModel):
     max_length: int = Field(
         256, ge=32, description="Tokens of a prompt with its answer; a longer prompt loses its beginning."
     )
-    device: str = Field("cpu", description="`cpu`, `cuda` or `cuda:<n>`.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="`cuda` is the first visible GPU.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")

@@ -14,13 +14,14 @@ from unittest import mock
 
 import datasets
 import huggingface_hub.constants
+import lm_eval.evaluator
 import torch
-from lm_eval.evaluator import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.evaluation.benchmarks import render
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
@@ -85,8 +86,11 @@ def evaluate(
         config: Shots, seed, batch size, length, device.
 
     Raises:
+        ConfigurationError: The device is not there.
         DataMaskError: lm-eval left out a task or a headline metric.
     """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device 'cuda' is not available on this machine; use 'cpu'")
     work_directory.mkdir(parents=True, exist_ok=True)
     definitions, cache = (work_directory / "tasks").resolve(), (work_directory / "cache").resolve()
     for item in questions:
@@ -107,7 +111,7 @@ def evaluate(
             max_length=config.max_length,
             backend="causal",
         )
-        report = simple_evaluate(
+        report = lm_eval.evaluator.simple_evaluate(
             model=harness,
             tasks=[item.benchmark.task for item in questions],
             num_fewshot=config.shots,
@@ -170,27 +174,34 @@ def _answers(samples: list[dict[str, Any]], item: QuestionSet) -> list[AnswerRow
 
 
 def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
-    """Prompts, answers included, that are longer than the model's context."""
-    texts = [
-        arguments[0] + (arguments[1] if isinstance(arguments[1], str) else "")
-        for sample in samples
-        for arguments in sample["arguments"]
-    ]
+    """Prompts that lose their beginning: with what is scored or generated they exceed the model's context."""
+    texts, room = [], []
+    for sample in samples:
+        for prompt, rest in sample["arguments"]:
+            scored = isinstance(rest, str)  # else generation settings
+            texts.append(prompt + rest if scored else prompt)
+            # The last token of a scored text is predicted, never read.
+            room.append(harness.max_length + 1 if scored else harness.max_length - rest["max_gen_toks"])
     encoded = harness.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-    return sum(len(encoding.ids) > harness.max_length for encoding in encoded)
+    return sum(len(encoding.ids) > limit for encoding, limit in zip(encoded, room, strict=True))
 
 
 @contextmanager
 def _confined(cache: Path, log: Path) -> Iterator[None]:
     """No hub, no cache but ours, progress bars and warnings into a file, until the block ends."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    verbosity = logging.get_verbosity()
     with ExitStack() as stack:
+        stack.callback(logging.set_verbosity, verbosity)
+        logging.set_verbosity_error()
         stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
         stack.enter_context(mock.patch.dict(os.environ, offline))
         stack.enter_context(mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True))
         stack.enter_context(mock.patch.object(datasets.config, "HF_HUB_OFFLINE", True))
         stack.enter_context(mock.patch.object(datasets.config, "HF_DATASETS_CACHE", cache))
         stack.enter_context(mock.patch.object(datasets.config, "HF_MODULES_CACHE", str(cache)))
+        # lm-eval would list the machine's packages in a subprocess, for a log that we do not keep.
+        stack.enter_context(mock.patch.object(lm_eval.evaluator, "add_env_info"))
         yield
 
 

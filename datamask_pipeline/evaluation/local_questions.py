@@ -81,7 +81,7 @@ def write_local_questions(
             "the held-out documents hold too little prose to make questions from",
             field="documents",
             value=len({spot.document_id for spot in spots}),
-            remedy="raise validation_share, give more documents, or point `questions` at a directory",
+            remedy="raise the validation share, give more documents, or point `questions` at a directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
     for task, make in _MAKERS.items():
@@ -93,7 +93,7 @@ def write_local_questions(
                 rows.append({"document_id": spot.document_id, **row})
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         (directory / f"{task}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    about = {"source": "local", "made_from": "held-out documents", "seed": seed, "documents": len(spots)}
+    about = {"source": "local", "made_from": "held-out documents", "seed": seed, "sentences": len(spots)}
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
@@ -149,18 +149,13 @@ def _social_iqa(spot: Spot, pool: _Pool) -> Row:
 
 
 def _mmlu(spot: Spot, pool: _Pool) -> Row | None:
-    """Which of four words is missing; the two subjects differ in whether the next sentence is shown."""
+    """Which of four words is missing, the next sentence shown."""
     if (found := pool.missing(spot, 3)) is None:
         return None
     gapped, word, wrong = found
     options, place = pool.mixed(word, wrong)
-    shown = pool.generator.random() < 0.5
-    return {
-        "question": f"Which word is missing? {gapped}" + (f" {spot.after[0]}" if shown else ""),
-        "subject": "words_in_context" if shown else "words_in_sentences",
-        "choices": options,
-        "answer": place,
-    }
+    question = f"Which word is missing? {gapped} {spot.after[0]}"
+    return {"question": question, "subject": "words_in_context", "choices": options, "answer": place}
 
 
 def _kqapro(spot: Spot, pool: _Pool) -> Row | None:

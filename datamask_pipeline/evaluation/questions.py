@@ -1,6 +1,6 @@
 """Question sets made ready for the harness: read, checked, chosen, written in the stock columns.
 
-Knows no model. Rows balance: read = rejected + repeated within items kept, and every refusal has a reason.
+Knows no model. Rows balance: those read are rejected, each with a reason, or part of an item.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class QuestionSet:
         source: `local`, or the name of the directory they came from.
         file: Parquet in the stock task's columns, one row a question.
         demonstrations: The same for the solved examples, or None.
-        num_read: Rows in the source files.
+        num_read: Rows in the source files, those of solved examples included.
         num_rejected: Rows refused; `rejected` names each.
         num_items: Items the other rows make (one for several rows where rows share a passage).
         num_questions: Items asked.
@@ -78,7 +78,8 @@ def prepare_questions(
     source = Path(config.questions)
     if config.questions == LOCAL:
         source = directory / LOCAL
-        write_local_questions(documents, source, num_questions=config.questions_per_task, seed=config.seed)
+        num_questions = config.questions_per_task + config.shots
+        write_local_questions(documents, source, num_questions=num_questions, seed=config.seed)
     elif not source.is_dir():
         raise InputError(
             "the question directory does not exist",
@@ -95,16 +96,16 @@ def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: Evalua
     task = benchmark.task
     files = find_files(source, config.question_files.get(task), task)
     items, rejected, num_read = _read(benchmark, files, source, config.seed)
-    ordered = sorted(items, key=lambda item: _rank(item, config.seed))
-    asked, rest = ordered[: config.questions_per_task], ordered[config.questions_per_task :]
+    asked, rest = items[: config.questions_per_task], items[config.questions_per_task :]
     if task in config.demonstration_files:
         own = find_files(source, config.demonstration_files[task], task)
-        rest = sorted(
-            _read(benchmark, own, source, config.seed)[0], key=lambda item: _rank(item, config.seed)
-        )
-    elif config.shots and len(rest) < config.shots:
+        rest, more_rejected, more_read = _read(benchmark, own, source, config.seed)
+        items, rejected, num_read = items + rest, rejected + more_rejected, num_read + more_read
+        questions = {_identity(item.row) for item in asked}
+        rest = [item for item in rest if _identity(item.row) not in questions]
+    elif len(rest) < config.shots:
         # A small set gives up questions to have examples that are not asked.
-        asked, rest = ordered[: -config.shots], ordered[-config.shots :]
+        asked, rest = items[: -config.shots], items[-config.shots :]
     if not asked:
         raise InputError(
             f"no usable question for task {task!r}: {_reasons(rejected)}",
@@ -133,7 +134,7 @@ def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: Evalua
 def _read(
     benchmark: Benchmark, files: Iterable[Path], source: Path, seed: int
 ) -> tuple[list[Item], list[RejectedRow], int]:
-    """Items of all files; a question that stands in two rows is asked once."""
+    """Items of all files by rank; a question that stands in two rows is asked once."""
     layout = layout_named(benchmark.layout)
     items: list[Item] = []
     rejected: list[RejectedRow] = []
@@ -154,7 +155,7 @@ def _read(
             items.append(item)
     if layout.finish is not None and items:
         items = layout.finish(items, seed)
-    return items, rejected, num_read
+    return sorted(items, key=lambda item: _rank(item, seed)), rejected, num_read
 
 
 def _item(read: object, row: Row | str) -> Item:

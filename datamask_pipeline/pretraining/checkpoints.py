@@ -72,7 +72,8 @@ class Publish(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Tell the caller how far the run is."""
+        """Tell the caller how far the run is; let the curve end at the last step."""
+        control.should_log |= state.global_step == self._num_steps
         if self._progress is not None:
             self._progress(state.global_step, self._num_steps)
 

@@ -26,9 +26,6 @@ class PretrainConfig(BaseModel):
     num_experts: int = Field(4, ge=2, description="Experts of a block. Read by `moe` only.")
     experts_per_token: int = Field(2, ge=1, description="Experts a token is routed to. Read by `moe` only.")
 
-    vocab_size: int = Field(
-        2048, ge=300, description="Entries of the byte-level tokenizer, special ones included."
-    )
     sequence_length: int = Field(256, ge=8, description="Tokens of one training block.")
     batch_size: int = Field(8, ge=1, description="Blocks of one optimiser step.")
     token_budget: int = Field(
@@ -48,12 +45,9 @@ class PretrainConfig(BaseModel):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Arithmetic of matrix products; the weights stay float32."
     )
-    device: str = Field("cpu", description="`cpu`, `cuda` or `cuda:<n>`.")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="`cuda` is the first visible GPU.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")
 
-    validation_share: float = Field(
-        0.02, gt=0, lt=1, description="Fraction of documents, by content hash, that no arm may train on."
-    )
     log_every_steps: int = Field(5, ge=1, description="Steps between two points of the loss curve.")
     checkpoint_every_steps: int = Field(50, ge=1, description="Steps between two checkpoints.")
 

@@ -119,7 +119,7 @@ def pretrain(
 
 
 def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(states),
         per_device_train_batch_size=config.batch_size,
         max_steps=config.num_steps,
@@ -142,6 +142,9 @@ def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
         dataloader_pin_memory=False,
         log_level="error",
     )
+    if config.device == "cuda":
+        arguments._n_gpu = 1  # else several visible GPUs would multiply the batch
+    return arguments
 
 
 def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
@@ -172,8 +175,8 @@ def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, sto
 
 
 def _require(device: str) -> None:
-    if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-        raise ConfigurationError(f"device {device!r} is not available on this machine; use 'cpu'")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device 'cuda' is not available on this machine; use 'cpu'")
 
 
 @contextmanager

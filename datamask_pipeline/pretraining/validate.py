@@ -75,7 +75,7 @@ def bits_per_byte(
     model.train(was_training)
     if not sum(sizes):
         raise InputError(
-            "the validation set holds no text", remedy="raise validation_share or give more documents"
+            "the validation set holds no text", remedy="raise the validation share or give more documents"
         )
     return Validation(
         math.fsum(bits) / sum(sizes), len(bits), num_tokens, sum(sizes), tuple(bits), tuple(sizes)

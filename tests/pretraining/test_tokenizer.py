@@ -1,0 +1,43 @@
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.pretraining.tokenizer import load_tokenizer, train_tokenizer
+
+_TRAIN = """
+import json, sys
+from pathlib import Path
+from datamask_pipeline.pretraining.tokenizer import train_tokenizer
+texts = json.loads(sys.stdin.read())
+train_tokenizer(texts, Path(sys.argv[1]), vocab_size=400, sequence_length=16)
+"""
+
+
+def test_any_order_and_process_gives_the_same_file(texts: list[str], tmp_path: Path) -> None:
+    import json
+
+    train_tokenizer(texts, tmp_path / "here", vocab_size=400, sequence_length=16)
+    shuffled = random.Random(0).sample(texts, len(texts))
+    argv = [sys.executable, "-c", _TRAIN, str(tmp_path / "there")]
+    subprocess.run(argv, input=json.dumps(shuffled), text=True, check=True)
+    here, there = ((tmp_path / name / "tokenizer.json").read_bytes() for name in ("here", "there"))
+    assert here == there
+    train_tokenizer(texts[:60], tmp_path / "other", vocab_size=400, sequence_length=16)
+    assert (tmp_path / "other" / "tokenizer.json").read_bytes() != here
+
+
+def test_every_text_survives_a_round_trip(texts: list[str], tmp_path: Path) -> None:
+    train_tokenizer(texts, tmp_path, vocab_size=400, sequence_length=16)
+    tokenizer = load_tokenizer(tmp_path)
+    for text in [*texts, "  naïve 数据\t\n\n🐴 \x00 ."]:
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert len(tokenizer) <= 400
+
+
+def test_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no text"):
+        train_tokenizer(iter([]), tmp_path, vocab_size=400, sequence_length=16)

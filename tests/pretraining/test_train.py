@@ -1,0 +1,238 @@
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, IntegrityError
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.pretraining.train import PretrainResult, pretrain
+
+_RUN = """
+import json, sys, time
+from pathlib import Path
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+from datamask_pipeline.pretraining.train import pretrain
+job = json.loads(sys.stdin.read())
+def slowly(step, total):
+    print(step, flush=True)
+    time.sleep(0.05)
+pretrain(job["texts"], load_tokenizer(Path(job["tokenizer"])), job["validation"], Path(job["directory"]),
+         PretrainConfig(**job["config"]), slowly)
+"""
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    """Every published file of a run."""
+    return {
+        path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted((directory / "models").rglob("*"))
+        if path.is_file()
+    }
+
+
+Run = Callable[..., PretrainResult]
+
+
+@pytest.fixture
+def run(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> Run:
+    def start(directory: Path, config: PretrainConfig, documents: list[str] | None = None) -> PretrainResult:
+        return pretrain(
+            texts[20:] if documents is None else documents, tokenizer, texts[:20], directory, config
+        )
+
+    return start
+
+
+def test_the_curve_ends_at_the_last_step(run: Run, config: PretrainConfig, directory: Path) -> None:
+    result = run(directory, config.model_copy(update={"log_every_steps": 4, "token_budget": 11 * 64}))
+    each = run(
+        directory.with_name("each"), config.model_copy(update={"log_every_steps": 1, "token_budget": 11 * 64})
+    )
+    assert [point["step"] for point in result.curve] == [4, 8, 11]
+    losses = [point["loss"] for point in each.curve]
+    assert result.curve[-1]["loss"] == pytest.approx(sum(losses[8:]) / 3)
+
+
+def test_the_result_counts_what_was_done(
+    run: Run, config: PretrainConfig, directory: Path, texts: list[str]
+) -> None:
+    result = run(directory, config, texts[20:24])
+    assert (result.steps, result.tokens_seen, result.num_documents) == (12, 768, 4)
+    assert result.epochs == 768 / result.subset_tokens > 1
+    assert [point["step"] for point in result.curve] == [2, 4, 6, 8, 10, 12]
+    assert [point["tokens"] for point in result.curve] == [128, 256, 384, 512, 640, 768]
+    assert [checkpoint.step for checkpoint in result.checkpoints] == [4, 8, 12]
+    loaded = AutoModelForCausalLM.from_pretrained(result.final.directory)
+    assert sum(parameter.numel() for parameter in loaded.parameters()) == result.num_parameters
+
+
+@pytest.mark.parametrize("architecture", ["dense", "moe"])
+def test_it_learns(run: Run, config: PretrainConfig, directory: Path, architecture: str) -> None:
+    longer = config.model_copy(
+        update={"architecture": architecture, "token_budget": 150 * 64, "learning_rate": 1e-2}
+    )
+    result = run(directory, longer)
+    untrained = run(directory.with_name("untrained"), longer.model_copy(update={"token_budget": 1}))
+    assert result.curve[-1]["loss"] < result.curve[0]["loss"] - 0.5
+    assert result.validation.bits_per_byte < 0.9 * untrained.validation.bits_per_byte
+
+
+def test_a_run_killed_twice_ends_with_the_same_bytes(
+    run: Run,
+    config: PretrainConfig,
+    directory: Path,
+    texts: list[str],
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+) -> None:
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    job = {
+        "texts": texts[20:],
+        "validation": texts[:20],
+        "tokenizer": str(tmp_path / "tokenizer"),
+        "directory": str(directory),
+        "config": config.model_dump(),
+    }
+    first_steps = [_run_until_killed(job, at_step) for at_step in (6, 11)]
+    assert first_steps == [1, 5]  # from the start, then from the checkpoint at step 4
+    resumed = run(directory, config)
+    undisturbed = run(tmp_path / "undisturbed", config)
+    assert _digests(directory) == _digests(tmp_path / "undisturbed")
+    assert resumed.curve == undisturbed.curve
+    assert resumed.validation == undisturbed.validation
+
+
+def _run_until_killed(job: dict[str, object], at_step: int) -> int:
+    """Kill -9 a run after a step; the first step it reported."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(job))
+    process.stdin.close()
+    steps = []
+    for line in process.stdout:
+        steps.append(int(line))
+        if steps[-1] == at_step:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    assert process.wait() == -signal.SIGKILL
+    return steps[0]
+
+
+def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig, directory: Path) -> None:
+    undisturbed = run(directory.with_name("undisturbed"), config)
+    run(directory, config)
+    newest = directory / "resume" / "checkpoint-12"
+    half = newest.rename(directory / "resume" / "checkpoint-8")  # as if killed while it was written
+    (half / "COMPLETE").unlink()
+    (half / "optimizer.pt").write_bytes(b"half")
+    again = run(directory, config)
+    assert _digests(directory) == _digests(directory.with_name("undisturbed"))
+    assert again.curve == undisturbed.curve
+
+
+def test_a_finished_run_is_not_repeated(run: Run, config: PretrainConfig, directory: Path) -> None:
+    first = run(directory, config)
+    stamps = {path: path.stat().st_mtime_ns for path in (directory / "models").rglob("*.safetensors")}
+    begun = time.monotonic()
+    assert run(directory, config) == first
+    assert time.monotonic() - begun < 20
+    unchanged = [path for path, stamp in stamps.items() if path.stat().st_mtime_ns == stamp]
+    assert len(unchanged) == len(stamps) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"learning_rate": 1e-4},
+        {"warmup_ratio": 0.5},
+        {"weight_decay": 0.9},
+        {"max_grad_norm": 0.01},
+        {"seed": 1},
+        {"dtype": "bfloat16"},
+        {"batch_size": 2},
+        {"sequence_length": 32},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_setting_changes_the_weights(
+    run: Run, config: PretrainConfig, directory: Path, change: dict[str, object], baseline: bytes
+) -> None:
+    result = run(directory, config.model_copy(update={"token_budget": 3 * 64, **change}))
+    assert (result.final.directory / "model.safetensors").read_bytes() != baseline
+
+
+@pytest.fixture(scope="module")
+def baseline(
+    texts: list[str],
+    tokenizer: PreTrainedTokenizerFast,
+    config: PretrainConfig,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> bytes:
+    """Weights after three steps with the settings unchanged."""
+    short = config.model_copy(update={"token_budget": 3 * 64})
+    result = pretrain(texts[20:], tokenizer, texts[:1], tmp_path_factory.mktemp("baseline"), short)
+    return (result.final.directory / "model.safetensors").read_bytes()
+
+
+def test_another_run_in_the_same_directory_is_refused(
+    run: Run,
+    config: PretrainConfig,
+    directory: Path,
+) -> None:
+    run(directory, config)
+    with pytest.raises(IntegrityError, match="another configuration"):
+        run(directory, config.model_copy(update={"seed": 1}))
+
+
+def test_a_loss_that_is_not_finite_is_an_error(
+    run: Run, config: PretrainConfig, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datamask_pipeline.pretraining import train
+
+    def broken(*args: object, **kwargs: object) -> torch.nn.Module:
+        model = original(*args, **kwargs)  # type: ignore[arg-type]
+        with torch.no_grad():
+            model.get_input_embeddings().weight.fill_(float("inf"))
+        return model
+
+    original = train.build_model
+    monkeypatch.setattr(train, "build_model", broken)
+    with pytest.raises(DataMaskError, match="loss is nan at step 2"):
+        run(directory, config)
+
+
+def test_what_is_missing_is_named(
+    run: Run, config: PretrainConfig, directory: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    with pytest.raises(InputError, match="no document"):
+        run(directory, config, [])
+    with pytest.raises(InputError, match="validation set"):
+        pretrain(["some text"], tokenizer, [], directory.with_name("unvalidated"), config)
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigurationError, match="use 'cpu'"):
+            run(directory, config.model_copy(update={"device": "cuda"}))
+
+
+def test_the_number_of_threads_is_restored(
+    config: PretrainConfig, directory: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    before, seen = torch.get_num_threads(), set()
+    three = config.model_copy(update={"threads": before + 2})
+    pretrain(
+        ["some text"], tokenizer, ["more"], directory, three, lambda *_: seen.add(torch.get_num_threads())
+    )
+    assert seen == {before + 2}
+    assert torch.get_num_threads() == before
