@@ -76,5 +76,9 @@ class CoverageMetric(DiversityMetric):
     """
 
     @abstractmethod
+    def references(self, num_rows: int) -> Tensor:
+        """Rows that are references in a block of that many: int64, rising, the same at every call."""
+
+    @abstractmethod
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         """Gain of adding each unselected document, loss on dropping each selected one: float64 of shape (N,)."""

@@ -53,7 +53,7 @@ class FacilityLocation(CoverageMetric):
         shared = sum(len(columns_T) for columns_T in columns_G) > len(embeddings_ND)
         pools_G = None if shared else [embeddings_ND[columns_T] for columns_T in columns_G]
         totals_G = torch.zeros(len(columns_G), dtype=torch.float64)
-        for chunk_v in references_V.split(CHUNK_REFERENCES):
+        for chunk_v in torch.split(references_V, CHUNK_REFERENCES):
             chunk_vD = embeddings_ND[chunk_v]
             if pools_G is None:
                 products_vN = chunk_vD @ embeddings_ND.T
@@ -69,7 +69,7 @@ class FacilityLocation(CoverageMetric):
         mask_N = mask_N.to(embeddings_ND.device)
         columns_T = torch.nonzero(mask_N).squeeze(1)
         changes_N = torch.zeros(len(embeddings_ND), dtype=torch.float64, device=embeddings_ND.device)
-        for chunk_v in references_V.split(CHUNK_REFERENCES):
+        for chunk_v in torch.split(references_V, CHUNK_REFERENCES):
             products_vN = (embeddings_ND[chunk_v] @ embeddings_ND.T).clamp_(min=0)
             two_v2, where_v2 = products_vN[:, columns_T].topk(min(2, len(columns_T)), dim=1)
             best_v, second_v = (

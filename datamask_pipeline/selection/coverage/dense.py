@@ -47,7 +47,11 @@ def dense_lazy_greedy(
     """
     references_RD = documents_ND[references_R]
     in_memory = len(documents_ND) * len(references_R) * 4 <= MATRIX_BYTES
-    matrix_NR = torch.cat([_similar(part, references_RD) for part in documents_ND.split(CHUNK)]) if in_memory else None
+    matrix_NR = (
+        torch.cat([_similar(part, references_RD) for part in torch.split(documents_ND, CHUNK)])
+        if in_memory
+        else None
+    )
 
     def similar(index_b: Tensor) -> Tensor:
         return _similar(documents_ND[index_b], references_RD) if matrix_NR is None else matrix_NR[index_b]
@@ -56,12 +60,13 @@ def dense_lazy_greedy(
     best_R = torch.zeros(len(references_R))
     gains = [
         gain
-        for index_b in torch.arange(len(documents_ND)).split(CHUNK)
+        for index_b in torch.split(torch.arange(len(documents_ND)), CHUNK)
         for gain in (linear_N[index_b] + scale * _above(similar(index_b), best_R)).tolist()
     ]
     heap = [(-gain, document, 0) for document, gain in enumerate(gains)]
     heapq.heapify(heap)
-    left, groups, picks = list(limits), groups_N.tolist(), []
+    left, groups = list(limits), groups_N.tolist()
+    picks: list[int] = []
     batch = BATCH_ON_DEMAND if matrix_NR is None else BATCH_IN_MEMORY
     wanted = sum(left)
     while len(picks) < wanted:

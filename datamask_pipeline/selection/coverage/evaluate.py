@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
 from datamask_pipeline.selection.coverage.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
@@ -58,6 +59,15 @@ def coverage_of(
         second_R=torch.zeros(len(references_R)) if alone else lists.similarities_Rk[:, 1],
         owner_R=lists.documents_Rk[:, 0],
     )
+
+
+def mask_value(
+    metric: CoverageMetric, documents_ND: Tensor, mask_N: Tensor, workers: Workers, dtype: torch.dtype
+) -> float:
+    """The metric of a mask, as `coverage_of` finds it: every chunk of references on one thread."""
+    references_R = metric.references(len(documents_ND))
+    selected_T = torch.nonzero(mask_N).squeeze(1)
+    return coverage_of(documents_ND, references_R, selected_T, workers, dtype).mean
 
 
 def listed_marginals(lists: NeighbourLists, coverage: Coverage) -> Tensor:

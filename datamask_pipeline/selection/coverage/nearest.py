@@ -81,25 +81,22 @@ def rounding_margin(rows_ND: Tensor, dtype: torch.dtype) -> float:
     if dtype == torch.float32:
         return sums
     error = max(
-        float((part_nD - part_nD.to(dtype).float()).norm(dim=1).max())
-        for part_nD in rows_ND.split(TILE_CANDIDATES)
+        float(torch.linalg.vector_norm(part_nD - part_nD.to(dtype).float(), dim=1).max())
+        for part_nD in torch.split(rows_ND, TILE_CANDIDATES)
     )
     return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
 
 
 def _search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    values_rk, places_rk = None, None
+    values_rk = chunk_rD.new_empty(len(chunk_rD), 0, dtype=torch.float32)
+    places_rk = torch.empty_like(values_rk, dtype=torch.int64)
     for start in range(0, len(search_CD), TILE_CANDIDATES):
         tile_rc = chunk_rD @ search_CD[start : start + TILE_CANDIDATES].T
         found_rk, where_rk = tile_rc.float().topk(min(length, tile_rc.shape[1]), dim=1)
-        where_rk += start
-        if values_rk is None or places_rk is None:
-            values_rk, places_rk = found_rk, where_rk
-            continue
         both_r2k = torch.cat([values_rk, found_rk], dim=1)
+        places_r2k = torch.cat([places_rk, where_rk + start], dim=1)
         values_rk, kept_rk = both_r2k.topk(min(length, both_r2k.shape[1]), dim=1)
-        places_rk = torch.cat([places_rk, where_rk], dim=1).gather(1, kept_rk)
-    assert values_rk is not None and places_rk is not None, "at least one candidate"
+        places_rk = places_r2k.gather(1, kept_rk)
     # Rising places: the order of entries, and so of sums, does not depend on the arithmetic of the search.
     places_rk, order_rk = places_rk.sort(dim=1)
     return values_rk.gather(1, order_rk), places_rk

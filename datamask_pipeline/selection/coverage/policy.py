@@ -86,9 +86,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
     task, budget = shuffled(problem), problem.budget
     num_documents, num_references = len(task.documents_ND), len(task.references_R)
     length = list_length(num_documents, num_references, budget.num_documents)
-    lists = nearest(
-        task.documents_ND, task.references_R, length, problem.workers, dtype=problem.dtype
-    )
+    lists = nearest(task.documents_ND, task.references_R, length, problem.workers, dtype=problem.dtype)
     problem.report({"step": 1, "num_steps": 3})
     state = empty_state(lists, task.linear_N.numpy(), task.weight)
     picks, _ = lazy_greedy(
@@ -98,9 +96,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
         budget.limits,
     )
     selected_T = torch.from_numpy(picks)
-    coverage = coverage_of(
-        task.documents_ND, task.references_R, selected_T, problem.workers, problem.dtype
-    )
+    coverage = coverage_of(task.documents_ND, task.references_R, selected_T, problem.workers, problem.dtype)
     value = float(task.linear_N[selected_T].sum()) + task.weight * coverage.mean
     problem.report({"step": 2, "num_steps": 3, "objective": value + task.offset})
     marginals_N = listed_marginals(lists, coverage)
@@ -128,8 +124,13 @@ def choose_by_coverage(problem: Problem) -> Solution:
     solution.bound = bound + task.offset
     solution.method = "dual thresholds on exact neighbour lists, evaluated in float64"
     problem.report(
-        {"step": 3, "num_steps": 3, "objective": value + task.offset, "bound": solution.bound,
-         "gap": max(0.0, problem.gap(solution.bound, value + task.offset))}
+        {
+            "step": 3,
+            "num_steps": 3,
+            "objective": value + task.offset,
+            "bound": solution.bound,
+            "gap": max(0.0, problem.gap(solution.bound, value + task.offset)),
+        }
     )
     return solution
 
