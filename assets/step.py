@@ -70,6 +70,7 @@ def run_stages(
         raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
+    seconds = round(time.monotonic() - started, 3)
     refs: tuple[Ref, ...] = made if isinstance(made, tuple) else (made,)
     for (asset, (headline, plots)), ref in zip(shown.items(), refs, strict=True):
         manifest = pipeline.store.manifest(ref)
@@ -77,7 +78,7 @@ def run_stages(
         metadata = artefact_metadata(pipeline.store, ref, manifest, plots=plots)
         metadata |= headline(pipeline, ref, manifest) if headline else {}
         metadata["outcome"] = "computed" if computed else "unchanged, reused"
-        metadata["seconds"] = round(time.monotonic() - started, 3)
+        metadata["seconds"] = seconds
         yield dg.MaterializeResult(
             asset_key=asset, metadata=metadata, data_version=dg.DataVersion(ref.content_digest)
         )

@@ -102,7 +102,7 @@ class Narrator(logging.Handler):
     """
 
     def __init__(self, write: Callable[[str], Any]) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.DEBUG)  # Dagster's events are debug records
         self._write = write
         self.partition = ""
         self.outcomes: list[str] = []
@@ -111,7 +111,7 @@ class Narrator(logging.Handler):
         """This handler as a logger that Dagster can be given."""
 
         def init(context: dg.InitLoggerContext) -> logging.Logger:
-            logger = logging.Logger("narrator", logging.INFO)
+            logger = logging.Logger("narrator", logging.DEBUG)
             logger.addHandler(self)
             return logger
 
@@ -121,7 +121,8 @@ class Narrator(logging.Handler):
         """Tell of materialised assets, failed checks and the stages' own progress."""
         event = getattr(record, "dagster_meta", {}).get("dagster_event")
         if event is None:
-            self._write(f"    {_own_words(record)}")
+            if record.levelno >= logging.INFO:
+                self._write(f"    {_own_words(record)}")
         elif event.event_type == DagsterEventType.ASSET_MATERIALIZATION:
             self._tell(event.step_materialization_data.materialization)
         elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:

@@ -10,11 +10,16 @@ import yaml
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 
 TOPICS = {
-    "river": "water bridge valley salmon current delta flood canal ferry reed",
-    "bread": "flour yeast oven crust dough baker kitchen butter wheat salt",
-    "engine": "piston valve fuel torque cylinder exhaust gearbox workshop spark bearing",
+    "river": "water bridge valley salmon current delta flood canal ferry reeds",
+    "bread": "flour yeast butter crust dough baker kitchen wheat honey pastry",
+    "engine": "piston valve torque cylinder exhaust gearbox workshop spark bearing throttle",
     "music": "violin melody rhythm concert chorus guitar harmony studio tempo singer",
-    "planet": "orbit comet telescope gravity moon crater galaxy satellite dust eclipse",
+    "planet": "orbit comet telescope gravity crater galaxy satellite eclipse meteor horizon",
+    "garden": "compost shovel blossom hedge orchard seedling trellis beetle pruner lavender",
+    "harbour": "anchor lighthouse trawler compass seagull barrel captain warehouse lantern voyage",
+    "theatre": "curtain actor stage script costume audience rehearsal spotlight drama ticket",
+    "weather": "thunder blizzard barometer drizzle forecast humidity sunrise tornado breeze rainbow",
+    "library": "catalogue shelf author chapter archive bookmark printer journal scholar paper",
 }
 SENTENCES = (
     "The {a} near the {b} had changed more in one summer than in the ten years before.",
@@ -92,7 +97,7 @@ def write_tiny_config(folder: Path) -> Path:
         "evaluate": {"questions_per_task": 3, "max_length": 64},
     }
     path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path
 
 
