@@ -15,8 +15,7 @@ from datamask_pipeline.embedding.config import model_directory, model_identity
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
 
-#: Every white-space-delimited word is at least one token, save rare words of nothing but control
-#: characters; this many words more than fit leave room for those.
+#: Words tokenised beyond those that could fit, so that what stands at the cut is never among the tokens kept.
 SPARE_WORDS = 8
 
 
@@ -44,9 +43,19 @@ class Encoder:
 
     def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, prefix and special tokens included, cut to ``max_tokens``."""
-        heads = [self.spec.prefix + _head(text, self.max_tokens + SPARE_WORDS) for text in texts]
+        heads = [_head(text, self.max_tokens + SPARE_WORDS) for text in texts]
+        ids = self._ids(heads)
+        # A head of words that are no tokens at all, such as control characters, falls short: take the text.
+        short = [i for i, head in enumerate(heads) if head != texts[i] and len(ids[i]) < self.max_tokens]
+        if short:
+            for index, whole in zip(short, self._ids([texts[i] for i in short]), strict=True):
+                ids[index] = whole
+        return ids
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        prefixed = [self.spec.prefix + text for text in texts]
         encoded = self._tokenizer(
-            heads, truncation=True, max_length=self.max_tokens, return_attention_mask=False
+            prefixed, truncation=True, max_length=self.max_tokens, return_attention_mask=False
         )
         ids: list[list[int]] = encoded["input_ids"]
         return ids
@@ -107,6 +116,9 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     name, revision = model_identity(spec)
     directory = model_directory(spec)
     location = str(directory) if directory is not None else spec.model
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
     try:
         model = SentenceTransformer(
             location, revision=None if directory else spec.revision, device=device, trust_remote_code=False

@@ -1,0 +1,82 @@
+"""Vectors computed elsewhere: taken by id, made unit, and refused by name when they do not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.embedding.imported import ImportedVectors
+from datamask_pipeline.errors import InputError
+
+
+def vectors(number: int, width: int = 768, seed: int = 0) -> np.ndarray:
+    raw = np.random.default_rng(seed).standard_normal((number, width)).astype(np.float32)
+    return raw / np.linalg.norm(raw, axis=1, keepdims=True)
+
+
+def write(path: Path, ids: list[str], matrix: np.ndarray, kind: pa.DataType | None = None) -> Path:
+    flat = pa.array(matrix.astype(np.float32).reshape(-1)).cast((kind or pa.list_(pa.float16())).value_type)
+    column = pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+    if kind is not None and not pa.types.is_fixed_size_list(kind):
+        column = column.cast(kind)
+    pq.write_table(pa.table({"chunk_id": ids, "feature_arr": column}), path, row_group_size=3)
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind", [None, pa.list_(pa.float64()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 768)]
+)
+def test_rows_are_taken_by_id_in_the_order_asked(tmp_path: Path, kind: pa.DataType | None) -> None:
+    matrix = vectors(10)
+    path = write(tmp_path / "v.parquet", [f"d{i}" for i in range(10)], matrix, kind)
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    found = imported.gather(["d7", "d0", "d9"], tmp_path / "out")
+    np.testing.assert_allclose(found.astype(np.float32), matrix[[7, 0, 9]], atol=1e-3)
+    assert imported.num_normalised == 0
+
+
+def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
+    matrix = vectors(4)
+    write(tmp_path / "a.parquet", ["x", "y"], matrix[:2])
+    write(tmp_path / "b.parquet", ["z", "w"], matrix[2:])
+    found = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr").gather(["w", "x"], tmp_path / "out")
+    np.testing.assert_allclose(found.astype(np.float32), matrix[[3, 0]], atol=1e-3)
+
+
+def test_vectors_of_another_norm_are_made_unit_and_counted(tmp_path: Path) -> None:
+    matrix = vectors(3)
+    path = write(tmp_path / "v.parquet", ["a", "b", "c"], matrix * np.array([[1.0], [4.0], [0.5]]))
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    found = imported.gather(["a", "b", "c"], tmp_path / "out")
+    np.testing.assert_allclose(found.astype(np.float32), matrix, atol=1e-3)
+    assert imported.num_normalised == 2
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "v.parquet", ["a", "b", "a"], vectors(3))
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    with pytest.raises(InputError, match="1 of 2 documents have no vector, the first 'q'"):
+        imported.gather(["b", "q"], tmp_path / "out")
+    with pytest.raises(InputError, match=r"stands twice.*value 'a'"):
+        imported.gather(["a", "b"], tmp_path / "out")
+    with pytest.raises(InputError, match="there are: chunk_id, feature_arr"):
+        ImportedVectors(str(path), "id", "feature_arr")
+    with pytest.raises(InputError, match="list of floating-point"):
+        ImportedVectors(str(path), "chunk_id", "chunk_id")
+    with pytest.raises(InputError, match="no Parquet file of vectors"):
+        ImportedVectors(str(tmp_path / "none.parquet"), "id", "v")
+    narrow = write(tmp_path / "n.parquet", ["a"], vectors(1, 384))
+    with pytest.raises(InputError, match="must be 768 wide"):
+        ImportedVectors(str(narrow), "chunk_id", "feature_arr").gather(["a"], tmp_path / "out")
+    zero = write(tmp_path / "z.parquet", ["a"], np.zeros((1, 768), np.float32))
+    with pytest.raises(InputError, match="zero or not finite"):
+        ImportedVectors(str(zero), "chunk_id", "feature_arr").gather(["a"], tmp_path / "out")
+
+
+def test_an_id_in_two_files_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", ["x"], vectors(1))
+    write(tmp_path / "b.parquet", ["x"], vectors(1))
+    with pytest.raises(InputError, match="stands twice"):
+        ImportedVectors(str(tmp_path), "chunk_id", "feature_arr").gather(["x"], tmp_path / "out")

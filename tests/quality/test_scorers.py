@@ -1,0 +1,58 @@
+"""What holds for every scorer there is, and what holds for the column scorer."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+from datamask_pipeline.quality import ScoreBatch, make_scorer, scorer_names
+
+
+def test_names_and_options_are_checked() -> None:
+    assert {"rules", "probe", "column"} <= set(scorer_names())
+    with pytest.raises(UnknownNameError, match="column"):
+        make_scorer("no-such")
+    with pytest.raises(ConfigurationError, match="options of quality scorer 'rules': temperature"):
+        make_scorer("rules", {"temperature": 1})
+
+
+def test_importing_the_family_imports_no_torch() -> None:
+    code = (
+        "import sys, datamask_pipeline.quality as q; q.scorer_names();"
+        "import datamask_pipeline.stages.score, datamask_pipeline.stages.embed, datamask_pipeline.stages.ingest;"
+        "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def scored(values: pa.Array, **options: object) -> tuple[list[float], dict[int, str]]:
+    found = make_scorer("column", {"column": "edu", **options}).score(ScoreBatch(pa.table({"edu": values})))
+    return found.values_N.tolist(), dict(found.missing)
+
+
+def test_a_column_is_taken_as_it_stands_and_a_null_stays_missing() -> None:
+    values, missing = scored(pa.array([1.5, None, 3.0, float("nan")]))
+    assert (values[0], values[2]) == (1.5, 3.0)
+    assert list(missing) == [1, 3]
+    assert scored(pa.array([1, 4], pa.int32())) == ([1.0, 4.0], {})
+
+
+def test_a_column_where_lower_is_better_is_turned_around_with_its_scale() -> None:
+    values, _ = scored(pa.array([1.0, 4.0]), higher_is_better=False, scale_min=0.0, scale_max=5.0)
+    assert values == [-1.0, -4.0]
+    scorer = make_scorer("column", {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0})
+    assert scorer.scale == (-5.0, 0.0)
+
+
+def test_a_column_of_words_is_refused() -> None:
+    with pytest.raises(InputError, match="numbers are needed"):
+        scored(pa.array(["good"]))
+
+
+def test_the_probe_must_be_trained_first() -> None:
+    with pytest.raises(ConfigurationError, match="not trained"):
+        make_scorer("probe").score(ScoreBatch(pa.table({"id": ["a"]}), np.ones((1, 768), np.float32)))

@@ -1,0 +1,252 @@
+"""Files on disk: every format gives the same documents, and a bad file is refused by name."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources import Source, SourceBatch, make_source
+
+
+def row(number: int, **changes: object) -> dict[str, object]:
+    return {
+        "text": f"Text number {number} in plain words.",
+        "id": f"<urn:uuid:{number}>",
+        "dump": "CC-MAIN-2024-10",
+        "url": f"https://example.org/{number}",
+        "date": "2024-03-01T00:00:00Z",
+        "file_path": "s3://somewhere",
+        "language": "en",
+        "language_score": 0.9,
+        "token_count": number + 5,
+    } | changes
+
+
+def write_parquet(path: Path, rows: list[dict[str, object]], schema: pa.Schema = FINEWEB) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, row_group_size=4)
+    return path
+
+
+def write_lines(path: Path, lines: list[str | bytes]) -> Path:
+    data = b"".join((line if isinstance(line, bytes) else line.encode()) + b"\n" for line in lines)
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    if path.suffix == ".zst":
+        data = zstandard.ZstdCompressor().compress(data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def read_all(source: Source, crawl: str, batch_rows: int = 3) -> list[SourceBatch]:
+    return [
+        batch for shard in source.shards(crawl) for batch in source.read(crawl, shard, batch_rows=batch_rows)
+    ]
+
+
+def documents(source: Source, crawl: str) -> list[dict[str, object]]:
+    return [entry for batch in read_all(source, crawl) for entry in batch.documents.to_pylist()]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"])
+def test_every_format_gives_the_rows_that_were_written(tmp_path: Path, suffix: str) -> None:
+    rows = [row(number) for number in range(10)]
+    path = tmp_path / "crawl-a" / f"000_00000{suffix}"
+    if suffix == ".parquet":
+        write_parquet(path, rows)
+    else:
+        write_lines(path, [json.dumps(entry) for entry in rows])
+    source = make_source("local", {"root": str(tmp_path)})
+    assert source.crawls() == ["crawl-a"]
+    assert [shard.name for shard in source.shards("crawl-a")] == ["000_00000"]
+    batches = read_all(source, "crawl-a")
+    assert [entry for batch in batches for entry in batch.documents.select(FINEWEB.names).to_pylist()] == rows
+    assert [number for batch in batches for number in batch.rows.to_pylist()] == list(range(10))
+    assert all(batch.documents.num_rows <= 3 for batch in batches)
+
+
+def test_folders_are_crawls_and_a_named_crawl_takes_everything(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "b" / "1.parquet", [row(1)])
+    write_parquet(tmp_path / "a" / "deep" / "2.parquet", [row(2)])
+    write_parquet(tmp_path / "a" / "1.parquet", [row(3)])
+    folders = make_source("local", {"root": str(tmp_path)})
+    assert folders.crawls() == ["a", "b"]
+    assert [shard.name for shard in folders.shards("a")] == ["1", "deep__2"]
+    named = make_source("local", {"root": str(tmp_path), "crawl": "mine"})
+    assert [shard.name for shard in named.shards("mine")] == ["a__1", "a__deep__2", "b__1"]
+    pattern = make_source("local", {"root": str(tmp_path / "*" / "1.parquet"), "crawl": "mine"})
+    with pytest.raises(InputError, match="same shard '1'"):
+        pattern.shards("mine")
+    one = make_source("local", {"root": str(tmp_path / "b" / "1.parquet")})
+    assert one.crawls() == ["b"]
+
+
+def test_a_missing_date_is_null_and_extra_columns_stay(tmp_path: Path) -> None:
+    schema = pa.schema([field for field in FINEWEB if field.name != "date"])
+    schema = schema.append(pa.field("score", pa.float64()))
+    write_parquet(tmp_path / "c" / "0.parquet", [row(0, score=2.5)], schema)
+    write_parquet(tmp_path / "c" / "1.parquet", [row(1)])
+    source = make_source("local", {"root": str(tmp_path)})
+    assert source.extra_fields("c") == [pa.field("score", pa.float64())]
+    found = documents(source, "c")
+    assert [entry["date"] for entry in found] == [None, "2024-03-01T00:00:00Z"]
+    assert [entry["score"] for entry in found] == [2.5, None]
+
+
+def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
+    for name, kind in (("0", pa.float64()), ("1", pa.string())):
+        write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))
+    with pytest.raises(InputError, match="score"):
+        make_source("local", {"root": str(tmp_path)}).extra_fields("c")
+
+
+def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "content": pa.array(["one text"]).dictionary_encode(),
+            "key": pa.array(["k"], pa.large_string()),
+            "language_score": pa.array([0.5], pa.float32()),
+            "token_count": pa.array([7], pa.int16()),
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet")
+    options = {
+        "root": str(tmp_path),
+        "crawl": "c",
+        "columns": {"text": "content", "id": "key"},
+        "optional_columns": ["date", "dump", "url", "file_path", "language"],
+    }
+    (entry,) = documents(make_source("local", options), "c")
+    assert entry["text"] == "one text"
+    assert (entry["id"], entry["language_score"], entry["token_count"]) == ("k", 0.5, 7)
+    assert entry["url"] is None
+    assert "content" not in entry
+
+
+def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> None:
+    lines = [json.dumps(row(0, score=1.5, meta={"a": [1, None]})), json.dumps(row(1))]
+    write_lines(tmp_path / "c" / "0.jsonl", lines)
+    source = make_source("local", {"root": str(tmp_path), "extra_columns": {"score": "double"}})
+    first, second = documents(source, "c")
+    assert (first["score"], json.loads(str(first["extra_json"]))) == (1.5, {"meta": {"a": [1, None]}})
+    assert (second["score"], second["extra_json"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "told"),
+    [
+        ("not json", "malformed_json", "JSONDecodeError"),
+        ("[1, 2]", "malformed_json", "list"),
+        (b'{"text": "\xff", "id": "x"}', "malformed_json", "not UTF-8"),
+        ('{"text": 5, "id": "x"}', "wrong_type", "field text, value 5: string is needed"),
+        ('{"text": "t", "id": "x", "token_count": 1.5}', "wrong_type", "field token_count"),
+        ('{"text": "t", "id": "x", "token_count": true}', "wrong_type", "field token_count"),
+        ('{"text": "t", "id": "x", "language_score": "0.9"}', "wrong_type", "field language_score"),
+        (r'{"text": "\ud800", "id": "x"}', "undecodable_text", "field text"),
+    ],
+)
+def test_a_bad_line_is_rejected_and_its_neighbours_stand(
+    tmp_path: Path, line: str | bytes, reason: str, told: str
+) -> None:
+    write_lines(tmp_path / "c" / "0.jsonl", [json.dumps(row(0)), line, json.dumps(row(2))])
+    (batch,) = read_all(make_source("local", {"root": str(tmp_path)}), "c")
+    assert batch.rows.to_pylist() == [0, 2]
+    assert batch.documents.column("id").to_pylist() == ["<urn:uuid:0>", "<urn:uuid:2>"]
+    (reject,) = batch.rejects
+    assert (reject.row, reject.reason) == (1, reason)
+    assert told in reject.detail
+
+
+def broken(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / "c" / "000_00007.parquet"
+    path.parent.mkdir()
+    if kind == "truncated":
+        write_parquet(path, [row(number) for number in range(50)])
+        path.write_bytes(path.read_bytes()[:-30])
+    elif kind == "damaged page":
+        write_parquet(path, [row(number) for number in range(50)])
+        data = bytearray(path.read_bytes())
+        data[40:400] = b"\xff" * 360
+        path.write_bytes(bytes(data))
+    elif kind == "empty shard":
+        write_parquet(path, [])
+    elif kind == "missing column":
+        write_parquet(path, [row(0)], pa.schema([f for f in FINEWEB if f.name != "text"]))
+    elif kind == "wrong type":
+        write_parquet(path, [{"text": 5}], pa.schema([pa.field("text", pa.int64()), *list(FINEWEB)[1:]]))
+    elif kind == "text for parquet":
+        path.write_text("hello")
+    else:
+        lines = b"".join(json.dumps(row(number)).encode() + b"\n" for number in range(50))
+        suffix = {"cut gzip": ".jsonl.gz", "cut zstd": ".jsonl.zst"}.get(kind, ".jsonl")
+        path = path.with_name("000_00007" + suffix)
+        if kind == "cut gzip":
+            path.write_bytes(gzip.compress(lines)[:-20])
+        elif kind == "cut zstd":
+            path.write_bytes(zstandard.ZstdCompressor().compress(lines)[:-5])
+        elif kind == "empty lines":
+            path.write_text("\n\n")
+        elif kind == "missing key":
+            path.write_text('{"content": "x", "id": "1"}\n')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("truncated", "not a whole Parquet file"),
+        ("damaged page", "a page cannot be decoded"),
+        ("empty shard", "empty shard"),
+        ("missing column", "a column is missing"),
+        ("wrong type", "a column has type int64 where string is needed"),
+        ("text for parquet", "not a whole Parquet file"),
+        ("cut gzip", "compressed stream is broken"),
+        ("cut zstd", "compressed stream is broken"),
+        ("empty lines", "empty shard"),
+        ("missing key", "a column is missing"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, kind: str, told: str) -> None:
+    path = broken(tmp_path, kind)
+    source = make_source("local", {"root": str(tmp_path)})
+    with pytest.raises(InputError, match=told) as caught:
+        read_all(source, "c")
+    assert str(path) in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file to read"):
+        make_source("local", {"root": str(tmp_path)}).crawls()
+    with pytest.raises(InputError, match="no such file or directory"):
+        make_source("local", {"root": str(tmp_path / "nowhere")}).crawls()
+    write_parquet(tmp_path / "c" / "0.parquet", [row(0)])
+    with pytest.raises(InputError, match="no such crawl; there are: c"):
+        make_source("local", {"root": str(tmp_path)}).shards("d")
+
+
+def test_names_and_options_are_checked() -> None:
+    with pytest.raises(UnknownNameError, match="installed"):
+        make_source("nowhere")
+    with pytest.raises(ConfigurationError, match="rooot"):
+        make_source("local", {"rooot": "x"})
+    with pytest.raises(ConfigurationError, match="not columns of FineWeb"):
+        make_source("local", {"root": "x", "columns": {"content": "text"}})
+    with pytest.raises(ConfigurationError, match="not among string"):
+        make_source("local", {"root": "x", "extra_columns": {"a": "float"}})
+
+
+def test_equal_bytes_have_equal_digests_whatever_their_path(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a" / "0.parquet", [row(0)])
+    write_parquet(tmp_path / "b" / "9.parquet", [row(0)])
+    write_parquet(tmp_path / "c" / "0.parquet", [row(1)])
+    source = make_source("local", {"root": str(tmp_path)})
+    a, b, c = (source.shards(crawl)[0].digest for crawl in "abc")
+    assert a == b != c
