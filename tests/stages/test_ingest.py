@@ -1,0 +1,251 @@
+"""Ingestion loses no row, explains every rejected one, and ends the same after any kill."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import InputError, IntegrityError
+from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
+from datamask_pipeline.sources import Source, SourceBatch, make_source
+from datamask_pipeline.sources.content import content_hash
+from datamask_pipeline.stages import ingest
+from datamask_pipeline.storage import Ref, Store
+
+
+def row(name: str, text: str | None = "Some text.", **changes: object) -> dict[str, object]:
+    return {"text": text, "id": name, "dump": "D", "language": "en", "language_score": 0.9, **changes}
+
+
+def crawl(root: Path, shards: dict[str, list[dict[str, object]]], schema: pa.Schema = FINEWEB) -> Source:
+    for name, rows in shards.items():
+        path = root / "crawl" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return make_source("local", {"root": str(root)})
+
+
+def ingested(store: Store, source: Source, **settings: object) -> tuple[Ref, Ref]:
+    return ingest.run(ingest.IngestConfig(**settings), store=store, crawl="crawl", source=source)
+
+
+def reasons(store: Store, rejected: Ref) -> list[tuple[object, ...]]:
+    rows = store.read_table(rejected).to_pylist()
+    return [(entry["shard"], entry["row"], entry["id"], entry["reason"]) for entry in rows]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "record")
+
+
+def test_documents_keep_their_columns_and_gain_their_origin(tmp_path: Path, store: Store) -> None:
+    schema = FINEWEB.append(pa.field("score", pa.float64()))
+    source = crawl(tmp_path, {"a": [row("1", "Un  café\n", score=1.0)], "b": [row("2", score=None)]}, schema)
+    documents, rejected = ingested(store, source)
+    table = store.read_table(documents)
+    assert table.schema.names == [*DOCUMENTS.names, "score"]
+    first = table.to_pylist()[0]
+    assert first["text"] == "Un  café\n"
+    assert first["content_hash"] == content_hash("Un café")
+    assert (first["crawl"], first["shard"], first["row"]) == ("crawl", "a", 0)
+    assert store.read_table(rejected).schema == REJECTED
+    assert store.part_names(documents) == store.part_names(rejected) == ["a", "b"]
+
+
+def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Store) -> None:
+    rows = [
+        row("1"),
+        row("2", None),
+        row("3", "  "),
+        row("1", "another text"),
+        row("4", language="de"),
+        row("5", "x" * 50),
+        row("6", "nul \0"),
+    ]
+    rows.append(row("7") | {"id": None})
+    documents, rejected = ingested(
+        store, crawl(tmp_path, {"a": rows, "b": [row("2"), row("1")]}), languages=("en",), max_chars=40
+    )
+    assert reasons(store, rejected) == [
+        ("a", 1, "2", "null_text"),
+        ("a", 2, "3", "empty_text"),
+        ("a", 3, "1", "duplicate_id"),
+        ("a", 4, "4", "language"),
+        ("a", 5, "5", "too_long"),
+        ("a", 6, "6", "nul_byte"),
+        ("a", 7, None, "null_id"),
+        ("b", 1, "1", "duplicate_id"),
+    ]
+    kept = store.read_table(documents, ["shard", "row", "id"]).to_pylist()
+    assert [tuple(entry.values()) for entry in kept] == [("a", 0, "1"), ("b", 0, "2")]
+    counts = store.manifest(documents)["counts"]
+    assert (counts["rows_in"], counts["kept"], counts["dropped_duplicate_id"]) == (10, 2, 2)
+    details = store.read_table(rejected, ["detail"]).column(0).to_pylist()
+    assert details[2] == details[7] == "first in shard a, row 0"
+    assert details[3] == "field language, value 'de'"
+
+
+def test_filters_are_off_unless_set(tmp_path: Path, store: Store) -> None:
+    rows = [row("1", "x", language="de", language_score=None), row("2", "y" * 100_000, language=None)]
+    documents, rejected = ingested(store, crawl(tmp_path, {"a": rows}))
+    assert (documents.rows, rejected.rows) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"languages": ("en",)},
+        {"min_language_score": 0.5},
+        {"min_chars": 5},
+        {"max_chars": 3},
+        {"max_text_bytes": 9},
+    ],
+)
+def test_every_filter_is_part_of_the_fingerprint(
+    tmp_path: Path, store: Store, change: dict[str, object]
+) -> None:
+    source = crawl(tmp_path, {"a": [row("1"), row("2", "abc", language="de", language_score=0.1)]})
+    plain, _ = ingested(store, source)
+    changed, _ = ingested(store, source, **change)
+    assert changed.fingerprint != plain.fingerprint
+    assert changed.content_digest != plain.content_digest
+    assert ingested(store, source, batch_rows=1)[0] == plain
+
+
+def test_a_second_run_computes_nothing(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path, {"a": [row("1")]})
+    first = ingested(store, source)
+    written = store.manifest(first[0])["written_at"]
+    assert ingested(store, make_source("local", {"root": str(tmp_path)})) == first
+    assert store.manifest(first[0])["written_at"] == written
+
+
+def test_nothing_is_visible_when_one_file_is_bad(tmp_path: Path, store: Store) -> None:
+    crawl(tmp_path, {"a": [row("1")], "b": [row("2")]})
+    bad = tmp_path / "crawl" / "b.parquet"
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:-20])
+    source = make_source("local", {"root": str(tmp_path)})
+    with pytest.raises(InputError, match=r"b\.parquet"):
+        ingested(store, source)
+    assert store.current("ingest", "crawl") is None
+    assert store.keys("rejected") == []
+    bad.write_bytes(whole)
+    assert ingested(store, make_source("local", {"root": str(tmp_path)}))[0].rows == 2
+
+
+def test_a_column_of_ingestions_own_is_refused(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path, {"a": [row("1")]}, FINEWEB.append(pa.field("content_hash", pa.string())))
+    with pytest.raises(InputError, match="content_hash"):
+        ingested(store, source)
+
+
+def test_bad_lines_and_bad_rows_are_told_together(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "crawl" / "a.jsonl"
+    path.parent.mkdir()
+    lines = [
+        json.dumps(row("1")),
+        "{",
+        json.dumps(row("2", "")),
+        json.dumps(row("3", 7)),
+        json.dumps(row("4")),
+    ]
+    path.write_text("\n".join(lines))
+    documents, rejected = ingested(store, make_source("local", {"root": str(tmp_path)}), batch_rows=2)
+    assert [entry[1:] for entry in reasons(store, rejected)] == [
+        (1, None, "malformed_json"),
+        (2, "2", "empty_text"),
+        (3, "3", "wrong_type"),
+    ]
+    assert store.read_table(documents, ["row"]).column(0).to_pylist() == [0, 4]
+
+
+def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path, {"a": [row("1"), row("2"), row("3")]})
+    read = source.read
+
+    def lossy(*args: object, **kwargs: object) -> object:
+        for batch in read(*args, **kwargs):  # type: ignore[arg-type]
+            yield SourceBatch(batch.rows.take(pa.array([0, 2])), batch.documents.take(pa.array([0, 2])))
+
+    source.read = lossy  # type: ignore[method-assign, assignment]
+    with pytest.raises(IntegrityError, match="rows 0 to 1 were expected"):
+        ingested(store, source)
+
+
+SHARDS = {
+    "a": [row("1"), row("2"), row("2", "copy"), row("3", "")],
+    "b": [row("1", "again"), row("4"), row("5")],
+    "c": [row("6"), row("4", "again")],
+}
+
+
+class Killed(BaseException):
+    """Stands for a kill between two writes."""
+
+
+def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = crawl(tmp_path / "in", SHARDS)
+    undisturbed = Store(tmp_path / "undisturbed")
+    expected = ingested(undisturbed, source)
+    publish = Store._publish
+    stopped = True
+    fatal = 0
+    while stopped:
+        fatal += 1
+        calls = 0
+
+        def deadly(self: Store, private: Path, target: str) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == fatal:  # noqa: B023 - used within this turn of the loop
+                raise Killed
+            publish(self, private, target)
+
+        store = Store(tmp_path / f"stopped-{fatal}")
+        monkeypatch.setattr(Store, "_publish", deadly)
+        try:
+            ingested(store, source)
+            stopped = False
+        except Killed:
+            assert store.current("ingest", "crawl") is None
+        monkeypatch.setattr(Store, "_publish", publish)
+        assert ingested(store, source) == expected
+        assert store.manifest(expected[0])["counts"] == undisturbed.manifest(expected[0])["counts"]
+    # Parts and their records: three of documents, three of rejects, one rewritten; two manifests and pointers.
+    assert fatal > 16
+
+
+KILLED = """
+import os, signal, sys
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.stages import ingest
+from datamask_pipeline.storage import Store
+
+calls = 0
+publish = Store._publish
+def deadly(*arguments):
+    global calls
+    calls += 1
+    if calls == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return publish(*arguments)
+Store._publish = deadly
+ingest.run(ingest.IngestConfig(), store=Store(sys.argv[2]), crawl="crawl",
+           source=make_source("local", {"root": sys.argv[1]}))
+"""
+
+
+def test_a_real_kill_leaves_what_the_next_run_needs(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path / "in", SHARDS)
+    expected = ingested(Store(tmp_path / "undisturbed"), source)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "in"), store.root], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.current("ingest", "crawl") is None
+    assert ingested(store, source) == expected

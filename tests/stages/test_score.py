@@ -1,0 +1,207 @@
+"""One row per document and scorer; a missing score is null with its reason."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.quality import ScoreBatch, Scores
+from datamask_pipeline.quality.rules import RulesScorer, rule_score
+from datamask_pipeline.schema import FINEWEB, SCORES
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.stages import embed, ingest, score
+from datamask_pipeline.storage import Ref, Store
+
+TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "record")
+
+
+def prepared(tmp_path: Path, store: Store, number: int = 40) -> tuple[Ref, Ref]:
+    """Two topics by turns, with a score column that is null for every seventh document."""
+    schema = FINEWEB.append(pa.field("edu", pa.float32()))
+    for shard in range(2):
+        rows = [
+            {
+                "id": f"{shard}-{n}",
+                "text": f"{TOPICS[n % 2]} {shard} {n}.",
+                "edu": None if n % 7 == 0 else float(n),
+            }
+            for n in range(number // 2)
+        ]
+        path = tmp_path / "in" / "crawl" / f"{shard}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    source = make_source("local", {"root": str(tmp_path / "in")})
+    documents = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
+    config = embed.EmbedConfig(max_tokens=16, dtype="float32", device="cpu")
+    return documents, embed.run(config, store=store, crawl="crawl", documents=documents)
+
+
+def scored(store: Store, refs: tuple[Ref, Ref], **settings: object) -> Ref:
+    documents, embeddings = refs
+    config = score.ScoreConfig(**settings)
+    return score.run(config, store=store, crawl="crawl", documents=documents, embeddings=embeddings)
+
+
+def write_examples(tmp_path: Path, number: int = 60) -> Path:
+    rows = [{"text": f"{TOPICS[n % 2]}, example {n}", "label": n % 2 == 0} for n in range(number)]
+    rows.append({"text": "no label", "label": None})
+    path = tmp_path / "labels.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_rows_follow_the_documents_and_the_scorers(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    options = {"column": {"column": "edu", "scale_min": 0.0, "scale_max": 50.0, "model": "teacher"}}
+    ref = scored(store, refs, scorers=("rules", "column"), options=options, window_documents=6)
+    table = store.read_table(ref)
+    assert table.schema == SCORES
+    documents = store.read_table(refs[0], ["id", "text", "edu"]).to_pylist()
+    rows = table.to_pylist()
+    assert [row["id"] for row in rows] == [entry["id"] for entry in documents for _ in range(2)]
+    assert [row["scorer"] for row in rows] == ["rules", "column"] * len(documents)
+    for entry, (rules, column) in zip(documents, zip(rows[::2], rows[1::2], strict=True), strict=True):
+        assert rules["score"] == rule_score(entry["text"])
+        assert column["score"] == entry["edu"]
+        assert (column["reason"] is None) == (entry["edu"] is not None)
+    assert (rows[1]["scale_max"], rows[1]["model"]) == (50.0, "teacher")
+    about = store.manifest(ref)["metadata"]["scorers"]["column"]
+    known = [entry["edu"] for entry in documents if entry["edu"] is not None]
+    assert (about["rows"], about["scored"], about["mean"]) == (40, len(known), pytest.approx(np.mean(known)))
+
+
+def test_windows_do_not_change_the_scores(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    one = scored(store, refs, scorers=("rules",), window_documents=3)
+    other = Store(tmp_path / "other")
+    two = scored(other, prepared(tmp_path, other), scorers=("rules",), window_documents=1000)
+    assert one == two
+
+
+def test_a_user_trains_the_probe_and_sees_how_good_it_is(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    options = {"probe": {"examples": str(write_examples(tmp_path)), "held_out_share": 0.3}}
+    ref = scored(store, refs, scorers=("probe",), options=options)
+    report = store.manifest(ref)["metadata"]["scorers"]["probe"]["report"]
+    assert report["held_out"]["auc"] > 0.95
+    assert (report["num_examples"], report["num_unlabelled"]) == (60, 1)
+    scores = store.read_table(ref, ["score"]).column(0).to_numpy().reshape(2, -1)
+    assert scores[:, 0::2].min() > scores[:, 1::2].max()
+    trained = store.keys("probe")
+    assert trained == ["labels"]
+    assert scored(store, refs, scorers=("probe",), options=options) == ref
+
+
+def test_every_probe_setting_changes_the_probe(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    path = write_examples(tmp_path)
+    renamed = pq.read_table(path).rename_columns(["words", "good"])
+    pq.write_table(renamed, tmp_path / "renamed.parquet")
+    base = {"examples": str(path)}
+    plain = scored(store, refs, scorers=("probe",), options={"probe": base})
+    for change in ({"l2": 0.1}, {"held_out_share": 0.5}):
+        changed = scored(store, refs, scorers=("probe",), options={"probe": base | change})
+        assert changed.content_digest != plain.content_digest
+    names = {
+        "examples": str(tmp_path / "renamed.parquet"),
+        "text_column": "words",
+        "label_column": "good",
+    }
+    assert scored(store, refs, scorers=("probe",), options={"probe": names}).rows == plain.rows
+
+
+def test_examples_with_vectors_serve_imported_embeddings(tmp_path: Path, store: Store) -> None:
+    documents, embeddings = prepared(tmp_path, store)
+    table = store.read_table(embeddings)
+    pq.write_table(table, tmp_path / "vectors.parquet")
+    config = embed.EmbedConfig(imported_file=str(tmp_path / "vectors.parquet"), imported_revision="r1")
+    imported = embed.run(config, store=store, crawl="crawl", documents=documents)
+    refs = (documents, imported)
+    with pytest.raises(ConfigurationError, match="vector_column"):
+        scored(
+            store, refs, scorers=("probe",), options={"probe": {"examples": str(write_examples(tmp_path))}}
+        )
+    labels = pa.array([float(n % 2 == 0) for n in range(20)] * 2)
+    texts = store.read_table(documents, ["text"]).column(0)
+    examples = pa.table({"text": texts, "label": labels, "vector": table.column("embedding")})
+    pq.write_table(examples, tmp_path / "examples.parquet")
+    options = {"probe": {"examples": str(tmp_path / "examples.parquet"), "vector_column": "vector"}}
+    report = store.manifest(scored(store, refs, scorers=("probe",), options=options))["metadata"]
+    assert report["scorers"]["probe"]["report"]["held_out"]["auc"] > 0.9
+
+
+@pytest.mark.slow
+def test_the_reference_class_of_the_installed_documentation_is_learnt(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    ref = scored(store, refs, scorers=("probe",), options={"probe": {"per_class": 40, "held_out_share": 0.4}})
+    report = store.manifest(ref)["metadata"]["scorers"]["probe"]["report"]
+    assert report["num_examples"] == 80
+    assert report["held_out"]["auc"] > 0.75
+    assert store.keys("probe") == ["installed"]
+
+
+def test_what_cannot_be_scored_is_refused(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store, 8)
+    with pytest.raises(UnknownNameError, match="rules"):
+        scored(store, refs, scorers=("rulez",))
+    with pytest.raises(ConfigurationError, match="column"):
+        scored(store, refs, scorers=("rules",), options={"column": {}})
+    with pytest.raises(InputError, match="edu"):
+        scored(store, refs, scorers=("column",), options={"column": {"column": "score"}})
+    bad = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "label": ["good", "bad"]}), bad)
+    with pytest.raises(InputError, match="a label is no finite number"):
+        scored(store, refs, scorers=("probe",), options={"probe": {"examples": str(bad)}})
+    options = {"probe": {"examples": str(bad), "label_column": "quality"}}
+    with pytest.raises(InputError, match="there are: text, label"):
+        scored(store, refs, scorers=("probe",), options=options)
+    with pytest.raises(InputError, match="no such file"):
+        scored(store, refs, scorers=("probe",), options={"probe": {"examples": "nowhere.parquet"}})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [(Scores(np.array([np.nan])), "no reason"), (Scores(np.zeros(3)), r"\(3,\) scores")],
+)
+def test_a_scorer_that_breaks_its_contract_is_found_out(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, wrong: Scores, told: str
+) -> None:
+    def broken(self: RulesScorer, batch: ScoreBatch) -> Scores:
+        return wrong if len(wrong.values_N) > 1 else Scores(np.full(batch.documents.num_rows, np.nan))
+
+    refs = prepared(tmp_path, store, 8)
+    monkeypatch.setattr(RulesScorer, "score", broken)
+    with pytest.raises(IntegrityError, match=told):
+        scored(store, refs, scorers=("rules",))
+    assert store.current("score", "crawl") is None
+
+
+def test_a_stopped_run_scores_only_what_is_left(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = prepared(tmp_path, store)
+    whole = RulesScorer.score
+    seen: list[int] = []
+
+    def counting(self: RulesScorer, batch: ScoreBatch) -> Scores:
+        seen.append(batch.documents.num_rows)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return whole(self, batch)
+
+    monkeypatch.setattr(RulesScorer, "score", counting)
+    with pytest.raises(KeyboardInterrupt):
+        scored(store, refs, scorers=("rules",), window_documents=5)
+    resumed = scored(store, refs, scorers=("rules",), window_documents=5)
+    assert sum(seen) == 40 + 5
+    other = Store(tmp_path / "other")
+    monkeypatch.undo()
+    assert scored(other, prepared(tmp_path, other), scorers=("rules",)) == resumed
