@@ -75,9 +75,8 @@ def _run_release(
         fresh = any(_written_after(pipeline, ref, marker) for ref in refs)
         computed, reused = computed + fresh, reused + (not fresh)
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
-        console.print(
-            f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}", highlight=False
-        )
+        line = f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}"
+        console.print(line, highlight=False, soft_wrap=True)
     console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
 
 
