@@ -3,6 +3,7 @@
 Knows no arm and no store. Nothing is fetched and nothing is written outside the work directory given.
 """
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers.utils import logging as transformers_logging
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.evaluation.benchmarks import render
@@ -86,7 +87,7 @@ def evaluate(
         config: Shots, seed, batch size, length, device.
 
     Raises:
-        ConfigurationError: The device is not there.
+        ConfigurationError: The device is not there, or an answer does not fit into `max_length`.
         DataMaskError: lm-eval left out a task or a headline metric.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -111,11 +112,14 @@ def evaluate(
             max_length=config.max_length,
             backend="causal",
         )
+        manager = TaskManager(include_path=str(definitions), include_defaults=False)
+        tasks = manager.load([item.benchmark.task for item in questions])["tasks"]
+        _refuse_long_answers(tasks, harness)
         report = lm_eval.evaluator.simple_evaluate(
             model=harness,
-            tasks=[item.benchmark.task for item in questions],
+            tasks=list(tasks.values()),
             num_fewshot=config.shots,
-            task_manager=TaskManager(include_path=str(definitions), include_defaults=False),
+            task_manager=manager,
             random_seed=config.seed,
             numpy_random_seed=config.seed,
             torch_random_seed=config.seed,
@@ -173,6 +177,22 @@ def _answers(samples: list[dict[str, Any]], item: QuestionSet) -> list[AnswerRow
     return sorted(rows, key=lambda row: row.question_id)
 
 
+def _refuse_long_answers(tasks: dict[str, Any], harness: HFLM) -> None:
+    """Prompts may lose their beginning, answers may not: lm-eval would stop at a bare assertion."""
+    for name, task in tasks.items():
+        if task.OUTPUT_TYPE != "multiple_choice":
+            continue
+        for document in task.test_docs():
+            # With several contexts (WinoGrande) what is scored is the target behind them.
+            scored = [task.doc_to_target(document)] if task.multiple_input else task.doc_to_choice(document)
+            longest = max(len(harness.tok_encode(f" {text}")) for text in scored)
+            if longest > harness.max_length:
+                raise ConfigurationError(
+                    f"task {name!r}: an answer of question {document['question_id']} has {longest} tokens, "
+                    f"max_length is {harness.max_length}; raise max_length, or take the question out"
+                )
+
+
 def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
     """Prompts that lose their beginning: with what is scored or generated they exceed the model's context."""
     texts, room = [], []
@@ -188,12 +208,14 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
 
 @contextmanager
 def _confined(cache: Path, log: Path) -> Iterator[None]:
-    """No hub, no cache but ours, progress bars and warnings into a file, until the block ends."""
+    """No hub, no cache but ours, no chatter, progress bars into a file, until the block ends."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    verbosity = logging.get_verbosity()
+    chatter = logging.getLogger("lm_eval")
     with ExitStack() as stack:
-        stack.callback(logging.set_verbosity, verbosity)
-        logging.set_verbosity_error()
+        stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
+        transformers_logging.set_verbosity_error()
+        stack.callback(chatter.setLevel, chatter.level)
+        chatter.setLevel(logging.ERROR)
         stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
         stack.enter_context(mock.patch.dict(os.environ, offline))
         stack.enter_context(mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True))

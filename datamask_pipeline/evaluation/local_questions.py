@@ -18,6 +18,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.passages import Spot, content_words, find_spots
 
 _DOCUMENTS_PER_QUESTION = 10
+_FEWEST_DOCUMENTS, _FEWEST_WORDS = 10, 100  # enough for ten different words and four different texts
 _LETTERS = "ABCD"
 _GAP = "____"
 
@@ -31,13 +32,14 @@ class _Pool:
     generator: random.Random
 
     def sentences(self, spot: Spot, number: int) -> list[str]:
-        """Different sentences, none from the spot's document."""
-        found: list[str] = []
-        while len(found) < number:
-            other = self.generator.choice(self.spots)
-            if other.document_id != spot.document_id and other.sentence not in found:
-                found.append(other.sentence)
-        return found
+        """Different sentences of other documents, none of which stands around the spot as well."""
+        around = {*spot.before, spot.sentence, *spot.after}
+        others = [
+            other.sentence
+            for other in self.spots
+            if other.document_id != spot.document_id and other.sentence not in around
+        ]
+        return self.generator.sample(others, number)
 
     def missing(self, spot: Spot, number: int) -> tuple[str, str, list[str]] | None:
         """The sentence with a gap, the word that fills it, and wrong words; None if no word will do."""
@@ -76,11 +78,12 @@ def write_local_questions(
     """
     spots = find_spots(documents, num_documents=num_questions * _DOCUMENTS_PER_QUESTION, seed=seed)
     words = sorted({word for spot in spots for word in content_words(spot.sentence)})
-    if len({spot.document_id for spot in spots}) < 5 or len(words) < 100:
+    num_documents = len({spot.document_id for spot in spots})
+    if num_documents < _FEWEST_DOCUMENTS or len(words) < _FEWEST_WORDS:
         raise InputError(
             "the held-out documents hold too little prose to make questions from",
             field="documents",
-            value=len({spot.document_id for spot in spots}),
+            value=num_documents,
             remedy="raise the validation share, give more documents, or point `questions` at a directory",
         )
     directory.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ def is_prose(sentence: str) -> bool:
 
 
 def find_spots(documents: Iterable[tuple[str, str]], *, num_documents: int, seed: int) -> list[Spot]:
-    """Every prose sentence that has a prose sentence after it, from documents chosen by a hash.
+    """Every prose sentence that has a prose sentence after it, each once, from documents chosen by a hash.
 
     Args:
         documents: (id, text); read once, and only the chosen ones are kept.
@@ -41,7 +41,11 @@ def find_spots(documents: Iterable[tuple[str, str]], *, num_documents: int, seed
         (_rank(identity, seed), spots) for identity, text in documents if (spots := _spots(identity, text))
     )
     chosen = heapq.nsmallest(num_documents, ranked, key=lambda pair: pair[0])
-    return [spot for _, spots in chosen for spot in spots]
+    first_of: dict[str, Spot] = {}
+    for _, spots in chosen:
+        for spot in spots:
+            first_of.setdefault(spot.sentence, spot)
+    return list(first_of.values())
 
 
 def content_words(sentence: str) -> list[str]:

@@ -1,0 +1,189 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.evaluation.benchmarks import all_benchmarks
+from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.evaluation.harness import Evaluation, evaluate
+from datamask_pipeline.evaluation.questions import QuestionSet, prepare_questions
+
+_CONFIG = EvaluateConfig(questions_per_task=6, max_length=128, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def questions(
+    documents: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> list[QuestionSet]:
+    return prepare_questions(_CONFIG, tmp_path_factory.mktemp("questions"), documents)
+
+
+@pytest.fixture(scope="module")
+def evaluation(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    questions: list[QuestionSet],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Evaluation:
+    return evaluate(model, tokenizer, questions, tmp_path_factory.mktemp("work"), _CONFIG)
+
+
+def test_every_benchmark_has_one_headline(evaluation: Evaluation) -> None:
+    headlines = [row for row in evaluation.results if row.headline]
+    assert [row.task for row in headlines] == list(all_benchmarks())
+    assert {row.task: row.metric for row in headlines} == {
+        task: item.metric for task, item in all_benchmarks().items()
+    }
+    for row in evaluation.results:
+        assert 0 <= row.value <= 1
+        assert row.stderr is not None
+        assert row.stderr == pytest.approx((row.value * (1 - row.value) / 5) ** 0.5)
+        assert (row.n, row.shots, row.question_source) == (6, 0, "local")
+    chances = {row.task: row.chance for row in headlines}
+    assert chances["kqapro"] == pytest.approx(0.1)
+    assert chances["winogrande"] == chances["piqa"] == 0.5
+    assert chances["nq_open"] == 0
+
+
+def test_the_headline_is_the_mean_of_the_answers(evaluation: Evaluation) -> None:
+    for row in evaluation.results:
+        if row.headline:
+            values = [answer.value for answer in evaluation.answers if answer.task == row.task]
+            assert len(values) == row.n
+            assert row.value == pytest.approx(sum(values) / row.n)
+
+
+def _log_likelihood(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, prompt: str, text: str
+) -> float:
+    start, whole = (tokenizer(item)["input_ids"] for item in (prompt, prompt + text))
+    with torch.inference_mode():
+        scores = torch.log_softmax(model(input_ids=torch.tensor([whole])).logits[0].double(), dim=-1)
+    return float(sum(scores[place - 1, whole[place]] for place in range(len(start), len(whole))))
+
+
+def test_answers_equal_those_of_a_plain_loop(
+    evaluation: Evaluation,
+    questions: list[QuestionSet],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    asked = {item.benchmark.task: pq.read_table(item.file).to_pylist() for item in questions}
+    given = {(answer.task, answer.question_id): answer.value for answer in evaluation.answers}
+    for row in asked["social_iqa"]:
+        prompt = f"Q: {row['context']} {row['question']}\nA:"
+        scores = [
+            _log_likelihood(model, tokenizer, prompt, f" {row[key]}")
+            for key in ("answerA", "answerB", "answerC")
+        ]
+        assert given["social_iqa", row["question_id"]] == float(
+            scores.index(max(scores)) == int(row["label"]) - 1
+        )
+    for row in asked["piqa"]:
+        prompt = f"Question: {row['goal']}\nAnswer:"
+        per_character = [
+            _log_likelihood(model, tokenizer, prompt, f" {row[key]}") / len(row[key])
+            for key in ("sol1", "sol2")
+        ]
+        assert given["piqa", row["question_id"]] == float(
+            per_character.index(max(per_character)) == row["label"]
+        )
+
+
+def test_the_same_model_gives_the_same_table_from_a_directory_too(
+    evaluation: Evaluation,
+    questions: list[QuestionSet],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+) -> None:
+    model.save_pretrained(tmp_path / "model")
+    assert evaluate(tmp_path / "model", tokenizer, questions, tmp_path / "work", _CONFIG) == evaluation
+
+
+def test_settings_reach_the_prompt(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    documents: list[tuple[str, str]],
+    tmp_path: Path,
+) -> None:
+    truncated = []
+    for name, changes in {"none": {}, "two": {"shots": 2}, "short": {"max_length": 48}}.items():
+        config = _CONFIG.model_copy(update={"tasks": ["mmlu", "nq_open"], **changes})
+        prepared = prepare_questions(config, tmp_path / name / "questions", documents)
+        found = evaluate(model, tokenizer, prepared, tmp_path / name / "work", config)
+        assert {row.shots for row in found.results} == {config.shots}
+        truncated.append(sum(row.num_truncated for row in found.results if row.headline))
+    assert truncated[0] < truncated[1]
+    assert truncated[0] < truncated[2]
+
+
+def test_an_answer_that_does_not_fit_is_named(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, questions: list[QuestionSet], tmp_path: Path
+) -> None:
+    for task in ("hellaswag", "winogrande"):
+        asked = [item for item in questions if item.benchmark.task == task]
+        with pytest.raises(ConfigurationError, match=f"task '{task}': an answer of .* raise max_length"):
+            evaluate(model, tokenizer, asked, tmp_path, _CONFIG.model_copy(update={"max_length": 4}))
+
+
+_ALONE = """
+import json, socket, sys
+from pathlib import Path
+import torch
+def refuse(*args, **kwargs):
+    raise AssertionError(f"the network was asked for {args}")
+socket.socket.connect = socket.getaddrinfo = refuse
+from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.evaluation.harness import evaluate
+from datamask_pipeline.evaluation.questions import prepare_questions
+from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+root = Path(sys.argv[1])
+config = EvaluateConfig(questions_per_task=2, max_length=128)
+questions = prepare_questions(config, root / "questions", json.loads(sys.stdin.read()))
+found = evaluate(root / "model", load_tokenizer(root / "tokenizer"), questions, root / "work", config)
+print(len(found.answers))
+"""
+
+
+def test_it_needs_no_network_and_writes_nowhere_else(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    documents: list[tuple[str, str]],
+    tmp_path: Path,
+) -> None:
+    model.save_pretrained(tmp_path / "root" / "model")
+    tokenizer.save_pretrained(tmp_path / "root" / "tokenizer")
+    for folder in ("home", "temporary", "current"):
+        (tmp_path / folder).mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "XDG_"))}
+    environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE, str(tmp_path / "root")],
+        input=json.dumps(documents),
+        cwd=tmp_path / "current",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "24\n"
+    left = [path for name in ("home", "temporary", "current") for path in (tmp_path / name).rglob("*")]
+    assert [path for path in left if path.is_file()] == []
+    assert "it/s" not in done.stderr  # no progress bars
+
+
+def test_a_device_that_is_not_there_is_named(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, questions: list[QuestionSet], tmp_path: Path
+) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigurationError, match="use 'cpu'"):
+            evaluate(model, tokenizer, questions, tmp_path, _CONFIG.model_copy(update={"device": "cuda"}))

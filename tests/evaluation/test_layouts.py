@@ -1,0 +1,189 @@
+"""Every published variant gives the same stock row; every fault has its reason."""
+
+import ast
+from typing import Any
+
+import pytest
+
+from datamask_pipeline.errors import InputError, UnknownNameError
+from datamask_pipeline.evaluation.layouts import layout_named
+from datamask_pipeline.evaluation.layouts.base import BadRow, Item
+
+_ABCD = {"text": ["a", "b", "c", "d"], "label": ["A", "B", "C", "D"]}
+_OBQA = {"question_stem": "Q", "choices": _ABCD, "answerKey": "C"}
+_MMLU = {"question": "Q", "subject": "anatomy", "choices": ["w", "x", "y", "z"], "answer": 2}
+_SIQA = {"context": "C", "question": "Q", "answerA": "a", "answerB": "b", "answerC": "c"}
+_PROBLEM = {"question": "Q", "options": ["a", "b", "c", "d"], "answer": "B"}
+_HELLASWAG = {"activity_label": "Roof", "endings": ["a", "b", "c", "d"], "label": 3}
+_TRIVIA = {"question": "Q", "answer": {"value": "Antelope", "aliases": ["Antelopes", "Antelope"]}}
+
+
+def _read(layout: str, row: dict[str, Any]) -> Item:
+    return layout_named(layout).read(row)
+
+
+@pytest.mark.parametrize(
+    ("layout", "one", "other"),
+    [
+        (
+            "openbookqa",
+            _OBQA,
+            {
+                "question": {
+                    "stem": "Q",
+                    "choices": [{"text": t, "label": t.upper()} for t in "abcd"],
+                },
+                "answerKey": "C",
+            },
+        ),
+        ("mmlu", _MMLU, {**_MMLU, "answer": "C"}),
+        (
+            "mmlu",
+            _MMLU,
+            {"question": "Q", "subject": "anatomy", "A": "w", "B": "x", "C": "y", "D": "z", "answer": "C"},
+        ),
+        ("social_iqa", {**_SIQA, "label": "2"}, {**_SIQA, "correct": "B"}),
+        ("social_iqa", {**_SIQA, "label": "2"}, {**_SIQA, "label": 2}),
+        ("race", {"article": "A", "problems": [_PROBLEM]}, {"article": "A", **_PROBLEM}),
+        ("race", {"article": "A", "problems": [_PROBLEM]}, {"article": "A", "problems": repr([_PROBLEM])}),
+        ("nq_open", {"question": "Q", "answer": ["x"]}, {"question": "Q", "answer": "x"}),
+        (
+            "hellaswag",
+            {**_HELLASWAG, "ctx_a": "A man sits on a roof.", "ctx_b": "he"},
+            {**_HELLASWAG, "ctx": "A man sits on a roof. he", "label": "3"},
+        ),
+        (
+            "hellaswag",
+            {**_HELLASWAG, "ctx_a": "Open the box.", "ctx_b": ""},
+            {**_HELLASWAG, "ctx": "Open the box."},
+        ),
+        (
+            "triviaqa",
+            _TRIVIA,
+            {**_TRIVIA, "question_id": 7},
+        ),
+    ],
+)
+def test_variants_of_a_layout_give_the_same_item(
+    layout: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    assert _read(layout, one) == _read(layout, other)
+
+
+def test_arc_keeps_numbered_labels() -> None:
+    row = {"question": "Q", "choices": {"text": ["a", "b"], "label": ["1", "2"]}, "answerKey": "2"}
+    item = _read("arc", row)
+    assert (item.row["answerKey"], item.num_choices) == ("2", 2)
+
+
+def test_trivia_accepts_its_value_even_if_no_alias_names_it() -> None:
+    item = _read("triviaqa", {"question": "Q", "answer": {"value": "x", "aliases": ["y"]}})
+    assert item.row["answer"] == {"value": "x", "aliases": ["x", "y"]}
+
+
+def test_race_joins_the_questions_on_one_article() -> None:
+    layout = layout_named("race")
+    rows = [
+        {"article": article, **_PROBLEM, "question": question}
+        for article, question in [("A", "1"), ("B", "2"), ("A", "3")]
+    ]
+    assert layout.finish is not None
+    items = layout.finish([layout.read(row) for row in rows], 0)
+    asked = {
+        item.row["article"]: [p["question"] for p in ast.literal_eval(item.row["problems"])] for item in items
+    }
+    assert asked == {"A": ["1", "3"], "B": ["2"]}
+    assert sum(item.num_rows for item in items) == len(rows)
+
+
+_ANSWERS = [*"abcdefghijkl", "1", "2", "3", "yes", "no", "1999-01-01"]
+
+
+def _kqa(seed: int, order: int = 1) -> dict[str, list[str]]:
+    layout = layout_named("kqapro")
+    items = [
+        layout.read({"question": f"Q{answer}", "answers": [answer, "a"]}) for answer in _ANSWERS[::order]
+    ]
+    assert layout.finish is not None
+    finished = layout.finish(items, seed)
+    assert all(item.row["choices_drawn"] and item.num_choices == 10 for item in finished)
+    return {item.row["answer"]: item.row["choices"] for item in finished}
+
+
+def test_kqapro_draws_nine_wrong_answers() -> None:
+    drawn = _kqa(seed=0)
+    assert drawn == _kqa(seed=0, order=-1) != _kqa(seed=1)
+    for answer, choices in drawn.items():
+        assert len(set(choices)) == 10
+        assert choices.count(answer) == 1
+        assert answer == "a" or "a" not in choices  # accepted for every question
+    assert {"1", "2", "3"} <= set(drawn["1"])  # the same form comes first
+    assert {"yes", "no"} <= set(drawn["yes"])
+    assert len({choices.index(answer) for answer, choices in drawn.items()}) > 4
+
+
+def test_kqapro_keeps_the_choices_it_is_given() -> None:
+    row = {"question": "Q", "choices": list("abcdefghij"), "answer": "c"}
+    layout = layout_named("kqapro")
+    assert layout.finish is not None
+    (item,) = layout.finish([layout.read(row)], 0)
+    assert item.row == {**row, "choices_drawn": False}
+
+
+def test_kqapro_needs_ten_different_answers() -> None:
+    layout = layout_named("kqapro")
+    items = [layout.read({"question": f"Q{n}", "answers": [str(n)]}) for n in range(9)]
+    assert layout.finish is not None
+    with pytest.raises(InputError, match="too few different answers"):
+        layout.finish(items, 0)
+
+
+@pytest.mark.parametrize(
+    ("layout", "row", "reason"),
+    [
+        ("arc", {"question": "Q", "choices": _ABCD, "answerKey": "E"}, "'answerKey' is 'E', none of: A, B"),
+        ("arc", {"question": "Q", "choices": ["a"], "answerKey": "A"}, "'choices' is missing or not a pair"),
+        ("arc", {"choices": _ABCD, "answerKey": "A"}, "'question' is missing"),
+        (
+            "arc",
+            {"question": "Q", "choices": {**_ABCD, "label": ["A", "B"]}, "answerKey": "A"},
+            "4 choices have 2",
+        ),
+        ("openbookqa", {**_OBQA, "question_stem": " "}, "'question_stem' is empty"),
+        ("mmlu", {**_MMLU, "answer": 4}, "'answer' is 4"),
+        ("mmlu", {**_MMLU, "answer": True}, "'answer' is True"),
+        ("mmlu", {**_MMLU, "choices": ["a", ""]}, "entry that is empty"),
+        ("mmlu", {**_MMLU, "subject": None}, "'subject' is missing or null"),
+        ("hellaswag", {**_HELLASWAG, "ctx": "x", "label": ""}, "'label' is ''"),
+        ("hellaswag", _HELLASWAG, "'ctx' is missing"),
+        ("piqa", {"goal": "g", "sol1": "1", "sol2": "2"}, "'label' is None"),
+        ("piqa", {"goal": 5, "sol1": "1", "sol2": "2", "label": 0}, "'goal' is int"),
+        ("social_iqa", {**_SIQA, "label": "0"}, "'label' is '0'"),
+        (
+            "winogrande",
+            {"sentence": "no blank", "option1": "a", "option2": "b", "answer": "1"},
+            "has no blank",
+        ),
+        (
+            "winogrande",
+            {"sentence": "ends in _", "option1": "a", "option2": "b", "answer": "1"},
+            "text behind it",
+        ),
+        ("nq_open", {"question": "Q", "answer": []}, "fewer than 1"),
+        ("triviaqa", {"question": "Q", "answer": "x"}, "'answer' is missing or has no 'value'"),
+        ("race", {"article": "A", **_PROBLEM, "answer": "E"}, "'answer' is 'E'"),
+        ("race", {"article": "A", **_PROBLEM, "options": list("abcde")}, "has 5 entries, not 4"),
+        ("race", {"article": "A", "problems": "[{"}, "'problems' is no list"),
+        ("race", {"article": "A", "problems": []}, "'problems' is no list, or empty"),
+        ("kqapro", {"question": "Q"}, "'answers' is missing"),
+        ("kqapro", {"question": "Q", "choices": ["a", "b"], "answer": "c"}, "0 times, not once"),
+    ],
+)
+def test_a_fault_has_its_reason(layout: str, row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        _read(layout, row)
+
+
+def test_an_unknown_layout_names_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="choose one of: arc, hellaswag"):
+        layout_named("boolq")

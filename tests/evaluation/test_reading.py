@@ -1,0 +1,59 @@
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.reading import find_files, read_rows
+
+
+def test_lines_that_are_no_object_have_a_reason(jsonl: Any, tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [{" question_type": "x", "q": 1}, "{broken", "[1]", {"q": 2}])
+    (first, broken, listed, last) = [row for _, row in read_rows(path)]
+    assert first == {"question_type": "x", "q": 1}
+    assert broken.startswith("no JSON:")
+    assert listed == "no JSON object"
+    assert last == {"q": 2}
+    assert [number for number, _ in read_rows(path)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("header", ["", "question,A,B,C,D,answer\n"])
+def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "high_school_biology_test.csv"
+    path.write_text(header + '"What, ""then""?",1,2,"3\n4",5,B\nshort,row\n', encoding="utf-8")
+    (row, short) = [row for _, row in read_rows(path)]
+    assert row == {
+        "subject": "high_school_biology",
+        "question": 'What, "then"?',
+        **{"A": "1", "B": "2", "C": "3\n4", "D": "5", "answer": "B"},
+    }
+    assert short == "2 cells where 6 are expected"
+
+
+def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
+    rows = [{"choices": {"text": ["a"], "label": ["1"]}, "n": 1}, {"choices": None, "n": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert [row for _, row in read_rows(tmp_path / "a.parquet")] == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.parquet", b"PAR1 cut off"), ("a.jsonl", b"\xff\xfe"), ("a.json", b'{"q": 1}'), ("b.json", b"[{")],
+)
+def test_a_file_that_cannot_be_read_is_named(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        list(read_rows(tmp_path / name))
+
+
+def test_files_are_found_by_glob_name_or_folder(jsonl: Any, tmp_path: Path) -> None:
+    named = jsonl(tmp_path / "piqa.jsonl", [{}])
+    inside = [jsonl(tmp_path / "arc" / part / "x.jsonl", [{}]) for part in ("a", "b")]
+    (tmp_path / "arc" / "readme.txt").write_text("no questions")
+    assert find_files(tmp_path, None, "piqa") == [named]
+    assert find_files(tmp_path, None, "arc") == inside
+    assert find_files(tmp_path, "arc/b/*.jsonl", "arc") == inside[1:]
+    with pytest.raises(InputError, match=r"no question file for task 'mmlu'.*mmlu/\*\*/\*.*question_files"):
+        find_files(tmp_path, None, "mmlu")
