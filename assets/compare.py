@@ -41,7 +41,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def comparison_report(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """All benchmark results of a release, with each arm's difference from the baseline."""
         return run_stage(context, pipeline, Pipeline.compare, headline=_headline, plots=(PLOT,))
 

@@ -44,7 +44,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def document_embeddings(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """A unit vector of 768 numbers for every document of a crawl, in the documents' order."""
         return run_stage(context, pipeline, Pipeline.embed, headline=_headline)
 

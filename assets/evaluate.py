@@ -57,7 +57,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def evaluate_model(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult[None]]:
         shown = {"benchmark_results": (_headline, ()), "benchmark_answers": (None, ())}
         yield from run_stages(context, pipeline, Pipeline.evaluate, shown)
 

@@ -56,7 +56,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def ingest_crawl(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult[None]]:
         yield from run_stages(
             context,
             pipeline,

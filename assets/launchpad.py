@@ -70,7 +70,7 @@ def _config_type(name: str, annotation: Any) -> Any:
     if typing.get_origin(annotation) in (list, tuple) and members[0] in SCALARS:
         return dg.Array(SCALARS[members[0]])
     if typing.get_origin(annotation) is dict:
-        return dg.Permissive()
+        return dict
     return SCALARS.get(annotation, dg.Any)
 
 

@@ -44,7 +44,9 @@ def build(config: PipelineConfig) -> dg.Definitions:
         config_schema=launchpad(config.materialise),
         **COMMON,
     )
-    def fineweb_mask(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult:
+    def fineweb_mask(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> dg.MaterializeResult[None]:
         """The selected documents of one arm with text, provenance, scores and the selection's id."""
         return run_stage(context, pipeline, Pipeline.materialise, headline=_headline)
 

@@ -23,7 +23,12 @@ def artefact_metadata(
         manifest: Its manifest.
         plots: Names of PNG files beside the parts; shown where they exist.
     """
-    metadata: Metadata = {
+    metadata = _plots(store, ref, plots)
+    metadata |= {f"rows: {name}": int(number) for name, number in manifest["counts"].items()}
+    if manifest["parts"]:
+        metadata["dagster/row_count"] = ref.rows
+        metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
+    return metadata | {
         "location": dg.MetadataValue.path(f"{store.root}/{ref.location}"),
         "fingerprint": ref.fingerprint,
         "content digest": ref.content_digest,
@@ -31,11 +36,12 @@ def artefact_metadata(
         "settings": dg.MetadataValue.json(dict(manifest["basis"]["config"])),
         "inputs": dg.MetadataValue.json(dict(manifest["basis"]["inputs"])),
     }
-    if manifest["parts"]:
-        metadata["dagster/row_count"] = ref.rows
-        metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
-    metadata |= {f"rows: {name}": int(number) for name, number in manifest["counts"].items()}
-    for name in plots:
+
+
+def _plots(store: Store, ref: Ref, names: Iterable[str]) -> Metadata:
+    """Each plot as a small image, and the path of its file."""
+    metadata: Metadata = {}
+    for name in names:
         path = store.file_path(ref, name)
         if store.fs.exists(path):
             image = base64.b64encode(store.fs.cat_file(path)).decode()

@@ -34,7 +34,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def candidate_documents(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """Every document of a release's crawls: whether it may be selected, or why not, and its first copy."""
         return run_stage(context, pipeline, Pipeline.pool)
 

@@ -44,7 +44,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def pretrained_model(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """A language model pretrained from scratch on one arm's subset: checkpoints and loss curve."""
         return run_stage(context, pipeline, Pipeline.pretrain, headline=_headline, plots=(PLOT,))
 

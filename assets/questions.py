@@ -32,7 +32,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def benchmark_questions(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """The benchmarks' question sets, built once for all models of a release."""
         return run_stage(context, pipeline, Pipeline.questions, headline=_headline)
 

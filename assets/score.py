@@ -43,7 +43,9 @@ def build(config: PipelineConfig) -> dg.Definitions:
         pool=COMPUTE_POOL,
         **COMMON,
     )
-    def quality_scores(context: dg.AssetExecutionContext, pipeline: PipelineResource) -> dg.MaterializeResult:
+    def quality_scores(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> dg.MaterializeResult[None]:
         """The score of every document by every quality scorer; null with a reason where there is none."""
         return run_stage(context, pipeline, Pipeline.score, headline=_headline)
 

@@ -68,7 +68,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def learn_mask(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult]:
+    ) -> Iterator[dg.MaterializeResult[None]]:
         shown = {"selection_mask": (_headline, (PLOT,)), "learning_curve": (None, ())}
         yield from run_stages(context, pipeline, Pipeline.select, shown)
 

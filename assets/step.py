@@ -37,7 +37,7 @@ def run_stage(
     *,
     headline: Headline | None = None,
     plots: tuple[str, ...] = (),
-) -> dg.MaterializeResult:
+) -> dg.MaterializeResult[None]:
     """Run a stage that makes one artefact.
 
     Args:
@@ -56,7 +56,7 @@ def run_stages(
     resource: PipelineResource,
     stage: Stage,
     shown: Mapping[str, tuple[Headline | None, tuple[str, ...]]],
-) -> Iterator[dg.MaterializeResult]:
+) -> Iterator[dg.MaterializeResult[None]]:
     """Run a stage that makes several artefacts, in the order of ``shown``: asset -> its headline and plots.
 
     Raises:
@@ -75,10 +75,9 @@ def run_stages(
     for (asset, (headline, plots)), ref in zip(shown.items(), refs, strict=True):
         manifest = pipeline.store.manifest(ref)
         computed = int(manifest["written_at_ns"]) >= marker
-        metadata = artefact_metadata(pipeline.store, ref, manifest, plots=plots)
+        metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
         metadata |= headline(pipeline, ref, manifest) if headline else {}
-        metadata["outcome"] = "computed" if computed else "unchanged, reused"
-        metadata["seconds"] = seconds
+        metadata |= artefact_metadata(pipeline.store, ref, manifest, plots=plots)
         yield dg.MaterializeResult(
             asset_key=asset, metadata=metadata, data_version=dg.DataVersion(ref.content_digest)
         )

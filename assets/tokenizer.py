@@ -37,7 +37,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
     )
     def learn_tokenizer(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult:
+    ) -> dg.MaterializeResult[None]:
         """A byte-level BPE learnt from the whole pool, so that it favours no arm."""
         return run_stage(context, pipeline, Pipeline.tokenizer, headline=_headline)
 

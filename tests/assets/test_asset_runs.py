@@ -1,0 +1,189 @@
+"""Assets make what the plain chain makes, and say so to Dagster."""
+
+import base64
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from assets.partitions import partition_key
+from datamask_pipeline.demo import StepFailed, run_release
+from datamask_pipeline.pipeline import Pipeline
+
+ASSET_OF_STAGE = {
+    "ingest": "crawl_documents",
+    "rejected": "rejected_documents",
+    "embed": "document_embeddings",
+    "score": "quality_scores",
+    "pool": "candidate_documents",
+    "tokenizer": "tokenizer",
+    "questions": "benchmark_questions",
+    "select": "selection_mask",
+    "learning_curve": "learning_curve",
+    "materialise": "fineweb_mask",
+    "pretrain": "pretrained_model",
+    "evaluate": "benchmark_results",
+    "answers": "benchmark_answers",
+    "compare": "comparison_report",
+}
+
+
+def test_both_paths_make_the_same_artefacts(dagster_run, tiny_run: Pipeline) -> None:
+    for stage in ASSET_OF_STAGE:
+        keys = tiny_run.store.keys(stage)
+        assert keys, stage
+        assert dagster_run.pipeline.store.keys(stage) == keys
+        for key in keys:
+            plain, orchestrated = tiny_run.store.current(stage, key), dagster_run.pipeline.store.current(stage, key)
+            assert orchestrated == plain, (stage, key)
+
+
+def test_every_partition_is_materialised_and_every_check_passed(dagster_run, tiny_defs: dg.Definitions) -> None:
+    graph = tiny_defs.resolve_asset_graph()
+    for asset in ASSET_OF_STAGE.values():
+        key = dg.AssetKey(asset)
+        wanted = set(graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=dagster_run.instance))
+        assert wanted, asset
+        assert dagster_run.instance.get_materialized_partitions(key) == wanted
+    checks = [
+        record.event_log_entry.dagster_event.asset_check_evaluation_data
+        for record in dagster_run.instance.fetch_check_evaluations()
+    ] if hasattr(dagster_run.instance, "fetch_check_evaluations") else []
+    assert all(check.passed for check in checks)
+
+
+def test_metadata_says_what_an_artefact_is(dagster_run) -> None:
+    store = dagster_run.pipeline.store
+    for stage, asset in ASSET_OF_STAGE.items():
+        event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))
+        shown = event.asset_materialization
+        metadata = {name: value.value for name, value in shown.metadata.items()}
+        keys = {ref.content_digest: ref for ref in (store.current(stage, key) for key in store.keys(stage))}
+        ref = keys[metadata["content digest"]]
+        assert metadata["fingerprint"] == ref.fingerprint
+        assert metadata["location"] == f"{store.root}/{ref.location}"
+        assert shown.tags["dagster/data_version"] == ref.content_digest
+        if store.part_names(ref):
+            assert metadata["dagster/row_count"] == ref.rows
+            with store.part_file(ref, store.part_names(ref)[0]) as part:
+                names = [column.name for column in metadata["dagster/column_schema"].columns]
+                assert names == part.schema_arrow.names
+
+
+@pytest.mark.parametrize(
+    ("asset", "plot"),
+    [("selection_mask", "learning_curve.png"), ("pretrained_model", "loss_curve.png"), ("comparison_report", "differences.png")],
+)
+def test_plots_are_shown(dagster_run, asset: str, plot: str) -> None:
+    records = dagster_run.instance.fetch_materializations(dg.AssetKey(asset), limit=10).records
+    shown = [record.asset_materialization.metadata for record in records]
+    images = [metadata[plot].value for metadata in shown if plot in metadata]
+    assert images
+    encoded = images[0].split("base64,")[1].rstrip(")")
+    assert base64.b64decode(encoded).startswith(b"\x89PNG")
+
+
+def test_headline_numbers_are_scalars(dagster_run) -> None:
+    def latest(asset: str) -> dict[str, object]:
+        event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))
+        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+
+    assert isinstance(latest("selection_mask")["gap"], float)
+    assert 0 < latest("pretrained_model")["bits_per_byte"] < 16
+    results = latest("benchmark_results")
+    assert {"winogrande", "race_high", "mean of tasks"} <= set(results)
+    assert latest("fineweb_mask")["rows: kept"] == latest("selection_mask")["rows: kept"]
+
+
+def test_the_subset_says_where_its_columns_come_from(dagster_run) -> None:
+    event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey("fineweb_mask"))
+    lineage = event.asset_materialization.metadata["dagster/column_lineage"].value.deps_by_column
+    (text,), (score,) = lineage["text"], lineage["score_rules"]
+    assert (text.asset_key.to_user_string(), text.column_name) == ("crawl_documents", "text")
+    assert (score.asset_key.to_user_string(), score.column_name) == ("quality_scores", "score")
+
+
+def test_a_second_run_computes_nothing_and_says_so(dagster_run) -> None:
+    assert set(dagster_run.outcomes) == {"computed"}
+    defs, lines, narrator = dagster_run.defs()
+    run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)
+    assert set(narrator.outcomes) == {"unchanged, reused"}
+    assert len(narrator.outcomes) == len(dagster_run.outcomes)
+    assert "nothing was computed again" in narrator.summary()
+    assert all("unchanged, reused" in line for line in lines)
+
+
+def test_another_lambda_selects_again_and_nothing_before_it(dagster_run) -> None:
+    settings = {"select.lamb": 0.125}
+    assert _outcomes(dagster_run.job("crawl_job", "tiny-2024-10", **settings)) == {"unchanged, reused"}
+    assert _outcomes(dagster_run.job("release_job", "first", **settings)) == {"unchanged, reused"}
+    arm = partition_key(release="first", arm="datamask")
+    assert _outcomes(dagster_run.job("arm_job", arm, **settings)) == {"computed"}
+    assert _outcomes(dagster_run.job("arm_job", arm)) == {"unchanged, reused"}
+
+
+def test_the_launchpad_changes_a_setting(dagster_run) -> None:
+    arm = partition_key(release="first", arm="random")
+    result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 0.5}}})
+    (mask,) = (m for m in _materializations(result) if m.asset_key.to_user_string() == "selection_mask")
+    assert mask.metadata["settings"].value["ratio"] == 0.5
+    assert mask.metadata["rows: kept"].value == round(0.5 * mask.metadata["dagster/row_count"].value)
+    dagster_run.job("arm_job", arm)  # the configured arm is current again
+
+
+def test_the_launchpad_refuses_what_is_out_of_bounds(dagster_run) -> None:
+    arm = partition_key(release="first", arm="random")
+    result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 1.5}}})
+    assert not result.success
+    (failure,) = (event for event in result.all_events if event.is_step_failure)
+    description = failure.step_failure_data.user_failure_data.description
+    assert "ratio" in description
+    assert "1.5" in description
+
+
+def test_the_launchpad_refuses_unknown_fields_and_choices(dagster_run) -> None:
+    arm = partition_key(release="first", arm="random")
+    for config in ({"latio": 0.5}, {"dtype": "float8"}):
+        with pytest.raises(dg.DagsterInvalidConfigError):
+            dagster_run.job("arm_job", arm, ops={"select": {"config": config}})
+
+
+def test_a_failed_blocking_check_stops_what_follows(dagster_run, tmp_path: Path) -> None:
+    """Vectors of another length reach the record by a damaged file: no score may be made of them."""
+    source = dagster_run.pipeline.store
+    ref = source.current("embed", "tiny-2024-10")
+    shutil.copytree(source.root, tmp_path / "record")
+    shutil.rmtree(tmp_path / "record" / "score" / "tiny-2024-10")
+    path = tmp_path / "record" / ref.location / f"{source.part_names(ref)[0]}.parquet"
+    table = pq.read_table(path)
+    flat = table.column("embedding").combine_chunks().flatten().to_numpy()
+    halved = pa.FixedSizeListArray.from_arrays(pa.array((flat / 2).astype(np.float16)), 768)
+    pq.write_table(table.set_column(2, table.schema.field(2), halved), path)
+
+    result = dagster_run.job("crawl_job", "tiny-2024-10", store=str(tmp_path / "record"))
+
+    assert not result.success
+    failed = {check.check_name for check in result.get_asset_check_evaluations() if not check.passed}
+    assert failed == {"unit_norm"}
+    made = {materialization.asset_key.to_user_string() for materialization in _materializations(result)}
+    assert "document_embeddings" in made
+    assert "quality_scores" not in made
+
+
+def test_the_librarys_message_reaches_the_one_who_runs_it(dagster_run) -> None:
+    defs, _, narrator = dagster_run.defs(**{"pool.takedown": ["nothing"], "pool.validation_share": 0.0})
+    with pytest.raises(StepFailed, match="release_job of first: the held-out documents hold too little prose"):
+        run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)
+
+
+def _materializations(result: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:
+    return [event.materialization for event in result.get_asset_materialization_events() for event in [event.step_materialization_data]]
+
+
+def _outcomes(result: dg.ExecuteInProcessResult) -> set[object]:
+    assert result.success
+    return {materialization.metadata["outcome"].value for materialization in _materializations(result)}

@@ -1,0 +1,146 @@
+"""The asset graph as a whole: what is in it, how it loads, how it is configured."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+import assets
+import resources
+from assets.launchpad import code_version, launchpad
+from assets.step import COMMON
+from datamask_pipeline.definitions import STAGES, build_defs
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import PipelineConfig, load_config
+
+ROOT = Path(__file__).parents[2]
+SNAPSHOT = Path(__file__).with_name("asset_graph.json")
+HEAVY = "torch transformers sentence_transformers datasets lm_eval sklearn scipy matplotlib".split()
+
+
+def test_importing_the_definitions_is_quick_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, time; started = time.monotonic()\n"
+        "import datamask_pipeline.definitions\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], time.monotonic() - started)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    ).stdout
+    loaded, seconds = shown.rsplit(maxsplit=1)
+    assert loaded == "[]"
+    # Three seconds on two idle cores; a loaded machine may take longer, an import of torch is caught above.
+    assert float(seconds) < 10
+
+
+def test_top_level_packages_are_this_checkouts() -> None:
+    workspace = ROOT / "workspace.yaml"
+    location = yaml.safe_load(workspace.read_text())["load_from"][0]["python_file"]
+    assert (ROOT / location["relative_path"]).is_file()
+    for package in (assets, resources):
+        assert Path(str(package.__file__)).parents[1] == workspace.parent
+
+
+def test_every_loader_uses_the_same_location_name() -> None:
+    import tomllib
+
+    location = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"][0]["python_file"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dg"]["project"]
+    assert location["location_name"] == project["code_location_name"]
+
+
+def test_the_asset_graph_is_the_one_on_record(tiny_defs: dg.Definitions) -> None:
+    """A change of the graph is a change of the product: UPDATE_ASSET_GRAPH=1 accepts it."""
+    found = _graph(tiny_defs)
+    if os.environ.get("UPDATE_ASSET_GRAPH"):
+        SNAPSHOT.write_text(json.dumps(found, indent=1) + "\n")
+    assert found == json.loads(SNAPSHOT.read_text())
+
+
+def test_definitions_are_loadable(tiny_defs: dg.Definitions) -> None:
+    dg.Definitions.validate_loadable(tiny_defs)
+
+
+def test_every_asset_has_a_blocking_check_and_is_described(tiny_defs: dg.Definitions) -> None:
+    graph = tiny_defs.resolve_asset_graph()
+    checked = {
+        key.asset_key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking
+    }
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert key in checked, key
+        assert node.description, key
+        assert node.owners == COMMON["owners"], key
+        assert node.kinds, key
+        assert node.code_version, key
+
+
+def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
+    config = load_config("demo")
+    fields = launchpad(*(config.select_config(arm) for arm in config.arms))
+    assert "Bounds: >= 0, <= 1" in str(fields["lamb"].description)
+    assert "Configured: 0.5" in str(fields["lamb"].description)
+    assert {value.config_value for value in fields["dtype"].config_type.enum_values} == {"float32", "bfloat16"}
+    assert not any(field.is_required for field in fields.values())
+
+
+def test_code_version_follows_settings_that_matter() -> None:
+    config = load_config("demo")
+    changed = load_config("demo", {"select.lamb": 0.25})
+    moved = load_config("demo", {"select.num_workers": 3})
+    arm = list(config.arms)[0]
+    version = code_version("1", config.select_config(arm))
+    assert version != code_version("2", config.select_config(arm))
+    assert version != code_version("1", changed.select_config(arm))
+    assert version == code_version("1", moved.select_config(arm))
+
+
+def test_a_broken_configuration_is_refused_by_name(tiny_config_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="latio"):
+        build_defs(config=str(tiny_config_file), settings={"select.latio": 0.1})
+
+
+def test_every_stage_module_is_composed(tiny_config: PipelineConfig) -> None:
+    folder = Path(str(assets.__file__)).parent
+    having_build = {path.stem for path in folder.glob("*.py") if "\ndef build(" in path.read_text()}
+    assert having_build == {stage.__name__.split(".")[-1] for stage in STAGES}
+
+
+def _graph(defs: dg.Definitions) -> dict[str, object]:
+    graph = defs.resolve_asset_graph()
+    shown = {}
+    for key in sorted(graph.get_all_asset_keys()):
+        node = graph.get(key)
+        partitions = node.partitions_def
+        shown[key.to_user_string()] = {
+            "deps": sorted(parent.to_user_string() for parent in node.parent_keys),
+            "mappings": {
+                parent.to_user_string(): type(mapping).__name__
+                for parent, mapping in sorted(node.partition_mappings.items())
+            },
+            "group": node.group_name,
+            "partitions": _partitions(partitions),
+            "kinds": sorted(node.kinds),
+            "checks": sorted(
+                f"{check.name}{'' if graph.get_check_spec(check).blocking else ' (warning)'}"
+                for check in graph.asset_check_keys
+                if check.asset_key == key
+            ),
+        }
+    return shown
+
+
+def _partitions(partitions: object) -> object:
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        return {d.name: _partitions(d.partitions_def) for d in partitions.partitions_defs}
+    if isinstance(partitions, dg.DynamicPartitionsDefinition):
+        return f"dynamic {partitions.name}"
+    if isinstance(partitions, dg.StaticPartitionsDefinition):
+        return list(partitions.get_partition_keys())
+    return str(partitions)
+
