@@ -56,7 +56,7 @@ class DiSF(MomentMetric):
             return super().values(embeddings_ND, masks_GN)
         parts = [
             _values_of_equal_sizes(embeddings_ND[part.nonzero()[:, 1]].view(len(part), size, -1))
-            for part in masks_GN.split(MASKS_AT_ONCE)
+            for part in torch.split(masks_GN, MASKS_AT_ONCE)
         ]
         return torch.cat(parts)
 

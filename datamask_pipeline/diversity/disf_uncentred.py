@@ -46,7 +46,8 @@ class DiSFUncentred(MomentMetric):
         kernel_NN = (embeddings_ND @ embeddings_ND.T).square_()
         weights_GN = masks_GN.to(embeddings_ND.dtype)
         totals_G = torch.linalg.vecdot(weights_GN @ kernel_NN, weights_GN).to(torch.float64)
-        return -totals_G / masks_GN.sum(1).to(torch.float64).square()
+        values_G: Tensor = -totals_G / masks_GN.sum(1).to(torch.float64).square()
+        return values_G
 
 
 def _second(moments: Moments) -> Tensor:

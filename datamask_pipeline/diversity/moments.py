@@ -151,7 +151,8 @@ def moments_of(embeddings_ND: Tensor, weights_N: Tensor, needs_second: bool) -> 
 def squared_norms(embeddings_ND: Tensor) -> Tensor:
     """``|x_i|^2`` in float64, shape (N,)."""
     rows_ND = _exact(embeddings_ND)
-    return torch.linalg.vecdot(rows_ND, rows_ND).to(torch.float64)
+    squared_N: Tensor = torch.linalg.vecdot(rows_ND, rows_ND)
+    return squared_N.to(torch.float64)
 
 
 def _exact(rows_ND: Tensor) -> Tensor:

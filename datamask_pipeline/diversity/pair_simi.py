@@ -42,7 +42,8 @@ class PairSimilarity(MomentMetric):
         sums_GD = (weights_GN @ embeddings_ND).to(torch.float64)
         squared_G = masks_GN.to(torch.float64) @ squared_norms(embeddings_ND)
         counts_G = masks_GN.sum(1).to(torch.float64)
-        return -(torch.linalg.vecdot(sums_GD, sums_GD) - squared_G) / (counts_G * (counts_G - 1))
+        values_G: Tensor = -(torch.linalg.vecdot(sums_GD, sums_GD) - squared_G) / (counts_G * (counts_G - 1))
+        return values_G
 
 
 def _pairs(count: float) -> float:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.reasons import PRUNED, reasons, threshold_of
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
-from datamask_pipeline.selection.rows import Rows
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.statistics import Statistics, squared_of
 from datamask_pipeline.selection.timings import Timings
@@ -111,11 +110,11 @@ def _settings(
     if config is not None and settings:
         raise ConfigurationError(f"give config or single settings, not both: {', '.join(sorted(settings))}")
     if config is None:
-        named = {"diversity": dict(diversity) if isinstance(diversity, Mapping) else diversity}
-        if not isinstance(diversity, str | Mapping):
-            named = {}
+        named: dict[str, Any] = dict(settings)
+        if isinstance(diversity, str | Mapping):
+            named["diversity"] = diversity if isinstance(diversity, str) else dict(diversity)
         try:
-            config = SelectionConfig(**settings, **named)
+            config = SelectionConfig.model_validate(named)
         except pydantic.ValidationError as error:
             raise ConfigurationError(_readable(error)) from error
     given: Any = config.diversity_weights if diversity is None else diversity
@@ -157,7 +156,9 @@ def _problem(
     needs_second = any(getattr(metric, "needs_second", False) for metric, _ in metrics)
     squared_N = squared_of(rows, workers)
     statistics = Statistics(rows=rows, workers=workers, squared_N=squared_N, needs_second=needs_second)
-    constants = _constants(config, metrics, pruned, statistics)
+    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    raw = scale.random_values([metric for metric, _ in metrics], statistics, budget, dtype)
+    constants = _constants(config, metrics, pruned, statistics, raw)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
     total = sum(weight for _, weight in metrics)
     terms = tuple(
@@ -165,7 +166,6 @@ def _problem(
         for metric, weight in metrics
     )
     objective = ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms)
-    raw = scale.random_values([metric for metric, _ in metrics], statistics, budget)
     random_value = objective.combine(float(quality_N.mean()), objective.diversity(raw))
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
     identity = _identity(config, checked, pruned, constants)
@@ -188,6 +188,7 @@ def _constants(
     metrics: list[tuple[DiversityMetric, float]],
     pruned: Pruned,
     statistics: Statistics,
+    zeros: Mapping[str, float],
 ) -> scale.Constants:
     names = [*pruned.scores, *(metric.name for metric, _ in metrics)]
     if len(set(names)) < len(names):
@@ -201,12 +202,14 @@ def _constants(
                 f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
             )
         return scale.checked_constants(dict(config.normalisation_constants))
-    constants = {}
+    constants: scale.Constants = {}
     # A part of no weight needs no scale, so that a constant score is fine where only diversity counts.
     if config.lamb > 0:
         constants |= scale.quality_constants(pruned.scores, pruned.budget)
     if config.lamb < 1:
-        constants |= scale.diversity_constants([metric for metric, _ in metrics], statistics, pruned.budget)
+        constants |= scale.diversity_constants(
+            [metric for metric, _ in metrics], statistics, pruned.budget, zeros
+        )
     return dict.fromkeys(names, (0.0, 1.0)) | scale.checked_constants(constants)
 
 

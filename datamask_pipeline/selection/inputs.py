@@ -66,7 +66,7 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     if isinstance(embeddings, str | Path):
         embeddings = np.load(embeddings, mmap_mode="r")
     mapped = isinstance(embeddings, np.memmap)
-    array = embeddings if mapped else _tensor(embeddings)
+    array: Any = embeddings if mapped else _tensor(embeddings)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
             "embeddings must have two dimensions, documents by features", value=tuple(array.shape)

@@ -1,4 +1,4 @@
-"""The affine maps that put every term on one scale. Knows no learner but the one that makes the proxy.
+"""The affine maps that put every term on one scale. Knows no policy but the one that makes the proxy.
 
 Shape suffixes: N documents.
 
@@ -9,28 +9,32 @@ random on a seeded sample of the block: a stated proxy of the best value it reac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
 
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
-from datamask_pipeline.selection.parallel import Workers
-from datamask_pipeline.selection.relaxed import RelaxedObjective, ascend, start_at
-from datamask_pipeline.selection.rounding import round_mask
-from datamask_pipeline.selection.rows import MemoryRows, Rows
+from datamask_pipeline.selection.checkpoint import Checkpoint
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.coverage.evaluate import mask_value
+from datamask_pipeline.selection.evaluation import evaluate
+from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.policies.registry import create_policy
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.statistics import Statistics, squared_of
 
 RANDOM_MASKS = 4
 PROXY_DOCUMENTS = 4096
 PROXY_STEPS = 10
+SPREAD_MASKS = 32
 RELATIVE_ZERO = 1e-9
 
 Constants = dict[str, tuple[float, float]]
@@ -63,9 +67,15 @@ def combined_quality(
 
 
 def random_values(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+    metrics: Sequence[DiversityMetric],
+    statistics: Statistics,
+    budget: Budget,
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """Each metric's mean raw value over a few uniformly random masks, the same ones for every metric."""
+    """Each metric's mean raw value over a few uniformly random masks, the same ones for every metric.
+
+    `dtype` is that of the search for the nearest selected document, which coverage metrics do.
+    """
     totals = {metric.name: 0.0 for metric in metrics}
     others = [metric for metric in metrics if not isinstance(metric, MomentMetric)]
     for draw in range(RANDOM_MASKS):
@@ -77,38 +87,41 @@ def random_values(
                     totals[metric.name] += metric.value(moments)
         for metric in others:
             embeddings_ND = statistics.rows.everything()
+            if isinstance(metric, CoverageMetric):
+                totals[metric.name] += mask_value(metric, embeddings_ND, mask_N, statistics.workers, dtype)
+                continue
             totals[metric.name] += float(
                 metric.values(embeddings_ND, mask_N[None].to(embeddings_ND.device))[0]
             )
     means = {name: total / RANDOM_MASKS for name, total in totals.items()}
     for name, mean in means.items():
-        if not isfinite(mean):
+        if not math.isfinite(mean):
             raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")
     return means
 
 
 def diversity_constants(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, zeros: Mapping[str, float]
 ) -> Constants:
-    """(zero, one) of each diversity metric: random masks, and that plus what the metric alone gains on a sample."""
-    zeros = random_values(metrics, statistics, budget)
+    """(zero, one) of each diversity metric: `zeros` from random masks, and that plus what the metric alone gains."""
     return {
         metric.name: (
             zeros[metric.name],
-            zeros[metric.name] + proxy_gain(metric, statistics.rows, budget, statistics.workers),
+            zeros[metric.name] + proxy_gain(metric, statistics, budget),
         )
         for metric in metrics
     }
 
 
-def proxy_gain(metric: DiversityMetric, rows: Rows, budget: Budget, workers: Workers) -> float:
-    """What the metric alone gains over random masks on a sample of the block.
+def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget) -> float:
+    """What the metric alone gains over random masks on a sample of the block, with the default learner.
 
-    A metric that is no function of moments gains four standard deviations of its random values: how far a
-    learner gets with a black box is not known beforehand.
+    A metric without marginals is taken to gain four standard deviations of its random values: how far a learner
+    gets with a black box is not known beforehand.
     """
-    draws = generator(budget.seed, "normalisation", "sample")
+    rows = statistics.rows
     size = min(rows.num_rows, PROXY_DOCUMENTS)
+    draws = generator(budget.seed, "normalisation", "sample")
     index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:size]).values
     sample = MemoryRows(rows.take(index_n), rows.chunk_rows)
     target = max(2, round(budget.num_documents / rows.num_rows * size))
@@ -119,23 +132,32 @@ def proxy_gain(metric: DiversityMetric, rows: Rows, budget: Budget, workers: Wor
         tokens=False,
         seed=budget.seed,
     )
-    if not isinstance(metric, MomentMetric):
-        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(32)])
+    probe_N = torch.arange(min(size, 4)) < 2
+    if metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None:
+        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
         return 4 * float(metric.values(sample.everything(), masks_GN.to(sample.device)).std())
-    statistics = Statistics(
-        rows=sample, workers=workers, squared_N=squared_of(sample, workers), needs_second=metric.needs_second
+    settings = {"lamb": 0.0, "num_steps": PROXY_STEPS, "num_swap_rounds": 0, "seed": budget.seed}
+    squared_N = squared_of(sample, statistics.workers)
+    inside = replace(statistics, rows=sample, squared_N=squared_N)
+    start = random_values([metric], inside, part)[metric.name]
+    alone = Problem(
+        config=SelectionConfig.model_validate(settings),
+        rows=sample,
+        squared_N=squared_N,
+        objective=ObjectiveFunction(
+            lamb=0.0,
+            quality_N=torch.zeros(size, dtype=torch.float64),
+            terms=(Term(name=metric.name, metric=metric, weight=1.0),),
+        ),
+        budget=part,
+        workers=statistics.workers,
+        constants={metric.name: (0.0, 1.0)},
+        random_value=start,
+        report=lambda record: None,
+        checkpoint=Checkpoint(None, "", 0.0),
     )
-    alone = ObjectiveFunction(
-        lamb=0.0,
-        quality_N=torch.zeros(size, dtype=torch.float64),
-        terms=(Term(name=metric.name, metric=metric, weight=1.0),),
-    )
-    objective = MomentObjective(objective=alone)
-    relaxed = RelaxedObjective(statistics=statistics, objective=objective, budget=part, dtype=torch.float32)
-    start = start_at(relaxed, part.random("normalisation", "start"))
-    best = ascend(relaxed, start, PROXY_STEPS, lambda *_: False)
-    _, reached = round_mask(best.weights_N, statistics, objective, part)
-    return reached - random_values([metric], statistics, part)[metric.name]
+    reached = evaluate(alone, create_policy("datamask").choose(alone)).raw[metric.name]
+    return reached - start
 
 
 def checked_constants(constants: Constants) -> Constants:

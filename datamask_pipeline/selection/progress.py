@@ -32,7 +32,7 @@ class Curve:
             self.progress(_line(record, seconds), record["step"], record.get("num_steps"))
 
     def table(self) -> pa.Table:
-        """One row a step: step, wall_seconds, objective, bound, gap, and what else the learner tells; null where it does not."""
+        """One row a step: step, wall_seconds, objective, bound, gap, and what else the learner tells."""
         names = dict.fromkeys(("step", "wall_seconds", "objective", "bound", "gap"))
         for record in self._records:
             names |= dict.fromkeys(record)

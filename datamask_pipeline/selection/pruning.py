@@ -17,7 +17,7 @@ from torch import Tensor
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.rows import ChosenRows, MappedRows, MemoryRows, Rows
+from datamask_pipeline.selection.rows import Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,9 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
         return Pruned(rows=rows, scores=scores, budget=budget, kept_N=np.ones(rows.num_rows, dtype=bool))
     weights = config.quality_weights or dict.fromkeys(scores, 1.0)
     # Scores of different scales are compared by rank, which needs no constants.
-    ranks_N = sum(weights.get(name, 0.0) * _ranks(scores_N) for name, scores_N in scores.items())
+    ranks_N = torch.zeros(rows.num_rows, dtype=torch.float64)
+    for name, scores_N in scores.items():
+        ranks_N += weights.get(name, 0.0) * _ranks(scores_N)
     stay = replace(
         budget,
         costs_N=torch.ones_like(budget.costs_N),
@@ -61,7 +63,7 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
         limits=(float(rows.num_rows - num_dropped),),
         tokens=False,
     )
-    kept_N = stay.best(torch.as_tensor(ranks_N))
+    kept_N = stay.best(ranks_N)
     index_n = torch.nonzero(kept_N).squeeze(1)
     left = replace(budget, costs_N=budget.costs_N[index_n], groups_N=budget.groups_N[index_n])
     for group, limit in enumerate(left.limits):
@@ -70,15 +72,8 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
             raise ConfigurationError(
                 f"quality_pruning {config.quality_pruning} leaves {room:.0f} where the budget needs {limit:.0f}"
             )
-    chosen: Rows
-    if isinstance(rows, MappedRows):
-        chosen = ChosenRows(rows, index_n)
-    else:
-        chosen = MemoryRows(
-            rows.chunk(0, rows.num_rows, rows.stored_dtype)[index_n.to(rows.device)], rows.chunk_rows
-        )
     return Pruned(
-        rows=chosen,
+        rows=rows.chosen(index_n),
         scores={name: scores_N[index_n] for name, scores_N in scores.items()},
         budget=left,
         kept_N=kept_N.numpy(),
@@ -89,4 +84,5 @@ def _ranks(scores_N: Tensor) -> Tensor:
     """Ranks from 0 to 1, equal scores sharing their mean rank."""
     _, place_N, counts = torch.unique(scores_N, return_inverse=True, return_counts=True)
     upper = torch.cumsum(counts, 0).to(torch.float64)
-    return ((upper - counts + upper - 1) / 2)[place_N] / max(len(scores_N) - 1, 1)
+    ranks_N: Tensor = ((upper - counts + upper - 1) / 2)[place_N] / max(len(scores_N) - 1, 1)
+    return ranks_N

@@ -9,7 +9,6 @@ and Borwein's (Birgin, Martinez and Raydan 2000); the objective never falls, con
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +113,7 @@ def ascend(
         direction_N = problem.direction(gradient_N, ascent.weights_N)
         length = _step_length(ascent, direction_N)
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
-        target = problem.statistics.moments(target_N, problem.dtype)
+        target = problem.statistics.moments(target_N)
         share = _best_share(problem.objective, ascent, target_N, target)
         ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
         if share == 1.0:
@@ -178,10 +177,4 @@ def _best_share(objective: MomentObjective, ascent: Ascent, target_N: Tensor, ta
 def start_at(problem: RelaxedObjective, mask_N: Tensor) -> Ascent:
     """An ascent that starts at a mask."""
     weights_N = mask_N.to(torch.float64)
-    return Ascent(weights_N=weights_N, moments=problem.statistics.moments(mask_N, problem.dtype))
-
-
-def stopwatch() -> Callable[[], float]:
-    """Seconds since the call."""
-    begun = time.perf_counter()
-    return lambda: time.perf_counter() - begun
+    return Ascent(weights_N=weights_N, moments=problem.statistics.moments(mask_N))

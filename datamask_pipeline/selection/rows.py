@@ -43,6 +43,10 @@ class Rows(ABC):
         for start in range(0, total, self.chunk_rows):
             yield start, min(start + self.chunk_rows, total)
 
+    def chosen(self, index_n: Tensor) -> Rows:
+        """Some rows, an ascending int64 index, as a block of their own; read when asked for."""
+        return ChosenRows(self, index_n)
+
     def everything(self) -> Tensor:
         """Every row in float32, shape (N, D): for learners that need the block in memory."""
         return self.chunk(0, self.num_rows)
@@ -61,7 +65,6 @@ class MemoryRows(Rows):
         self.chunk_rows = chunk_rows
         self.num_rows, self.dim = embeddings_ND.shape
         self.device = embeddings_ND.device
-        self.stored_dtype = embeddings_ND.dtype
         self._stored = embeddings_ND
         self._copies: dict[torch.dtype, Tensor] = {embeddings_ND.dtype: embeddings_ND}
 
@@ -69,7 +72,11 @@ class MemoryRows(Rows):
         return self._copy(dtype)[start:stop]
 
     def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        return self._copy(dtype)[index_n.to(self.device)]
+        stored = self._copies.get(dtype, self._stored)
+        return stored[index_n.to(self.device)].to(dtype)
+
+    def chosen(self, index_n: Tensor) -> Rows:
+        return MemoryRows(self._stored[index_n.to(self.device)], self.chunk_rows)
 
     def _copy(self, dtype: torch.dtype) -> Tensor:
         # Two threads may both convert at first use; they get the same bits and one copy stays.
@@ -131,4 +138,5 @@ class ChosenRows(Rows):
 def unit(rows_nD: Tensor) -> Tensor:
     """The rows divided by their norms, in float32."""
     rows_nD = rows_nD.float()
-    return rows_nD / torch.linalg.vector_norm(rows_nD, dim=1, keepdim=True)
+    norms_n1: Tensor = torch.linalg.vector_norm(rows_nD, dim=1, keepdim=True)
+    return rows_nD / norms_n1

@@ -2,7 +2,8 @@
 
 Shape suffixes: N documents, n rows of a chunk, D embedding dimensions.
 
-Chunks are fixed by row number; each is one thread's work in `dtype`; chunk sums are added in float64 in order.
+Chunks are fixed by row number; each is one thread's work; chunk sums are added in float64 in order. Moments are
+always float32 products: a mask reads a share of the block, and a half-precision product rounds its result too.
 """
 
 from __future__ import annotations
@@ -33,12 +34,11 @@ class Statistics:
     squared_N: Tensor
     needs_second: bool
 
-    def moments(self, weights_N: Tensor, dtype: torch.dtype = torch.float32) -> Moments:
+    def moments(self, weights_N: Tensor) -> Moments:
         """Moments of a mask, relaxed (floating) or binary (bool); only rows of non-zero weight are read.
 
         Args:
             weights_N: On the CPU, shape (N,).
-            dtype: Arithmetic of the products inside a chunk.
         """
         chosen_n = torch.nonzero(weights_N).squeeze(1)
         relaxed = weights_N.dtype != torch.bool
@@ -46,10 +46,10 @@ class Statistics:
 
         def part(span: tuple[int, int]) -> tuple[Tensor, Tensor | None]:
             index_n = chosen_n[slice(*span)]
-            rows_nD = self.rows.take(index_n, dtype)
+            rows_nD = self.rows.take(index_n)
             weighted_nD = rows_nD
             if relaxed:
-                weighted_nD = rows_nD * weights_N[index_n].to(device=device, dtype=dtype)[:, None]
+                weighted_nD = rows_nD * weights_N[index_n].to(device=device, dtype=rows_nD.dtype)[:, None]
             second_DD = weighted_nD.T @ rows_nD if self.needs_second else None
             return weighted_nD.sum(0, dtype=torch.float32), second_DD
 

@@ -26,6 +26,8 @@ CANDIDATES = 1024
 BAND = 8
 """A round scores only this many times CANDIDATES on each side; the band is refreshed when it runs dry."""
 LEAST_GAIN = 1e-12
+PROMISING = 32
+"""Unselected documents whose exchange with every selected candidate is modelled, at each exchange."""
 
 
 @dataclass(kw_only=True)
@@ -123,28 +125,45 @@ def _exchanges(
     groups_T: NDArray[np.int64],
 ) -> list[tuple[int, int]]:
     """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
-    scores_T, selected_T = scores_T.copy(), selected_T.copy()
     pairs: list[tuple[int, int]] = []
+    selected_T = selected_T.copy()
+    scores_T = scores_T.copy()
     for group in np.unique(groups_T):
         members = groups_T == group
         for _ in range(int(members.sum())):
-            gain = np.where(members & ~selected_T, scores_T, -np.inf)
-            cost = np.where(members & selected_T, scores_T, np.inf)
-            if bends_TT is not None:
-                diagonal = bends_TT.diagonal() / 2
-                gain, cost = gain + diagonal, cost - diagonal
-                into = int(gain.argmax())
-                # The pair's own interaction: two documents alike cannot both stay out.
-                cost = cost + bends_TT[into]
-            else:
-                into = int(gain.argmax())
-            out = int(cost.argmin())
-            if not gain[into] - cost[out] > LEAST_GAIN:
+            into, out, gain = _best_pair(scores_T, bends_TT, members & ~selected_T, members & selected_T)
+            if not gain > LEAST_GAIN:
                 break
             pairs.append((out, into))
             selected_T[into], selected_T[out] = True, False
-            if bends_TT is not None:
-                scores_T += bends_TT[into] - bends_TT[out]
+            if bends_TT is None:
+                members[[into, out]] = False  # on a linear model each document moves once
             else:
-                scores_T[into], scores_T[out] = np.inf, -np.inf  # each document moves once on a linear model
+                scores_T += bends_TT[into] - bends_TT[out]
     return pairs
+
+
+def _best_pair(
+    scores_T: NDArray[np.float64],
+    bends_TT: NDArray[np.float64] | None,
+    outside_T: NDArray[np.bool_],
+    inside_T: NDArray[np.bool_],
+) -> tuple[int, int, float]:
+    """The exchange with the largest modelled gain: all of the selected against the most promising outside."""
+    outside, inside = np.flatnonzero(outside_T), np.flatnonzero(inside_T)
+    if not len(outside) or not len(inside):
+        return 0, 0, 0.0
+    if bends_TT is None:
+        into, out = outside[scores_T[outside].argmax()], inside[scores_T[inside].argmin()]
+        return int(into), int(out), float(scores_T[into] - scores_T[out])
+    half_T = bends_TT.diagonal() / 2
+    gains = scores_T[outside] + half_T[outside]
+    if len(outside) > PROMISING:
+        outside = outside[np.argpartition(-gains, PROMISING)[:PROMISING]]
+        gains = scores_T[outside] + half_T[outside]
+    costs = scores_T[inside] - half_T[inside]
+    # Two documents alike attract: taking one in while the other stays costs their interaction, so subtract it.
+    table = gains[:, None] - costs - bends_TT[np.ix_(outside, inside)]
+    place = int(table.argmax())
+    row, column = divmod(place, len(inside))
+    return int(outside[row]), int(inside[column]), float(table[row, column])

@@ -58,7 +58,12 @@ def _learner_settings(problem: Problem) -> SelectionConfig:
     probe_N = torch.arange(len(probe_ND)) < 2
     if all(term.metric.marginals(probe_ND, probe_N) is not None for term in problem.objective.terms):
         return problem.config.model_copy(
-            update={"estimator": "counterfactual", "num_rollouts": 1, "num_epochs": COUNTERFACTUAL_EPOCHS}
+            update={
+                "estimator": "counterfactual",
+                "num_rollouts": 1,
+                "num_epochs": COUNTERFACTUAL_EPOCHS,
+                "partial": 1.0,
+            }
         )
     return problem.config.model_copy(update={"estimator": "group_relative"})
 

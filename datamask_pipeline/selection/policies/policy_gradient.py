@@ -34,7 +34,7 @@ class PolicyGradientPolicy(SelectionPolicy):
     name = "policy_gradient"
 
     def check(self, problem: Problem) -> None:
-        size = _batch_size(problem)
+        size = _batch_size(problem, problem.config)
         if problem.config.estimator != "expected":
             return
         for term in problem.objective.terms:
@@ -53,7 +53,7 @@ def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solu
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
     means: list[float] = state["means"]
-    size = _batch_size(problem)
+    size = _batch_size(problem, config)
     deviation = 0.0
     for epoch in range(len(means), config.num_epochs):
         draws = generator(config.seed, "epoch", epoch)
@@ -97,17 +97,17 @@ def _first_state(problem: Problem, config: SelectionConfig) -> dict[str, Any]:
     return {"logits_N": logits_N, "means": []}
 
 
-def _batch_size(problem: Problem) -> int:
+def _batch_size(problem: Problem, config: SelectionConfig) -> int:
     """Documents of a batch.
 
     Raises:
         ConfigurationError: the batch would select fewer than two documents.
     """
-    size = max(1, round(problem.config.partial * problem.num_rows))
+    size = max(1, round(config.partial * problem.num_rows))
     selected = problem.budget.num_documents * size / problem.num_rows
     if selected < 2:
         raise ConfigurationError(
-            f"partial {problem.config.partial} leaves batches of {size} documents that select {selected:.2f}; "
+            f"partial {config.partial} leaves batches of {size} documents that select {selected:.2f}; "
             "raise partial or the budget so that at least 2 are selected"
         )
     return size

@@ -1,0 +1,203 @@
+"""Mask learning's file format: a Parquet file of ids, scores and embeddings in, the same rows and the mask out.
+
+Knows no metric and no learner. Shape suffixes: N documents, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from datamask_pipeline.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.result import SelectionResult
+
+BATCH_ROWS = 8192
+ADDED = {"selected": pa.bool_(), "logit": pa.float64(), "probability": pa.float64()}
+METADATA_KEY = b"datamask"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskInput:
+    """What a file holds for the engine."""
+
+    ids: list[Any]
+    quality: dict[str, NDArray[np.float64]]
+    embeddings: NDArray[np.floating]
+    token_counts: NDArray[np.float64] | None
+    groups: list[Any] | None
+
+
+def read_input(
+    path: Path,
+    *,
+    id_column: str = "chunk_id",
+    quality_columns: Sequence[str] = ("quality_score",),
+    embedding_column: str = "feature_arr",
+    token_column: str | None = None,
+    group_column: str | None = None,
+    scratch: Path | None = None,
+) -> MaskInput:
+    """Read the columns that selecting needs.
+
+    Args:
+        path: The Parquet file.
+        id_column: Ids of any type.
+        quality_columns: One score or several.
+        embedding_column: Lists of floats, all of one length.
+        token_column: Tokens of each document, for a budget in tokens.
+        group_column: Domain or crawl, for quotas.
+        scratch: A folder for a memory-mapped copy of the embeddings, so that memory does not grow with the file;
+            none reads them into memory.
+
+    Raises:
+        InputError: the file, a column or a value that cannot be used, by name and row.
+    """
+    if not path.is_file():
+        raise InputError("no such file", file=str(path))
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"not a Parquet file: {error}", file=str(path)) from error
+    wanted = [id_column, *quality_columns, embedding_column, *filter(None, (token_column, group_column))]
+    names = file.schema_arrow.names
+    for column in wanted:
+        if column not in names:
+            raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
+    if file.metadata.num_rows == 0:
+        raise InputError("the file has no rows", file=str(path))
+    table = pq.read_table(path, columns=[name for name in wanted if name != embedding_column])
+    return MaskInput(
+        ids=table.column(id_column).to_pylist(),
+        quality={name: _numbers(table, name, path) for name in quality_columns},
+        embeddings=_read_embeddings(file, embedding_column, path, scratch),
+        token_counts=None if token_column is None else _numbers(table, token_column, path),
+        groups=None if group_column is None else table.column(group_column).to_pylist(),
+    )
+
+
+def write_output(path: Path, source: Path, result: SelectionResult) -> None:
+    """Write every row of the source in order with ``selected``, ``logit`` and ``probability``.
+
+    The run's record stands in the file's metadata under ``datamask`` as JSON. The file appears whole or not at all.
+
+    Raises:
+        InputError: the source has a column of one of these names already.
+        StorageError: the output could not be written.
+    """
+    file = pq.ParquetFile(source)
+    schema = file.schema_arrow
+    for name in ADDED:
+        if name in schema.names:
+            raise InputError("the input has a column of that name already", file=str(source), field=name)
+    for name, kind in ADDED.items():
+        schema = schema.append(pa.field(name, kind))
+    schema = schema.with_metadata(
+        {**(schema.metadata or {}), METADATA_KEY: json.dumps(run_record(result), sort_keys=True).encode()}
+    )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    try:
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for start, batch in _batches(file):
+                stop = start + batch.num_rows
+                added = [
+                    pa.array(result.mask[start:stop]),
+                    pa.array(result.logits[start:stop]),
+                    pa.array(result.probabilities[start:stop]),
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema))
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageError(f"cannot write {path}: {error}") from error
+
+
+def run_record(result: SelectionResult) -> dict[str, Any]:
+    """All of a result that is not one number a document, for JSON."""
+    return {
+        **result.record,
+        "objective": asdict(result.objective),
+        "certificate": asdict(result.certificate),
+        "normalisation": {name: list(pair) for name, pair in result.normalisation.items()},
+        "threshold": result.threshold,
+        "timings_seconds": result.timings,
+    }
+
+
+def read_record(path: Path) -> Mapping[str, Any]:
+    """The run's record from an output's metadata."""
+    metadata = pq.read_schema(path).metadata or {}
+    if METADATA_KEY not in metadata:
+        raise InputError("the file carries no record of a selection", file=str(path))
+    record: Mapping[str, Any] = json.loads(metadata[METADATA_KEY])
+    return record
+
+
+def _batches(file: pq.ParquetFile, columns: list[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    start = 0
+    for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+        yield start, batch
+        start += batch.num_rows
+
+
+def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
+    column = table.column(name)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise InputError(
+            "a value is missing", file=str(path), row=row, field=name, remedy="drop the row or fill it in"
+        )
+    try:
+        return np.asarray(column.cast(pa.float64()).to_numpy())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"not numbers: {column.type}", file=str(path), field=name) from error
+
+
+def _read_embeddings(
+    file: pq.ParquetFile, name: str, path: Path, scratch: Path | None
+) -> NDArray[np.floating]:
+    kind = file.schema_arrow.field(name).type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not pa.types.is_floating(kind.value_type):
+        raise InputError(f"embeddings must be lists of floats, not {kind}", file=str(path), field=name)
+    dtype = np.float16 if pa.types.is_float16(kind.value_type) else np.float32
+    array_ND: NDArray[np.floating] | None = None
+    for start, batch in _batches(file, [name]):
+        column = batch.column(0)
+        lengths = np.asarray(column.value_lengths().fill_null(-1))
+        dim = int(lengths[0]) if array_ND is None else array_ND.shape[1]
+        wrong = np.flatnonzero((lengths != dim) | (lengths <= 0))
+        if len(wrong):
+            row, length = start + int(wrong[0]), int(lengths[wrong[0]])
+            problem = (
+                "an embedding is missing"
+                if length < 0
+                else f"an embedding has {length} dimensions, not {dim}"
+            )
+            raise InputError(problem, file=str(path), row=row, field=name)
+        if array_ND is None:
+            array_ND = _allocate((file.metadata.num_rows, dim), dtype, scratch)
+        values = column.flatten().to_numpy(zero_copy_only=False)
+        array_ND[start : start + batch.num_rows] = values.reshape(-1, dim)
+    assert array_ND is not None, "an empty file was refused"
+    if isinstance(array_ND, np.memmap):
+        array_ND.flush()
+        return np.memmap(array_ND.filename, dtype=dtype, mode="r", shape=array_ND.shape)  # type: ignore[arg-type]
+    return array_ND
+
+
+def _allocate(shape: tuple[int, int], dtype: type[np.floating], scratch: Path | None) -> NDArray[np.floating]:
+    if scratch is None:
+        return np.empty(shape, dtype)
+    scratch.mkdir(parents=True, exist_ok=True)
+    return np.memmap(scratch / "embeddings.raw", dtype=dtype, mode="w+", shape=shape)

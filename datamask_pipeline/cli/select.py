@@ -1,0 +1,180 @@
+"""``datamask select``: the learner alone, on a Parquet file. Knows no stage, record or Dagster."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.config import SelectionConfig
+
+FIELDS = SelectionConfig.model_fields
+
+
+def select(
+    input: Annotated[Path, typer.Option("--input", "-i", help="Parquet: ids, quality scores, embeddings.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Every input row in order, with selected, logit, probability."),
+    ],
+    diversity: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Diversity metric: Pair_simi, DiSF, DiSF_uncentred, Facility, LogDet, Vendi or a plugin's. "
+            "NAME=WEIGHT, repeated, combines several."
+        ),
+    ] = None,
+    lamb: Annotated[float, typer.Option(help=FIELDS["lamb"].description)] = FIELDS["lamb"].default,
+    ratio: Annotated[float | None, typer.Option(help=FIELDS["ratio"].description)] = None,
+    num_documents: Annotated[int | None, typer.Option(help=FIELDS["num_documents"].description)] = None,
+    num_tokens: Annotated[int | None, typer.Option(help=FIELDS["num_tokens"].description)] = None,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="datamask (the best learner for the metric), policy_gradient (the paper's), greedy, semdedup, "
+            "quality_topk or random."
+        ),
+    ] = FIELDS["policy"].default,
+    seed: Annotated[int, typer.Option(help=FIELDS["seed"].description)] = FIELDS["seed"].default,
+    id_column: Annotated[str, typer.Option(help="Column of ids.")] = "chunk_id",
+    quality_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of a quality score, quality_score unless given; repeatable."),
+    ] = None,
+    embedding_column: Annotated[str, typer.Option(help="Column of embeddings.")] = "feature_arr",
+    token_column: Annotated[
+        str | None, typer.Option(help="Column of token counts, for --num-tokens.")
+    ] = None,
+    group_column: Annotated[str | None, typer.Option(help="Column of groups, for quotas.")] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for a memory-mapped copy of the embeddings: memory then does not grow with N."
+        ),
+    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder for resuming a killed run.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the optimisation curve here: .png, .pdf, .svg.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", "-s", metavar="FIELD=VALUE", help="Any other setting, in YAML; see --list-settings."
+        ),
+    ] = None,
+    list_settings: Annotated[
+        bool,
+        typer.Option(
+            "--list-settings",
+            is_eager=True,
+            callback=lambda on: _list_settings(on),
+            help="Print every setting.",
+        ),
+    ] = False,
+) -> None:
+    """Choose documents for quality and diversity together, from a Parquet file of scores and embeddings.
+
+    The objective is lamb x mean quality + (1 - lamb) x diversity; both are scaled so that 0 is a random choice and
+    1 the best each reaches alone. The answer says how far from the best possible it can be at most (the gap),
+    where the metric allows a proof.
+
+    Examples:
+
+      datamask select -i in.parquet -o out.parquet
+
+      datamask select -i in.parquet -o out.parquet --diversity DiSF --lamb 0.3 --ratio 0.2
+
+      datamask select -i in.parquet -o out.parquet --diversity Pair_simi=1 --diversity Facility=2
+
+      datamask select -i in.parquet -o out.parquet --num-tokens 1000000 --token-column token_count
+
+      datamask select -i in.parquet -o out.parquet --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
+    """
+    import yaml
+    from rich.console import Console
+    from rich.progress import Progress, TextColumn
+
+    from datamask_pipeline.cli.mask_file import read_input, write_output
+    from datamask_pipeline.cli.mask_plot import plot_curves
+    from datamask_pipeline.selection.api import select_documents
+
+    named: dict[str, Any] = {"lamb": lamb, "policy": policy, "seed": seed}
+    budgets = {"ratio": ratio, "num_documents": num_documents, "num_tokens": num_tokens}
+    named |= {name: value for name, value in budgets.items() if value is not None}
+    if diversity:
+        named["diversity"] = _metrics(diversity)
+    for item in settings or []:
+        name, sign, value = item.partition("=")
+        if not sign or name not in FIELDS:
+            raise ConfigurationError(
+                f"--set {item!r}: give FIELD=VALUE, FIELD one of: {', '.join(sorted(FIELDS))}"
+            )
+        named[name] = yaml.safe_load(value)
+    data = read_input(
+        input,
+        id_column=id_column,
+        quality_columns=quality_column or ["quality_score"],
+        embedding_column=embedding_column,
+        token_column=token_column,
+        group_column=group_column,
+        scratch=scratch,
+    )
+    console = Console(stderr=True)
+    with Progress(
+        *Progress.get_default_columns(), TextColumn("{task.fields[line]}"), console=console
+    ) as bars:
+        task = bars.add_task("selecting", total=None, line="")
+        result = select_documents(
+            data.embeddings,
+            data.quality,
+            ids=data.ids,
+            token_counts=data.token_counts,
+            groups=data.groups,
+            checkpoint_dir=checkpoint,
+            progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
+            **named,
+        )
+    write_output(output, input, result)
+    if plot is not None:
+        plot_curves({policy: result.curve}, plot)
+    _summarise(Console(), result, output)
+
+
+def _metrics(given: list[str]) -> str | dict[str, float]:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    weights = {}
+    for item in given:
+        name, _, weight = item.partition("=")
+        try:
+            weights[name] = float(weight or 1)
+        except ValueError as error:
+            raise ConfigurationError(f"--diversity {item!r}: the weight is no number") from error
+    return weights
+
+
+def _summarise(console: Any, result: Any, output: Path) -> None:
+    value, certificate = result.objective, result.certificate
+    console.print(f"selected {int(result.mask.sum())} of {len(result.mask)} documents -> {output}")
+    console.print(
+        f"objective {value.value:.6f} (random {value.random:.6f}): "
+        f"quality {value.quality:.6f}, diversity {value.diversity:.6f}"
+    )
+    if certificate.bound is None:
+        console.print(certificate.method)
+    else:
+        console.print(
+            f"no mask exceeds {certificate.bound:.6f}: gap {certificate.gap:.4%} ({certificate.method})"
+        )
+    for reason, count in result.record["reasons"].items():
+        console.print(f"  {count:>10}  {reason}")
+    console.print(f"{result.timings['total']:.1f} s")
+
+
+def _list_settings(on: bool) -> None:
+    if not on:
+        return
+    for name, field in FIELDS.items():
+        default = field.get_default(call_default_factory=True)
+        typer.echo(f"{name} = {default!r}\n    {field.description}")
+    raise typer.Exit()

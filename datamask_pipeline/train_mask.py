@@ -1,0 +1,124 @@
+"""The paper's learner on a Parquet file, with upstream's command line. Knows no other learner.
+
+``python -m datamask_pipeline.train_mask --input in.parquet --output out.parquet --n_epochs 5000 --algorithm DiSF
+--partial 0.1 --max_lr 10 --min_lr 1 --n_rollout 128 --select_ratio 0.3 --init quality --lamb 0.5``; the better
+learners are under ``datamask select``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.selection.config import SelectionConfig
+
+
+def parser() -> argparse.ArgumentParser:
+    """Upstream's options, and a few of ours."""
+    defaults = {name: field.default for name, field in SelectionConfig.model_fields.items()}
+    options = argparse.ArgumentParser(
+        prog="train_mask", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = options.add_argument
+    add("--input", type=Path, required=True, help="Parquet with chunk_id, quality_score and feature_arr")
+    add("--output", type=Path, required=True, help="the same rows with selected, logit and probability")
+    add("--device", default=defaults["device"], help="cpu or cuda:N (%(default)s)")
+    add("--n_epochs", type=int, default=defaults["num_epochs"], help="epochs (%(default)s)")
+    add("--algorithm", default="DiSF", help="diversity metric: DiSF, Facility, Pair_simi, ... (%(default)s)")
+    add(
+        "--partial",
+        type=float,
+        default=defaults["partial"],
+        help="share of the block in a batch (%(default)s)",
+    )
+    add("--max_lr", type=float, default=defaults["max_lr"], help="first learning rate (%(default)s)")
+    add("--min_lr", type=float, default=defaults["min_lr"], help="last learning rate (%(default)s)")
+    add("--n_rollout", type=int, default=defaults["num_rollouts"], help="masks an epoch, G (%(default)s)")
+    add("--select_ratio", type=float, default=defaults["ratio"], help="share selected (%(default)s)")
+    add("--init", choices=("same", "quality"), default=defaults["init"], help="first logits (%(default)s)")
+    add("--lamb", type=float, default=defaults["lamb"], help="weight of quality, 0..1 (%(default)s)")
+    add("--seed", type=int, default=defaults["seed"], help="seed of every draw (%(default)s)")
+    add("--checkpoint", type=Path, help="folder for resuming a killed run")
+    add("--plot", type=Path, help="write the optimisation curves here, as .png, .pdf or .svg")
+    add(
+        "--ablate_rollout",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="G",
+        help="learn with these numbers of rollouts too and draw their curves; needs --plot",
+    )
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; returns the exit status, 1 with one line on standard error for what was refused."""
+    options = parser()
+    given = options.parse_args(arguments)
+    if given.ablate_rollout and given.plot is None:
+        options.error("--ablate_rollout draws its curves: give --plot")
+    try:
+        _run(given)
+    except DataMaskError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(given: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    from datamask_pipeline.cli.mask_file import read_input, write_output
+    from datamask_pipeline.cli.mask_plot import plot_curves
+    from datamask_pipeline.selection.api import select_documents
+    from datamask_pipeline.selection.inputs import device_of
+
+    device_of(given.device)
+    data = read_input(given.input)
+
+    def learn(num_rollouts: int, checkpoint: Path | None) -> Any:
+        with tqdm(total=given.n_epochs, unit="epoch", desc=f"G={num_rollouts}", disable=None) as bar:
+
+            def advance(line: str, step: int, num_steps: int | None) -> None:
+                bar.update(step - bar.n)
+                bar.set_postfix_str(line, refresh=False)
+
+            return select_documents(
+                data.embeddings,
+                data.quality,
+                ids=data.ids,
+                checkpoint_dir=checkpoint,
+                progress=advance,
+                policy="policy_gradient",
+                diversity=given.algorithm,
+                device=given.device,
+                num_epochs=given.n_epochs,
+                partial=given.partial,
+                max_lr=given.max_lr,
+                min_lr=given.min_lr,
+                num_rollouts=num_rollouts,
+                ratio=given.select_ratio,
+                init=given.init,
+                lamb=given.lamb,
+                seed=given.seed,
+            )
+
+    result = learn(given.n_rollout, given.checkpoint)
+    write_output(given.output, given.input, result)
+    if given.plot is not None:
+        curves = {f"G = {given.n_rollout}": result.curve}
+        curves |= {f"G = {count}": learn(count, None).curve for count in given.ablate_rollout}
+        plot_curves(curves, given.plot)
+    value = result.objective
+    print(
+        f"selected {int(result.mask.sum())} of {len(result.mask)} documents: objective {value.value:.6f} "
+        f"(random {value.random:.6f}), quality {value.quality:.6f}, diversity {value.diversity:.6f}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
