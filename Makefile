@@ -28,8 +28,8 @@ $(STAMP): pyproject.toml constraints.txt
 $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
 	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $@
 
-demo: setup $(DAGSTER_HOME)/dagster.yaml ## Run the whole chain through Dagster on the embedded default
-	@$(BIN)/python -m datamask_pipeline.definitions
+demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on the embedded default (SET="select.lamb=0.3" changes settings)
+	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## All tests (no network, no browser)
 	@$(BIN)/python -m pytest -m "not ui"

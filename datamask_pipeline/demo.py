@@ -35,6 +35,7 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
 
     changed = parse_settings(settings)
     pipeline = Pipeline(load_config(config, changed))
+    pipeline.check()
     narrator = Narrator(Console(highlight=False, soft_wrap=True).print)
     defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
     pipeline.store.sweep()

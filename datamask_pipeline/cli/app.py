@@ -2,7 +2,7 @@
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, run
+from datamask_pipeline.cli import audit, configs, run, select
 
 app = typer.Typer(
     name="datamask",
@@ -17,5 +17,6 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("report")(run.report)
+app.command("select")(select.select)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

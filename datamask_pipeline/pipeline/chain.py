@@ -55,6 +55,33 @@ class Pipeline:
 
         return make_source(self.config.source.name, self.config.source.options)
 
+    def check(self) -> None:
+        """Refuse unknown names before any work: source, scorers, policies, metrics and benchmark tasks.
+
+        Raises:
+            UnknownNameError: with the names there are.
+            ConfigurationError: an option of a member is wrong.
+        """
+        from datamask_pipeline.diversity.registry import create_metric
+        from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+        from datamask_pipeline.quality import make_scorer
+        from datamask_pipeline.selection.policies.registry import create_policy
+
+        self.crawls()
+        for name in self.config.score.scorers:
+            make_scorer(name, self.config.score.options.get(name))
+        for arm in self.config.arms:
+            settings = self.config.select_config(arm)
+            create_policy(settings.policy)
+            for name in settings.diversity_weights:
+                create_metric(name, settings.diversity_options.get(name))
+            for name in settings.scorers:
+                if name not in self.config.score.scorers:
+                    raise UnknownNameError(f"scorer of arm {arm!r}", name, self.config.score.scorers)
+        benchmarks_named(self.config.evaluate.tasks)
+        if self.config.compare.baseline not in self.config.arms:
+            raise UnknownNameError("arm to compare with", self.config.compare.baseline, self.config.arms)
+
     # -- per crawl ---------------------------------------------------------------------------------------
 
     def crawls(self) -> list[str]:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from importlib import resources as package_files
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
 import yaml
@@ -24,7 +24,7 @@ from datamask_pipeline.stages.select import SelectConfig
 from datamask_pipeline.stages.tokenizer import TokenizerConfig
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
-Name = pydantic.constr(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +58,7 @@ def run(
     from datamask_pipeline.evaluation.questions import prepare_questions
 
     directory = builder.scratch() / TREE
-    held_out = ()
+    held_out: Iterable[tuple[str, str]] = ()
     if config.questions == LOCAL:
         held_out = texts.pool_documents(store, candidates, documents, "c.validation")
     sets = prepare_questions(config, directory, held_out)
