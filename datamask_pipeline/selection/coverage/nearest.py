@@ -11,6 +11,7 @@ arithmetic was.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ def nearest(
     Returns:
         Lists with a ceiling.
     """
+    announce_sparse()
     references_R = references_R.to(documents_ND.device)
     pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C.to(documents_ND.device)]
     search_CD = pool_CD.to(dtype)
@@ -53,8 +55,8 @@ def nearest(
 
     def work(start: int) -> tuple[Tensor, Tensor, Tensor]:
         chunk_rD = documents_ND[references_R[start : start + CHUNK_REFERENCES]]
-        rough_rk, places_rk = _search(chunk_rD.to(dtype), search_CD, length)
-        exact_rk = _products(chunk_rD, pool_CD, places_rk)
+        rough_rk, places_rk = search(chunk_rD.to(dtype), search_CD, length)
+        exact_rk = listed_products(chunk_rD, pool_CD, places_rk)
         sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
         return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rough_rk.amin(1).cpu()
 
@@ -87,7 +89,8 @@ def rounding_margin(rows_ND: Tensor, dtype: torch.dtype) -> float:
     return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
 
 
-def _search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Tensor]:
+def search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The largest products of each row with the candidates, in the rows' arithmetic: values, and places rising."""
     values_rk = chunk_rD.new_empty(len(chunk_rD), 0, dtype=torch.float32)
     places_rk = torch.empty_like(values_rk, dtype=torch.int64)
     for start in range(0, len(search_CD), TILE_CANDIDATES):
@@ -102,18 +105,24 @@ def _search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, T
     return values_rk.gather(1, order_rk), places_rk
 
 
-def _products(chunk_rD: Tensor, pool_CD: Tensor, places_rk: Tensor) -> Tensor:
+def listed_products(chunk_rD: Tensor, pool_CD: Tensor, places_rk: Tensor) -> Tensor:
+    """Each row's products with its listed candidates, float32 of shape (r, k)."""
     if chunk_rD.is_cuda:
         return torch.einsum("rkd,rd->rk", pool_CD[places_rk], chunk_rD)
     rows, length = places_rk.shape
+    pattern = torch.sparse_csr_tensor(
+        torch.arange(0, rows * length + 1, length),
+        places_rk.reshape(-1),
+        torch.zeros(rows * length),
+        size=(rows, len(pool_CD)),
+        check_invariants=False,
+    )
+    return torch.sparse.sampled_addmm(pattern, chunk_rD, pool_CD.T, beta=0.0).values().view(rows, length)
+
+
+@cache
+def announce_sparse() -> None:
+    """Lets torch say once that its sparse layouts are in beta, unheard: filters are not safe among threads."""
     with warnings.catch_warnings():
-        # torch announces on first use that its sparse layouts are in beta.
-        warnings.filterwarnings("ignore", message="Sparse")
-        pattern = torch.sparse_csr_tensor(
-            torch.arange(0, rows * length + 1, length),
-            places_rk.reshape(-1),
-            torch.zeros(rows * length),
-            size=(rows, len(pool_CD)),
-            check_invariants=False,
-        )
-        return torch.sparse.sampled_addmm(pattern, chunk_rD, pool_CD.T, beta=0.0).values().view(rows, length)
+        warnings.simplefilter("ignore")
+        listed_products(torch.ones(1, 1), torch.ones(1, 1), torch.zeros(1, 1, dtype=torch.int64))

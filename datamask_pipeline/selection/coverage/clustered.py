@@ -1,0 +1,106 @@
+"""Neighbour lists of large blocks, from clusters near each reference's own. Knows no mask, quality or budget.
+
+Shape suffixes: N documents, C clusters, D dimensions, q references of a cluster, p documents of its pool, v voters,
+k list entries.
+
+Every document is a reference. Those of one cluster are compared with one pool: the clusters whose centroids they
+are most similar to, by vote, until the pool holds
+`POOL` documents; then a document that lists
+another is offered to that one's list in return. The work grows as N times the pool. What a list leaves out is
+unknown: there is no ceiling, and certificates sample references instead (`sampled`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.coverage.clusters import Clusters, spherical_clusters
+from datamask_pipeline.selection.coverage.lists import NeighbourLists
+from datamask_pipeline.selection.coverage.nearest import (
+    CHUNK_REFERENCES,
+    announce_sparse,
+    listed_products,
+    search,
+)
+from datamask_pipeline.selection.parallel import Workers
+
+DOCUMENTS_PER_CLUSTER = 64
+POOL = 32_768
+VOTERS, VOTES = 32, 32
+"""Members of a cluster that vote, and centroids that each names; the r-th one gets 1 / r of a vote."""
+
+
+def clustered_lists(
+    documents_ND: Tensor, length: int, draws: torch.Generator, workers: Workers, dtype: torch.dtype
+) -> NeighbourLists:
+    """Approximate lists of the `length` most similar documents of every document, similarities in float32."""
+    announce_sparse()
+    num_documents = len(documents_ND)
+    num_clusters = max(1, num_documents // DOCUMENTS_PER_CLUSTER)
+    clusters = spherical_clusters(documents_ND, num_clusters, draws, workers, dtype)
+    # Cluster by cluster, a pool is a few long copies instead of a row at a time.
+    sorted_ND = documents_ND.to(dtype)[clusters.order_N.to(documents_ND.device)]
+    similarities_Nk = torch.empty(num_documents, length)
+    documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
+
+    def work(cluster: int) -> None:
+        members_q = clusters.order_N[clusters.offsets[cluster] : clusters.offsets[cluster + 1]]
+        if len(members_q) == 0:
+            return
+        spans = _pool(documents_ND[members_q[:VOTERS]], clusters, max(POOL, length))
+        pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
+        pool_pD = torch.cat([sorted_ND[start:stop] for start, stop in spans])
+        for part_q in torch.split(members_q, CHUNK_REFERENCES):
+            rows_qD = documents_ND[part_q]
+            _, places_qk = search(rows_qD.to(dtype), pool_pD, length)
+            listed_qk = pool_p[places_qk.cpu()]
+            exact_qk = listed_products(rows_qD, documents_ND, listed_qk.to(documents_ND.device)).cpu()
+            sorted_qk, order_qk = exact_qk.sort(dim=1, descending=True, stable=True)
+            similarities_Nk[part_q] = sorted_qk.clamp_(min=0)
+            documents_Nk[part_q] = listed_qk.gather(1, order_qk)
+
+    # Clusters are disjoint: each result has its own rows, whatever the order of the threads.
+    for _ in workers.map(work, range(num_clusters)):
+        pass
+    return _returned(documents_Nk, similarities_Nk)
+
+
+def _pool(voters_vD: Tensor, clusters: Clusters, size: int) -> list[tuple[int, int]]:
+    """The spans of the clusters that the voters name, most votes first, then by similarity to their mean."""
+    similar_vC = voters_vD @ clusters.centroids_CD.T
+    named = similar_vC.topk(min(VOTES, len(clusters)), dim=1).indices
+    weights = 1 / torch.arange(1, named.shape[1] + 1, dtype=torch.float64)
+    votes_C = (similar_vC.mean(0) - 1).double().cpu() * 1e-6
+    votes_C.index_add_(0, named.reshape(-1).cpu(), weights.repeat(len(voters_vD)))
+    spans, held = [], 0
+    for cluster in torch.argsort(votes_C, descending=True, stable=True).tolist():
+        start, stop = clusters.offsets[cluster : cluster + 2]
+        spans.append((start, stop))
+        held += stop - start
+        if held >= size:
+            break
+    return spans
+
+
+def _returned(documents_Nk: Tensor, similarities_Nk: Tensor) -> NeighbourLists:
+    """The best k of a document's own list and of the documents that list it."""
+    num_documents, length = documents_Nk.shape
+    lister_E = torch.arange(num_documents).repeat_interleave(length)
+    listed_E, similarities_E = documents_Nk.reshape(-1), similarities_Nk.reshape(-1)
+    pairs_E = torch.cat([lister_E * num_documents + listed_E, listed_E * num_documents + lister_E])
+    pairs_U, place_E = torch.unique(pairs_E, return_inverse=True)
+    del pairs_E, lister_E
+    # A pair found from both sides has the same similarity: products are summed over dimensions in one order.
+    similarities_U = torch.empty(len(pairs_U))
+    similarities_U[place_E] = similarities_E.repeat(2)
+    order_U = torch.argsort(similarities_U, descending=True, stable=True)
+    order_U = order_U[torch.argsort(pairs_U[order_U] // num_documents, stable=True)]
+    starts_N = torch.searchsorted(pairs_U, torch.arange(num_documents) * num_documents)
+    kept_Nk = order_U[starts_N[:, None] + torch.arange(length)]
+    return NeighbourLists(
+        num_documents=num_documents,
+        documents_Rk=pairs_U[kept_Nk] % num_documents,
+        similarities_Rk=similarities_U[kept_Nk],
+        ceiling_R=None,
+    )

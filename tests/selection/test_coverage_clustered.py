@@ -1,0 +1,104 @@
+"""Lists from clusters: what they hold is true, enough of it is found, and what they miss is bounded."""
+
+import math
+
+import pytest
+import torch
+
+from datamask_pipeline.selection.coverage import clustered as module
+from datamask_pipeline.selection.coverage.clustered import clustered_lists
+from datamask_pipeline.selection.coverage.clusters import spherical_clusters
+from datamask_pipeline.selection.coverage.evaluate import coverage_of, listed_coverage
+from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, mean_at_most, missed_excess
+from datamask_pipeline.selection.parallel import Workers
+
+
+def clumps(num_rows: int = 1200, dim: int = 32, seed: int = 0) -> torch.Tensor:
+    draws = torch.Generator().manual_seed(seed)
+    centres_CD = torch.nn.functional.normalize(torch.randn(40, dim, generator=draws))
+    noise_ND = torch.randn(num_rows, dim, generator=draws) / dim**0.5
+    rows_ND = centres_CD[torch.randint(40, (num_rows,), generator=draws)] + 0.7 * noise_ND
+    return torch.nn.functional.normalize(rows_ND)
+
+
+@pytest.fixture
+def small_pools(monkeypatch):
+    monkeypatch.setattr(module, "DOCUMENTS_PER_CLUSTER", 16)
+    monkeypatch.setattr(module, "POOL", 64)
+
+
+def lists_of(rows_ND, num_workers=2, length=10):
+    with Workers(num_workers) as workers:
+        return clustered_lists(rows_ND, length, torch.Generator().manual_seed(1), workers, torch.float32)
+
+
+def test_clusters_partition_the_documents():
+    rows_ND = clumps()
+    with Workers(2) as workers:
+        clusters = spherical_clusters(rows_ND, 30, torch.Generator().manual_seed(0), workers, torch.float32)
+    assert sorted(clusters.order_N.tolist()) == list(range(len(rows_ND)))
+    assert clusters.offsets[0] == 0
+    assert clusters.offsets[-1] == len(rows_ND)
+    inside = [
+        float((rows_ND[clusters.order_N[start:stop]] @ clusters.centroids_CD[cluster]).mean())
+        for cluster, (start, stop) in enumerate(zip(clusters.offsets, clusters.offsets[1:], strict=False))
+        if stop > start
+    ]
+    assert min(inside) > float((rows_ND @ clusters.centroids_CD.T).mean()) + 0.2
+
+
+def test_listed_similarities_are_true_and_most_neighbours_are_found(small_pools):
+    rows_ND = clumps()
+    lists = lists_of(rows_ND)
+    true_NN = (rows_ND.double() @ rows_ND.double().T).clamp(min=0)
+    torch.testing.assert_close(
+        lists.similarities_Rk.double(), true_NN.gather(1, lists.documents_Rk), atol=1e-6, rtol=0
+    )
+    assert (lists.similarities_Rk.diff(dim=1) <= 0).all()
+    assert all(len(set(row)) == 10 for row in lists.documents_Rk.tolist())
+    best_Nk = true_NN.topk(10, dim=1).indices
+    recall = (best_Nk[:, :, None] == lists.documents_Rk[:, None, :]).any(2).double().mean()
+    assert 0.85 < float(recall) < 1
+    assert lists.ceiling_R is None
+
+
+def test_lists_do_not_depend_on_the_number_of_workers(small_pools):
+    one, two = lists_of(clumps(), num_workers=1), lists_of(clumps(), num_workers=2)
+    assert torch.equal(one.documents_Rk, two.documents_Rk)
+    assert torch.equal(one.similarities_Rk, two.similarities_Rk)
+
+
+def test_coverage_from_lists_is_never_overstated(small_pools):
+    rows_ND = clumps()
+    selected_T = torch.arange(0, 1200, 17)
+    with Workers(1) as workers:
+        true = coverage_of(rows_ND, torch.arange(1200), selected_T, workers, torch.float32)
+        listed = listed_coverage(lists_of(rows_ND), rows_ND, selected_T, workers, torch.float32)
+    assert (listed.best_R <= true.best_R + 1e-6).all()
+    assert float((listed.best_R >= true.best_R - 1e-6).double().mean()) > 0.95
+    assert bool(torch.isin(listed.owner_R, selected_T).all())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_lists_miss_is_bounded(small_pools, seed):
+    rows_ND = clumps(seed=seed)
+    lists = lists_of(rows_ND, length=6)
+    levels_R = lists.similarities_Rk[:, 2].double() - 0.02
+    with Workers(1) as workers:
+        exact = nearest(rows_ND, torch.arange(1200), 60, workers)
+        draws = torch.Generator().manual_seed(seed)
+        bounded, held = missed_excess(rows_ND, lists, levels_R, draws, workers, torch.float32, sample=800)
+    listed_Nk = (exact.documents_Rk[:, :, None] == lists.documents_Rk[:, None, :]).any(2)
+    missed_R = exact.similarities_Rk.masked_fill(listed_Nk, 0).amax(1).double()
+    truth = float((missed_R - levels_R).clamp(min=0).mean())
+    assert truth > 0
+    assert truth <= bounded <= truth + 0.02
+    assert 0 < held <= 1
+
+
+def test_the_mean_bound_is_the_binomial_tail():
+    # No success in n draws: the mean p with (1 - p)^n = error probability, the exact one-sided bound.
+    assert mean_at_most(0.0, 100) == pytest.approx(1 - ERROR_PROBABILITY ** (1 / 100), rel=1e-9)
+    assert mean_at_most(1.0, 100) == 1.0
+    assert 0.3 < mean_at_most(0.3, 1000) < 0.3 + 3 * math.sqrt(0.21 / 1000) * 1.3
