@@ -242,7 +242,9 @@ def _result(
         solution.mask_N.double() if solution.probabilities_N is None else solution.probabilities_N
     )
     mask = pruned.spread(mask_n, False)
-    gap = None if solution.bound is None else max(0.0, problem.gap(solution.bound, evaluation.value))
+    # The mask itself is a value that is reached: what rounding left the bound below it is no bound.
+    bound = None if solution.bound is None else max(solution.bound, evaluation.value)
+    gap = None if bound is None else problem.gap(bound, evaluation.value)
     record = _record(problem, solution, checked, pruned, mask, token_counts)
     record["reasons"] = {
         str(name): int(count)
@@ -266,7 +268,7 @@ def _result(
             random=problem.random_value,
             raw=evaluation.raw,
         ),
-        certificate=Certificate(bound=solution.bound, gap=gap, method=solution.method),
+        certificate=Certificate(bound=bound, gap=gap, method=solution.method),
         normalisation=problem.constants,
         timings=timings.seconds(),
         record=record,

@@ -45,7 +45,7 @@ class Budget:
 
     def best(self, scores_N: Tensor) -> Tensor:
         """The mask of the highest scores: bool. Tokens are filled in the order of score until one does not fit."""
-        spread = float(scores_N.abs().max()) * TIE
+        spread = float(scores_N.abs().max()) * TIE or 1.0
         jitter_N = torch.rand(len(scores_N), generator=generator(self.seed, "ties"), dtype=torch.float64)
         return self.prefix(scores_N + spread * jitter_N)
 

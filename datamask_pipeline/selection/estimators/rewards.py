@@ -80,9 +80,10 @@ def marginals(batch: Batch, weights_N: Tensor) -> Tensor:
 
 def _moment_marginals(batch: Batch, metric: MomentMetric, weights_N: Tensor, count: float) -> Tensor:
     found = moments_of(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device), metric.needs_second)
-    # The policy's masks hold the budget in expectation; a metric that is not quadratic needs the true count.
+    # The policy's masks hold the budget in expectation: exact marginals divide by the budget, first-order ones
+    # by what the mask holds, without which a correlation is none.
     moments = Moments(
-        count=count if metric.quadratic else found.count,
+        count=count if metric.exact_marginals else found.count,
         first_D=found.first_D,
         second_DD=found.second_DD,
         squared=found.squared,

@@ -72,7 +72,7 @@ class _Picks:
 
     def best(self, gains_N: Tensor) -> int:
         """Pick the document of the largest gain among those open."""
-        open_N = gains_N + self.jitter_N * gains_N.abs().max() + self.closed_N
+        open_N = gains_N + self.jitter_N * (float(gains_N.abs().max()) or 1.0) + self.closed_N
         pick = int(open_N.argmax())
         self.mask_N[pick], self.closed_N[pick] = True, -torch.inf
         group = int(self.groups_N[pick])

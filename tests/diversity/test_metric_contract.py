@@ -1,0 +1,222 @@
+"""The contract of every diversity metric found: shapes, invariance, marginals, derivatives, concavity."""
+
+import numpy as np
+import pytest
+import torch
+
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.diversity.registry import create_metric, metric_classes
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+
+NAMES = sorted(metric_classes())
+MOMENT_NAMES = [name for name, member in metric_classes().items() if issubclass(member, MomentMetric)]
+N, D, K = 40, 6, 15
+
+
+@pytest.fixture
+def rows_ND() -> torch.Tensor:
+    rows = torch.randn(N, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.4
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+@pytest.fixture
+def mask_N() -> torch.Tensor:
+    return torch.arange(N) % 8 < 3
+
+
+def fixed_count_value(
+    metric: MomentMetric, rows_ND: torch.Tensor, weights_N: torch.Tensor, count: float
+) -> float:
+    found = moments_of(rows_ND, weights_N, True)
+    return metric.value(
+        Moments(count=count, first_D=found.first_D, second_DD=found.second_DD, squared=found.squared)
+    )
+
+
+def oracle(name: str, rows: np.ndarray) -> float:
+    """Each formula from its definition, in plain NumPy over the selected rows."""
+    k = len(rows)
+    if name == "Pair_simi":
+        products = rows @ rows.T
+        return -(products.sum() - np.trace(products)) / (k * (k - 1))
+    if name == "DiSF_uncentred":
+        return -(np.square(rows.T @ rows / k)).sum()
+    if name == "DiSF":
+        correlations = np.corrcoef(rows.T)
+        return -(np.square(correlations).sum() - len(correlations))
+    if name == "LogDet":
+        dim = rows.shape[1]
+        return float(np.linalg.slogdet(np.eye(dim) + dim / k * rows.T @ rows)[1] / dim)
+    if name == "Vendi":
+        shares = np.linalg.eigvalsh(rows @ rows.T / k)
+        shares = shares[shares > 1e-12]
+        return float(-(shares * np.log(shares)).sum())
+    raise AssertionError(f"write an oracle for {name}")
+
+
+@pytest.mark.parametrize("name", MOMENT_NAMES)
+def test_value_is_the_formula(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
+    found = create_metric(name).values(rows_ND, mask_N[None])[0]
+    assert found == pytest.approx(oracle(name, rows_ND[mask_N].numpy()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_of_many_masks_are_those_of_each(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    draws = torch.Generator().manual_seed(3)
+    masks_GN = torch.stack([torch.randperm(N, generator=draws) < size for size in (K, K, K)])
+    together = metric.values(rows_ND, masks_GN)
+    assert together.dtype == torch.float64
+    assert together.shape == (3,)
+    alone = torch.cat([metric.values(rows_ND, mask[None]) for mask in masks_GN])
+    torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
+    assert len(together.unique()) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masks_of_different_sizes(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    masks_GN = torch.stack([torch.arange(N) < 9, torch.arange(N) < 20])
+    together = metric.values(rows_ND, masks_GN)
+    alone = torch.cat([metric.values(rows_ND, mask[None]) for mask in masks_GN])
+    torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_order_of_documents_does_not_matter(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
+    metric = create_metric(name)
+    order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
+    before = metric.values(rows_ND, mask_N[None])
+    torch.testing.assert_close(
+        metric.values(rows_ND[order], mask_N[order][None]), before, rtol=1e-6, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spread_rows_are_more_diverse_than_copies(name: str) -> None:
+    rows_ND = torch.cat([torch.eye(6)[:5], torch.eye(6)[5:].repeat(5, 1)]).double()
+    rows_ND = rows_ND + 0.05 * torch.randn(
+        10, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64
+    )
+    rows_ND = rows_ND / rows_ND.norm(dim=1, keepdim=True)
+    spread = torch.tensor([True] * 5 + [True] + [False] * 4)
+    copies = torch.tensor([True] + [False] * 4 + [True] * 5)
+    values = create_metric(name).values(rows_ND, torch.stack([spread, copies]))
+    if name == "DiSF":
+        pytest.skip("correlations of six rows in six dimensions say nothing about spread")
+    assert values[0] > values[1]
+
+
+@pytest.mark.parametrize("name", MOMENT_NAMES)
+def test_marginals_are_finite_differences(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
+    metric = create_metric(name)
+    assert isinstance(metric, MomentMetric)
+    marginals_N = metric.marginals(rows_ND, mask_N)
+    count = float(mask_N.sum())
+    expected = []
+    for row in range(N):
+        low, high = mask_N.double(), mask_N.double()
+        if metric.exact_marginals:
+            low[row], high[row], width = 0.0, 1.0, 1.0
+        else:
+            low[row], high[row], width = low[row] - 1e-5, high[row] + 1e-5, 2e-5
+        difference = fixed_count_value(metric, rows_ND, high, count) - fixed_count_value(
+            metric, rows_ND, low, count
+        )
+        expected.append(difference / width)
+    torch.testing.assert_close(marginals_N, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-8)
+
+
+def test_facility_marginals_are_finite_differences(rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
+    metric = create_metric("Facility")
+    marginals_N = metric.marginals(rows_ND, mask_N)
+    for row in range(N):
+        pair = mask_N.repeat(2, 1)
+        pair[0, row], pair[1, row] = True, False
+        inside, outside = metric.values(rows_ND, pair)
+        assert float(marginals_N[row]) == pytest.approx(float(inside - outside), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", MOMENT_NAMES)
+def test_form_is_the_derivative_at_a_relaxed_mask(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    assert isinstance(metric, MomentMetric)
+    weights_N = 0.1 + 0.8 * torch.rand(N, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    moments = moments_of(rows_ND, weights_N, True)
+    scores_N = metric.form(moments).scores(rows_ND, squared_norms(rows_ND))
+    for row in range(0, N, 5):
+        values = []
+        for step in (1e-5, -1e-5):
+            moved = weights_N.clone()
+            moved[row] += step
+            values.append(fixed_count_value(metric, rows_ND, moved, moments.count))
+        assert float(scores_N[row]) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if name not in ("DiSF", "Vendi")])
+def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    assert isinstance(metric, MomentMetric)
+    weights_N = 0.1 + 0.8 * torch.rand(N, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    moments = moments_of(rows_ND, weights_N, True)
+    bends_NN = metric.interaction(moments, rows_ND, rows_ND)
+    assert bends_NN is not None
+
+    def scores(row: int, step: float) -> torch.Tensor:
+        moved = weights_N.clone()
+        moved[row] += step
+        found = moments_of(rows_ND, moved, True)
+        kept = Moments(
+            count=moments.count, first_D=found.first_D, second_DD=found.second_DD, squared=found.squared
+        )
+        return metric.form(kept).scores(rows_ND, squared_norms(rows_ND))
+
+    for row in (0, 11):
+        torch.testing.assert_close(
+            bends_NN[row], (scores(row, 1e-5) - scores(row, -1e-5)) / 2e-5, rtol=1e-5, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if metric_classes()[name].concave])
+def test_declared_concavity_holds_on_midpoints(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    assert isinstance(metric, MomentMetric)
+    draws = torch.Generator().manual_seed(11)
+    excess = []
+    for _ in range(60):
+        left_N = (torch.rand(N, generator=draws, dtype=torch.float64) < 0.4).double()
+        right_N = left_N[torch.randperm(N, generator=draws)]
+        count = float(left_N.sum())
+        ends = [fixed_count_value(metric, rows_ND, w, count) for w in (left_N, right_N)]
+        middle = fixed_count_value(metric, rows_ND, (left_N + right_N) / 2, count)
+        excess.append(middle - sum(ends) / 2)
+    assert min(excess) >= -1e-12
+    assert max(excess) > 1e-6
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    with pytest.raises(UnknownNameError, match="Pair_simi"):
+        create_metric("Pairsimi")
+
+
+def test_an_option_that_a_metric_does_not_take() -> None:
+    with pytest.raises(ConfigurationError, match="LogDet"):
+        create_metric("LogDet", {"size": 3})
+
+
+def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(DiversityMetric):
+        name = "Elsewhere"
+
+        def values(self, embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+            return masks_GN.sum(1).double()
+
+    class Point:
+        name = "Elsewhere"
+
+        def load(self) -> type[DiversityMetric]:
+            return Elsewhere
+
+    monkeypatch.setattr("datamask_pipeline.diversity.registry.entry_points", lambda group: [Point()])
+    assert isinstance(create_metric("Elsewhere"), Elsewhere)

@@ -1,0 +1,133 @@
+"""What cannot be selected from is refused at once, naming the row or the field."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+
+
+def spoilt(rows, row, value):
+    rows = rows.copy()
+    rows[row] = value
+    return rows
+
+
+class Broken(DiversityMetric):
+    name = "Broken"
+
+    def values(self, embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(masks_GN),), float("nan"))
+
+
+SETTINGS = [
+    ({"ratio": 0.0}, "ratio"),
+    ({"ratio": 1.5}, "ratio"),
+    ({"ratio": 0.001}, "at least 2"),
+    ({"num_documents": 401}, "401 documents, the block has 400"),
+    ({"num_documents": 5, "ratio": 0.1}, "one budget"),
+    ({"lamb": 1.2}, "lamb"),
+    ({"lamb": -0.1}, "lamb"),
+    ({"lamb": float("nan")}, "lamb"),
+    ({"policy": "policy_gradient", "num_rollouts": 1}, "num_rollouts"),
+    ({"device": "cuda:7"}, "cpu"),
+    ({"device": "toaster"}, "cpu"),
+    ({"diversity": Broken()}, "Broken"),
+    ({"colour": "red"}, "colour"),
+    ({"min_lr": 20.0}, "min_lr"),
+    ({"diversity": {"Pair_simi": -1.0}}, "positive"),
+    ({"diversity_options": {"LogDet": {"scale": 2.0}}}, "not used"),
+    ({"quality_weights": {"other": 1.0}}, "other"),
+    ({"num_tokens": 10**9, "token_counts": np.ones(400)}, "more than the block's 400"),
+    ({"quotas": {"a": 0.5, "b": 0.6}}, "sum to 1"),
+    ({"quotas": {"a": 0.5, "b": 0.5}, "groups": ["a"] * 399 + ["b"]}, "'b' is 20 documents, the block has 1"),
+    ({"quality_pruning": 0.95}, "quality_pruning"),
+    ({"normalisation_constants": {"quality": (0.0, 1.0)}}, "Pair_simi"),
+    ({"normalisation_constants": {"quality": (1.0, 1.0), "Pair_simi": (0.0, 1.0)}}, "quality"),
+    ({"policy": "policy_gradient", "partial": 0.01, "ratio": 0.02}, "partial"),
+    ({"policy": "policy_gradient", "estimator": "expected", "diversity": "DiSF"}, "DiSF"),
+    ({"policy": "greedy", "num_tokens": 20, "token_counts": np.ones(400)}, "num_tokens"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), SETTINGS, ids=[said for _, said in SETTINGS])
+def test_a_wrong_setting_is_named(settings, said, clustered) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ConfigurationError, match=said.replace("(", r"\(")):
+        select_documents(*clustered, **settings)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "said"), [(7, np.nan, "row 7"), (9, np.inf, "row 9"), (11, 0.0, "zero vector .*row 11")]
+)
+def test_a_bad_embedding_is_named(row, value, said, clustered) -> None:
+    with pytest.raises(InputError, match=said):
+        select_documents(spoilt(clustered[0], row, value), clustered[1])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_bad_score_is_named(value, clustered) -> None:
+    with pytest.raises(InputError, match="row 3, field edu"):
+        select_documents(clustered[0], {"edu": spoilt(clustered[1], 3, value)})
+
+
+def test_shapes(clustered) -> None:
+    rows, quality = clustered
+    with pytest.raises(InputError, match="two dimensions"):
+        select_documents(rows[0], quality)
+    with pytest.raises(InputError, match="400 embeddings"):
+        select_documents(rows, quality[:-1])
+    with pytest.raises(InputError, match="two dimensions"):
+        select_documents(rows[:0], quality[:0])
+    with pytest.raises(InputError, match="must be numbers"):
+        select_documents(rows.astype(str), quality)
+
+
+def test_missing_scores_are_not_zero(clustered) -> None:
+    scores = clustered[1].astype(object)
+    scores[5] = None
+    with pytest.raises(InputError):
+        select_documents(clustered[0], scores)
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"), [([*range(399), 3], "row 3 already"), ([None, *range(399)], "row 0")]
+)
+def test_ids(ids, said, clustered) -> None:
+    with pytest.raises(InputError, match=said):
+        select_documents(*clustered, ids=ids)
+
+
+def test_token_counts(clustered) -> None:
+    with pytest.raises(InputError, match="token_counts"):
+        select_documents(*clustered, num_tokens=50)
+    with pytest.raises(InputError, match="row 2"):
+        select_documents(*clustered, num_tokens=50, token_counts=spoilt(np.ones(400), 2, 0))
+
+
+def test_groups(clustered) -> None:
+    with pytest.raises(InputError, match="row 0"):
+        select_documents(*clustered, quotas={"a": 1.0}, groups=["x"] * 400)
+    with pytest.raises(InputError, match="groups"):
+        select_documents(*clustered, quotas={"a": 1.0})
+
+
+def test_zero_range_is_refused_only_where_it_counts(clustered) -> None:
+    with pytest.raises(ConfigurationError, match="'quality' cannot be normalised"):
+        select_documents(clustered[0], np.ones(400))
+    assert select_documents(clustered[0], np.ones(400), lamb=0.0).mask.sum() == 40
+    same = np.tile(clustered[0][:1], (400, 1))
+    with pytest.raises(ConfigurationError, match="'Pair_simi' cannot be normalised"):
+        select_documents(same, clustered[1])
+
+
+def test_unknown_names(clustered) -> None:
+    with pytest.raises(UnknownNameError, match="semdedup"):
+        select_documents(*clustered, policy="best")
+    with pytest.raises(UnknownNameError, match="Facility"):
+        select_documents(*clustered, diversity="facility")

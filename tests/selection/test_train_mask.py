@@ -1,0 +1,140 @@
+"""Upstream's quick test on upstream's file format, and ``datamask select`` on the same file."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.mask_file import read_input, read_record
+from datamask_pipeline.cli.select import select
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.train_mask import main
+
+QUICK = (
+    "--device cpu --n_epochs 30 --algorithm {} --partial 0.1 --max_lr 10 --min_lr 1 --n_rollout 16 "
+    "--select_ratio 0.3 --init quality --lamb 0.5"
+)
+
+
+@pytest.fixture
+def source(clustered, tmp_path: Path) -> Path:
+    rows, quality = clustered
+    table = pa.table(
+        {
+            "chunk_id": [f"chunk-{row}" for row in range(400)],
+            "text": [f"text {row}" for row in range(400)],
+            "quality_score": quality,
+            "feature_arr": pa.array(list(rows * 3), pa.list_(pa.float32())),
+            "token_count": np.arange(400) + 10,
+        }
+    )
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=150)
+    return tmp_path / "in.parquet"
+
+
+@pytest.mark.parametrize("algorithm", ["DiSF", "Facility", "Pair_simi"])
+def test_the_quick_test(algorithm: str, source: Path) -> None:
+    target = source.with_name("out.parquet")
+    status = main(["--input", str(source), "--output", str(target), *QUICK.format(algorithm).split()])
+    assert status == 0
+    before, after = pq.read_table(source), pq.read_table(target)
+    assert after.select(before.column_names).equals(before)
+    assert after.column_names == [*before.column_names, "selected", "logit", "probability"]
+    selected = after.column("selected").to_numpy()
+    logits = after.column("logit").to_numpy()
+    assert selected.sum() == 120
+    assert logits[selected].min() >= logits[~selected].max()
+    record = read_record(target)
+    assert record["config"]["num_epochs"] == 30
+    assert record["config"]["policy"] == "policy_gradient"
+    assert record["rows_normalised_to_unit"] == 400
+
+
+def test_a_missing_device_names_cpu(source: Path, capsys) -> None:
+    status = main(["--input", str(source), "--output", "x.parquet", "--device", "cuda:9"])
+    assert status == 1
+    assert "cpu" in capsys.readouterr().err
+
+
+def test_curves_and_the_ablation_of_rollouts_are_drawn(source: Path) -> None:
+    picture = source.with_name("curves.png")
+    arguments = ["--input", str(source), "--output", str(source.with_name("o.parquet"))]
+    assert (
+        main(
+            [*arguments, *QUICK.format("Pair_simi").split(), "--plot", str(picture), "--ablate_rollout", "4"]
+        )
+        == 0
+    )
+    assert picture.stat().st_size > 5000
+
+
+def run_select(*arguments: str):
+    app = typer.Typer()
+    app.command()(select)
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_select_takes_the_best_learner_and_proves_it(source: Path) -> None:
+    target = source.with_name("out.parquet")
+    outcome = run_select("-i", str(source), "-o", str(target), "--diversity", "DiSF_uncentred")
+    assert outcome.exit_code == 0, outcome.output
+    assert "no mask exceeds" in outcome.output
+    record = read_record(target)
+    assert record["config"]["policy"] == "datamask"
+    assert record["certificate"]["gap"] < 0.05
+    assert pq.read_table(target).column("selected").to_numpy().sum() == 40
+
+
+def test_select_with_scratch_and_settings_gives_the_same_mask(source: Path, tmp_path: Path) -> None:
+    plain, mapped = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    common = ["-i", str(source), "-s", "chunk_rows=64", "--num-documents", "25"]
+    assert run_select(*common, "-o", str(plain)).exit_code == 0
+    outcome = run_select(
+        *common, "-o", str(mapped), "--scratch", str(tmp_path / "scratch"), "--plot", str(tmp_path / "c.svg")
+    )
+    assert outcome.exit_code == 0, outcome.output
+    assert pq.read_table(plain).equals(pq.read_table(mapped))
+    assert read_record(mapped)["config"]["chunk_rows"] == 64
+    assert (tmp_path / "c.svg").exists()
+
+
+def test_select_by_tokens_and_several_metrics(source: Path, tmp_path: Path) -> None:
+    arguments = ["-i", str(source), "-o", str(tmp_path / "o.parquet"), "--num-tokens", "5000"]
+    outcome = run_select(
+        *arguments, "--token-column", "token_count", "--diversity", "Pair_simi=1", "--diversity", "LogDet=2"
+    )
+    assert outcome.exit_code == 0, outcome.output
+    table = pq.read_table(tmp_path / "o.parquet")
+    tokens = table.column("token_count").to_numpy()[table.column("selected").to_numpy()]
+    assert 4500 < tokens.sum() <= 5000
+
+
+def test_help_teaches() -> None:
+    text = run_select("--help").output
+    for word in ("Examples", "gap", "Pair_simi", "policy_gradient", "scratch"):
+        assert word in text
+    assert "num_rollouts" in run_select("--list-settings").output
+
+
+def test_bad_files(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_input(tmp_path / "nothing.parquet")
+    (tmp_path / "text.parquet").write_text("hello")
+    with pytest.raises(InputError, match="not a Parquet file"):
+        read_input(tmp_path / "text.parquet")
+    with pytest.raises(InputError, match="no column 'score'"):
+        read_input(source, quality_columns=["score"])
+    table = pq.read_table(source)
+    uneven = [[1.0, 2.0]] * 399 + [[1.0]]
+    index = table.column_names.index("feature_arr")
+    pq.write_table(table.set_column(index, "feature_arr", pa.array(uneven)), tmp_path / "uneven.parquet")
+    with pytest.raises(InputError, match="row 399"):
+        read_input(tmp_path / "uneven.parquet")
+    missing = pa.array([None, *[0.5] * 399], pa.float64())
+    pq.write_table(table.set_column(2, "quality_score", missing), tmp_path / "missing.parquet")
+    with pytest.raises(InputError, match="row 0, field quality_score"):
+        read_input(tmp_path / "missing.parquet")
