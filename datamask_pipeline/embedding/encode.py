@@ -5,7 +5,8 @@ on its texts and the settings alone, not on where an earlier run was interrupted
 forward pass, a thread tokenises the next.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,9 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.batching import compose_batches
-from datamask_pipeline.embedding.encoder import Encoder
+from datamask_pipeline.embedding.encoder import Encoder, Head
 
 Tokens = list[list[int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """What the forward pass gave for one window, in its order.
+
+    Attributes:
+        vectors_ND: float16, unit norm.
+        head_scores_N: float64 by head: scores that further heads read off the same hidden states.
+    """
+
+    vectors_ND: NDArray[np.float16]
+    head_scores_N: dict[str, NDArray[np.float64]]
 
 
 def embed_windows(
@@ -24,8 +38,9 @@ def embed_windows(
     *,
     batch_tokens: int,
     checkpoints: Path,
+    heads: Mapping[str, Head] | None = None,
     on_documents: Callable[[int], None] | None = None,
-) -> Iterator[NDArray[np.float16]]:
+) -> Iterator[Window]:
     """Vectors of each window, in its order.
 
     Args:
@@ -33,11 +48,10 @@ def embed_windows(
         windows: Texts of each window.
         batch_tokens: Most tokens of a batch, padding included.
         checkpoints: Directory where each finished window's vectors are kept.
+        heads: Further heads on the same hidden states, by name.
         on_documents: Told the number of documents of each finished window.
-
-    Yields:
-        float16 (documents, D), unit norm.
     """
+    heads = heads or {}
     checkpoints.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise") as pool:
 
@@ -49,17 +63,23 @@ def embed_windows(
         for number, texts in enumerate(windows):
             pending.append((number, begin(number, texts)))
             if len(pending) > 1:
-                yield _finish(encoder, checkpoints, *pending.pop(0), batch_tokens, on_documents)
+                yield _finish(encoder, checkpoints, *pending.pop(0), batch_tokens, heads, on_documents)
         for number, future in pending:
-            yield _finish(encoder, checkpoints, number, future, batch_tokens, on_documents)
+            yield _finish(encoder, checkpoints, number, future, batch_tokens, heads, on_documents)
 
 
-def embed_tokens(encoder: Encoder, tokens: Tokens, batch_tokens: int) -> NDArray[np.float16]:
-    """Vectors of one window of tokenised documents, in its order."""
-    vectors = np.empty((len(tokens), encoder.dim), dtype=np.float16)
-    for batch in compose_batches([len(ids) for ids in tokens], batch_tokens):
-        vectors[batch] = encoder.embed([tokens[index] for index in batch])
-    return vectors
+def embed_tokens(
+    encoder: Encoder, tokens: Tokens, batch_tokens: int, heads: Mapping[str, Head] | None = None
+) -> Window:
+    """One window of tokenised documents, in its order."""
+    vectors_ND = np.empty((len(tokens), encoder.dim), dtype=np.float16)
+    head_scores_N = {name: np.empty(len(tokens), dtype=np.float64) for name in heads or {}}
+    for rows in compose_batches([len(ids) for ids in tokens], batch_tokens):
+        vectors_BD, scores_B = encoder.embed([tokens[row] for row in rows], heads or {})
+        vectors_ND[rows] = vectors_BD
+        for name, values_B in scores_B.items():
+            head_scores_N[name][rows] = values_B
+    return Window(vectors_ND, head_scores_N)
 
 
 def _finish(
@@ -68,22 +88,24 @@ def _finish(
     number: int,
     future: "Future[Tokens] | None",
     batch_tokens: int,
+    heads: Mapping[str, Head],
     on_documents: Callable[[int], None] | None,
-) -> NDArray[np.float16]:
+) -> Window:
     path = _checkpoint(checkpoints, number)
-    vectors: NDArray[np.float16]
     if future is None:
-        vectors = np.load(path)
+        with np.load(path) as stored:
+            window = Window(stored["vectors"], {name: stored[f"head {name}"] for name in heads})
     else:
-        vectors = embed_tokens(encoder, future.result(), batch_tokens)
+        window = embed_tokens(encoder, future.result(), batch_tokens, heads)
         private = path.with_suffix(".tmp")
+        arrays = {f"head {name}": values_N for name, values_N in window.head_scores_N.items()}
         with private.open("wb") as stream:
-            np.save(stream, vectors)
+            np.savez(stream, vectors=window.vectors_ND, **arrays)  # type: ignore[arg-type]
         private.replace(path)
     if on_documents is not None:
-        on_documents(len(vectors))
-    return vectors
+        on_documents(len(window.vectors_ND))
+    return window
 
 
 def _checkpoint(directory: Path, number: int) -> Path:
-    return directory / f"window-{number:06d}.npy"
+    return directory / f"window-{number:06d}.npz"

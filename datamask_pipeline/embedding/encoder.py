@@ -4,7 +4,7 @@ Shape suffixes: B documents of a batch, T tokens, H hidden width, D embedding wi
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from datamask_pipeline.embedding.config import model_directory, model_identity
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
+
+#: Reads scores_B off the last hidden states_BTH.
+Head = Callable[[torch.Tensor], torch.Tensor]
 
 #: Words tokenised beyond those that could fit, so that what stands at the cut is never among the tokens kept.
 SPARE_WORDS = 8
@@ -91,10 +94,29 @@ class Encoder:
             vectors_BD = features["sentence_embedding"]
         return torch.nn.functional.normalize(vectors_BD.float(), dim=1)
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Unit vectors_BD of one batch of tokenised documents."""
-        vectors: NDArray[np.float32] = self.pool(*self.token_states(token_ids)).cpu().numpy()
-        return vectors
+    @torch.inference_mode()
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], heads: Mapping[str, Head]
+    ) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float64]]]:
+        """One batch of tokenised documents in one forward pass.
+
+        Returns:
+            Unit vectors_BD, and by head the scores_B it reads off the hidden states.
+        """
+        states_BTH, mask_BT = self.token_states(token_ids)
+        vectors_BD: NDArray[np.float32] = self.pool(states_BTH, mask_BT).cpu().numpy()
+        scores = {name: head(states_BTH).double().cpu().numpy() for name, head in heads.items()}
+        return vectors_BD, scores
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The transformer's tensors by name, as they stand in memory."""
+        tensors: dict[str, torch.Tensor] = self._model[0].model.state_dict()
+        return tensors
+
+    @property
+    def tokenizer(self) -> Any:
+        """The transformers tokenizer behind ``tokenise``."""
+        return self._tokenizer
 
 
 def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
@@ -18,11 +17,12 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
-    from datamask_pipeline.embedding.encoder import Encoder
+    from datamask_pipeline.embedding.encoder import Encoder, Head
 
 STAGE: Final = "embed"
 VERSION: Final = "1"
@@ -33,6 +33,14 @@ Progress = Callable[[str, int, int | None], None]
 class EmbedConfig(EncoderConfig):
     """Which model embeds; or which file already holds the vectors."""
 
+    heads: tuple[str, ...] = pydantic.Field(
+        (),
+        description="Quality scorers that read their score off the same forward pass (`fineweb_edu`); their encoder "
+        "must equal the embedding's.",
+    )
+    head_options: dict[str, dict[str, Any]] = pydantic.Field(
+        default_factory=dict, description="Options of those scorers, by name."
+    )
     imported_file: str | None = pydantic.Field(
         None,
         description="A Parquet file or folder with ids and vectors that are taken instead of being computed.",
@@ -74,8 +82,8 @@ def run(
     parts = []
     for name in store.part_names(documents):
         checkpoints = builder.scratch() / name
-        rows = _rows(store, documents, name, vectors.windows(name, checkpoints))
-        parts.append(builder.write_part(name, rows, schema.EMBEDDINGS))
+        rows = _rows(store, documents, name, vectors.windows(name, checkpoints), vectors.schema)
+        parts.append(builder.write_part(name, rows, vectors.schema))
     counts = {"rows_in": documents.rows, "kept": sum(part["rows"] for part in parts)}
     return builder.commit(parts, counts=counts, metadata=vectors.metadata())
 
@@ -88,8 +96,14 @@ class _Computed:
     ) -> None:
         self._config, self._store, self._documents = config, store, documents
         self._label, self._progress, self._done = label, progress, 0
-        self.settings = EncoderConfig.result_config(config)
+        self._heads = make_heads(config.heads, config.head_options)
+        encoder = {name: getattr(config, name) for name in EncoderConfig.model_fields}
+        self.settings = EncoderConfig(**encoder).result_config()
+        if self._heads:
+            self.settings["heads"] = {name: scorer.identity() for name, scorer in self._heads.items()}
         self.model, self.digest = model_identity(config.spec())
+        columns = [pa.field(COLUMN_PREFIX + name, pa.float64()) for name in self._heads]
+        self.schema = pa.schema([*schema.EMBEDDINGS, *columns])
 
     @functools.cached_property
     def encoder(self) -> "Encoder":
@@ -105,7 +119,7 @@ class _Computed:
             )
         return encoder
 
-    def windows(self, name: str, checkpoints: Path) -> Iterator[NDArray[np.float16]]:
+    def windows(self, name: str, checkpoints: Path) -> "Iterator[list[NDArray[Any]]]":
         from datamask_pipeline.embedding.encode import embed_windows
 
         with self._store.part_file(self._documents, name) as part:
@@ -113,16 +127,23 @@ class _Computed:
                 table.column("text").to_pylist()
                 for table in windows_of(part, ["text"], self._config.window_documents)
             )
-            yield from embed_windows(
+            for window in embed_windows(
                 self.encoder,
                 texts,
                 batch_tokens=self._config.batch_tokens,
                 checkpoints=checkpoints,
+                heads=self._attached,
                 on_documents=self._tell,
-            )
+            ):
+                yield [window.vectors_ND, *window.head_scores_N.values()]
+
+    @functools.cached_property
+    def _attached(self) -> "dict[str, Head]":
+        return attach(self.encoder, self._heads)
 
     def metadata(self) -> dict[str, Any]:
-        return {"model": self.model, "revision": self.digest, "dtype": self.settings["dtype"]}
+        about = {"model": self.model, "revision": self.digest, "dtype": self.settings["dtype"]}
+        return about | {"heads": self.settings.get("heads", {})}
 
     def _tell(self, num_documents: int) -> None:
         self._done += num_documents
@@ -139,15 +160,20 @@ class _Imported:
             str(config.imported_file), config.imported_id_column, config.imported_vector_column
         )
         named = ("imported_id_column", "imported_vector_column", "imported_model", "imported_revision")
+        if config.heads:
+            raise ConfigurationError(
+                "imported embeddings have no forward pass to read heads off; empty `heads`, and score in the score stage"
+            )
+        self.schema = schema.EMBEDDINGS
         self.settings = {name: getattr(config, name) for name in named}
         self.digest = self._file.digest
 
-    def windows(self, name: str, checkpoints: Path) -> Iterator[NDArray[np.float16]]:
+    def windows(self, name: str, checkpoints: Path) -> "Iterator[list[NDArray[Any]]]":
         with self._store.part_file(self._documents, name) as part:
             ids = part.read(columns=["id"]).column("id").to_pylist()
         vectors = self._file.gather(ids, checkpoints / "imported.f16")
         for first in range(0, len(ids), self._config.window_documents):
-            yield vectors[first : first + self._config.window_documents]
+            yield [vectors[first : first + self._config.window_documents]]
 
     def metadata(self) -> dict[str, Any]:
         return {
@@ -159,17 +185,21 @@ class _Imported:
 
 
 def _rows(
-    store: Store, documents: Ref, name: str, vectors: Iterator[NDArray[np.float16]]
+    store: Store,
+    documents: Ref,
+    name: str,
+    windows: "Iterator[list[NDArray[Any]]]",
+    columns: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Each window's vectors beside the ids they belong to."""
+    """Each window's vectors, and the scores of its heads, beside the ids they belong to."""
     with store.part_file(documents, name) as part:
         table = part.read(columns=["id", "content_hash"])
     first = 0
-    for block in vectors:
-        keys = table.slice(first, len(block))
-        first += len(block)
-        embedding = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), schema.EMBEDDING_DIM)
-        columns = [*(column.combine_chunks() for column in keys.columns), embedding]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema.EMBEDDINGS)
+    for vectors, *scores in windows:
+        keys = table.slice(first, len(vectors))
+        first += len(vectors)
+        embedding = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), schema.EMBEDDING_DIM)
+        arrays = [*(column.combine_chunks() for column in keys.columns), embedding, *map(pa.array, scores)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns)
     if first != table.num_rows:
         raise IntegrityError(f"part {name}: {table.num_rows} documents, {first} vectors")

@@ -144,8 +144,8 @@ def _embed(
     texts, size = examples.texts, config.window_documents
     windows = (texts[first : first + size] for first in range(0, len(texts), size))
     blocks = []
-    for vectors in embed_windows(encoder, windows, batch_tokens=config.batch_tokens, checkpoints=checkpoints):
-        blocks.append(vectors)
+    for window in embed_windows(encoder, windows, batch_tokens=config.batch_tokens, checkpoints=checkpoints):
+        blocks.append(window.vectors_ND)
         if progress is not None:
             progress("embed labelled examples", sum(map(len, blocks)), len(texts))
     return np.concatenate(blocks)

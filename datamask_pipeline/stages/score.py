@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
+from datamask_pipeline.lineage import plain
 from datamask_pipeline.quality import ScoreBatch, Scorer, Scores, make_scorer
 from datamask_pipeline.quality.probe import ProbeScorer
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
+from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
 
@@ -76,19 +78,20 @@ def run(
         raise ConfigurationError(f"options are given for {unused}, which are not among `scorers`")
     scorers = [make_scorer(name, config.options.get(name)) for name in config.scorers]
     inputs: dict[str, Ref | str] = {"documents": documents}
-    if any(scorer.needs_embeddings for scorer in scorers):
-        inputs["embeddings"] = embeddings
     for scorer in scorers:
         if isinstance(scorer, ProbeScorer):
             trained = probe.run(scorer.config, store=store, embeddings=embeddings, progress=progress)
             probe.install(scorer, store, trained)
             inputs["probe"] = trained
+    heads = _heads(store, embeddings, scorers)
+    if heads or any(scorer.needs_embeddings for scorer in scorers):
+        inputs["embeddings"] = embeddings
     settings = {"scorers": [scorer.identity() for scorer in scorers]}
     builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
 
-    work = _Work(config, store, documents, embeddings, scorers)
+    work = _Work(config, store, documents, embeddings, scorers, heads)
     parts, scored = [], 0
     for name in store.part_names(documents):
         parts.append(builder.write_part(name, work.rows(name, builder.scratch() / name), schema.SCORES))
@@ -108,12 +111,22 @@ class _Work:
     """The scorers over one crawl's parts."""
 
     def __init__(
-        self, config: ScoreConfig, store: Store, documents: Ref, embeddings: Ref, scorers: Sequence[Scorer]
+        self,
+        config: ScoreConfig,
+        store: Store,
+        documents: Ref,
+        embeddings: Ref,
+        scorers: Sequence[Scorer],
+        heads: Sequence[str],
     ) -> None:
         self._config, self._store = config, store
         self._documents, self._embeddings, self._scorers = documents, embeddings, scorers
         self._columns = list(dict.fromkeys(["id", *(c for scorer in scorers for c in scorer.columns)]))
-        self._reads_vectors = any(scorer.needs_embeddings for scorer in scorers)
+        known = store.manifest(embeddings)["metadata"].get("heads", {})
+        self._heads = [
+            scorer.name for scorer in scorers if known.get(scorer.name) == plain(scorer.identity())
+        ]
+        self._reads_vectors = bool(self._heads) or any(scorer.needs_embeddings for scorer in scorers)
 
     def rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:
         """Scores of one part; windows that an earlier attempt finished are read back."""
@@ -144,13 +157,15 @@ class _Work:
                 yield from map(ScoreBatch, windows)
                 return
             with self._store.part_file(self._embeddings, name) as vectors:
-                pairs = zip(windows, windows_of(vectors, ["id", "embedding"], rows), strict=True)
+                read = ["id", "embedding", *(COLUMN_PREFIX + name for name in self._heads)]
+                pairs = zip(windows, windows_of(vectors, read, rows), strict=True)
                 for documents, embedded in pairs:
                     if documents.column("id") != embedded.column("id"):
                         raise IntegrityError(
                             f"part {name}: documents and embeddings are not in the same order; embed again"
                         )
-                    yield ScoreBatch(documents, _matrix(embedded))
+                    heads = {name: embedded.column(COLUMN_PREFIX + name).to_numpy() for name in self._heads}
+                    yield ScoreBatch(documents, _matrix(embedded), heads)
 
     def _score(self, batch: ScoreBatch, part: str) -> pa.RecordBatch:
         """Rows of one window: documents in order, and for each its scorers in order."""
@@ -175,6 +190,12 @@ class _Work:
         table = pa.concat_tables(tables).sort_by([("document", "ascending"), ("order", "ascending")])
         (ordered,) = table.select(schema.SCORES.names).cast(schema.SCORES).combine_chunks().to_batches()
         return ordered
+
+
+def _heads(store: Store, embeddings: Ref, scorers: Sequence[Scorer]) -> list[str]:
+    """Scorers whose scores the embedding pass computed along the way, with these very settings."""
+    known = store.manifest(embeddings)["metadata"].get("heads", {})
+    return [scorer.name for scorer in scorers if known.get(scorer.name) == plain(scorer.identity())]
 
 
 def _checked(

@@ -36,7 +36,7 @@ def embed(
 ) -> np.ndarray:
     windows = [texts[first : first + window] for first in range(0, len(texts), window)]
     blocks = embed_windows(encoder, windows, batch_tokens=budget, checkpoints=tmp_path / "checkpoints")
-    return np.concatenate(list(blocks))
+    return np.concatenate([block.vectors_ND for block in blocks])
 
 
 def test_it_agrees_with_sentence_transformers(encoder: Encoder, tmp_path: Path) -> None:
@@ -92,18 +92,17 @@ def test_a_finished_window_is_read_back_and_the_bytes_are_the_same(encoder: Enco
     interrupted = embed_windows(encoder, windows, batch_tokens=256, checkpoints=checkpoints)
     next(interrupted)
     interrupted.close()
-    assert [path.name for path in checkpoints.iterdir()] == ["window-000000.npy"]
+    assert [path.name for path in checkpoints.iterdir()] == ["window-000000.npz"]
     calls: list[int] = []
 
     class Counting(Encoder):
-        def embed(self, token_ids: object) -> np.ndarray:
-            calls.append(len(token_ids))  # type: ignore[arg-type]
-            return super().embed(token_ids)  # type: ignore[arg-type]
+        def embed(self, token_ids: list[list[int]], heads: object) -> object:
+            calls.append(len(token_ids))
+            return super().embed(token_ids, heads)
 
     counting = Counting(**{f.name: getattr(encoder, f.name) for f in dataclasses.fields(encoder)})
-    resumed = np.concatenate(
-        list(embed_windows(counting, windows, batch_tokens=256, checkpoints=checkpoints))
-    )
+    blocks = embed_windows(counting, windows, batch_tokens=256, checkpoints=checkpoints)
+    resumed = np.concatenate([window.vectors_ND for window in blocks])
     assert resumed.tobytes() == whole.tobytes()
     assert sum(calls) == len(TEXTS) - 3
 
@@ -117,7 +116,7 @@ def test_threads_do_not_change_the_bytes(encoder: Encoder) -> None:
         results = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            results.append(embed_tokens(encoder, tokens, 256).tobytes())
+            results.append(embed_tokens(encoder, tokens, 256).vectors_ND.tobytes())
     finally:
         torch.set_num_threads(before)
     assert results[0] == results[1]

@@ -86,12 +86,12 @@ from datamask_pipeline.stages import embed
 from datamask_pipeline.storage import Store
 
 whole, calls = Encoder.embed, 0
-def deadly(self, token_ids):
+def deadly(self, token_ids, heads):
     global calls
     calls += 1
     if calls == 4:
         os.kill(os.getpid(), signal.SIGKILL)
-    return whole(self, token_ids)
+    return whole(self, token_ids, heads)
 Encoder.embed = deadly
 store = Store(sys.argv[1])
 config = embed.EmbedConfig(max_tokens=16, dtype="float32", window_documents=4, batch_tokens=64, device="cpu")
@@ -108,16 +108,16 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     done = subprocess.run([sys.executable, "-c", KILLED, store.root], check=False)
     assert done.returncode == -signal.SIGKILL
     assert store.current("embed", "crawl") is None
-    windows = list(Path(store.root).rglob("window-*.npy"))
+    windows = list(Path(store.root).rglob("window-*.npz"))
     assert windows
-    rows = sum(len(np.load(path)) for path in windows)
+    rows = sum(len(np.load(path)["vectors"]) for path in windows)
     whole = Encoder.embed
     fresh = 0
 
-    def counting(self: Encoder, token_ids: list[list[int]]) -> np.ndarray:
+    def counting(self: Encoder, token_ids: list[list[int]], heads: object) -> object:
         nonlocal fresh
         fresh += len(token_ids)
-        return whole(self, token_ids)
+        return whole(self, token_ids, heads)
 
     monkeypatch.setattr(Encoder, "embed", counting)
     resumed = embedded(store, documents)
@@ -128,7 +128,7 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     assert resumed == expected
     path = f"{resumed.location}/a.parquet"
     assert Path(store.root, path).read_bytes() == Path(other.root, path).read_bytes()
-    assert not list(Path(store.root).rglob("window-*.npy"))
+    assert not list(Path(store.root).rglob("window-*.npz"))
 
 
 def test_vectors_that_exist_are_imported(tmp_path: Path, store: Store) -> None:

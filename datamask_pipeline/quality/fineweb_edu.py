@@ -1,0 +1,139 @@
+"""FineWeb-Edu's classifier: educational value from 0 to 5 by a regression head on an arctic-embed encoder.
+
+Source: Penedo et al. 2024 (FineWeb), section 4; model ``HuggingFaceFW/fineweb-edu-classifier``. FineWeb-Edu
+keeps documents whose score, clipped to 0..5 and rounded, is at least 3; the score itself is not clipped. The
+published scores came from bfloat16. Direction: higher is better. Cost: one forward pass of a base encoder over
+512 tokens, or next to nothing where the embedding pass ran the same encoder (``head_of``).
+
+Shape suffixes: B documents of a batch, T tokens, H hidden width, N documents.
+"""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pydantic
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
+from datamask_pipeline.settings import Settings, execution_field
+
+if TYPE_CHECKING:
+    import torch
+
+REPOSITORY = "HuggingFaceFW/fineweb-edu-classifier"
+MAX_TOKENS = 512
+
+#: Raised when the same text would be put to the model in another form. The text goes in as it is.
+NORMALISER = "plain-1"
+
+
+class FineWebEduConfig(Settings):
+    """Where the classifier comes from, and its arithmetic."""
+
+    model: str = pydantic.Field(
+        REPOSITORY, description="The classifier: hub name (with `revision`) or directory."
+    )
+    revision: str | None = pydantic.Field(None, description="Commit hash of the hub repository.")
+    dtype: Literal["float32", "bfloat16"] = pydantic.Field(
+        "bfloat16", description="Arithmetic of the encoder; the head is always float32."
+    )
+    max_tokens: int = pydantic.Field(MAX_TOKENS, ge=8, description="Tokens a document is cut to.")
+    batch_tokens: int = pydantic.Field(16_384, ge=64, description="Tokens of a batch, padding included.")
+    device: str = execution_field("auto", description="`cpu`, `cuda`, or auto.")
+
+
+@dataclasses.dataclass(frozen=True)
+class EduModel:
+    """The loaded classifier, as encoder and head."""
+
+    encoder: Any
+    tokenizer: Any
+    pooler: Any
+    classifier: Any
+
+    def head(self, states_BTH: "torch.Tensor") -> "torch.Tensor":
+        """scores_B out of the encoder's last hidden states: pooler on the first token, then the linear layer."""
+        scores_B1: torch.Tensor = self.classifier(self.pooler(states_BTH))
+        return scores_B1[:, 0]
+
+
+class FineWebEduScorer(Scorer):
+    """The regression head's number, unclipped."""
+
+    name = "fineweb_edu"
+    Config = FineWebEduConfig
+    scale = (None, None)
+
+    def __init__(self, config: FineWebEduConfig) -> None:
+        self.config = config
+        self.model = config.model
+        if Path(config.model).is_dir():
+            from datamask_pipeline.embedding.config import model_identity
+            from datamask_pipeline.embedding.presets import EncoderSpec
+
+            revision = model_identity(EncoderSpec(model=config.model))[1]
+        elif config.revision:
+            revision = config.revision
+        else:
+            raise ConfigurationError(
+                f"model {config.model!r} is no directory; pin `revision` to a commit of that repository"
+            )
+        self.revision = f"{revision}+{NORMALISER}+{config.dtype}+{config.max_tokens}"
+
+    @functools.cached_property
+    def loaded(self) -> EduModel:
+        """The model on its device.
+
+        Raises:
+            ConfigurationError: it cannot be loaded, or is not one regression label on a BERT encoder.
+        """
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        from datamask_pipeline.embedding.hardware import resolve_device
+
+        where = self.config.model
+        revision = None if Path(where).is_dir() else self.config.revision
+        try:
+            model = AutoModelForSequenceClassification.from_pretrained(where, revision=revision)
+            tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"classifier {where!r} cannot be loaded: {error}") from error
+        if model.config.num_labels != 1 or not hasattr(model, "bert"):
+            raise ConfigurationError(
+                f"classifier {where!r} is a {type(model).__name__} of {model.config.num_labels} labels; "
+                "one regression label on a BERT encoder is needed"
+            )
+        model.eval().requires_grad_(False).to(resolve_device(self.config.device))
+        encoder, pooler = model.bert, model.bert.pooler
+        encoder.pooler = None
+        encoder.to(torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32)
+        return EduModel(encoder, tokenizer, pooler.float(), model.classifier.float())
+
+    def score(self, batch: ScoreBatch) -> Scores:
+        known = batch.head_scores_N.get(self.name)
+        return Scores(known if known is not None else self._score_texts(batch.texts()))
+
+    def _score_texts(self, texts: list[str]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        import torch
+
+        from datamask_pipeline.embedding.batching import compose_batches
+
+        model = self.loaded
+        tokens = model.tokenizer(texts, truncation=True, max_length=self.config.max_tokens)["input_ids"]
+        scores_N = np.empty(len(texts), dtype=np.float64)
+        device = next(model.encoder.parameters()).device
+        with torch.inference_mode():
+            for rows in compose_batches([len(ids) for ids in tokens], self.config.batch_tokens):
+                padded = model.tokenizer.pad(
+                    {"input_ids": [tokens[row] for row in rows]}, return_tensors="pt"
+                )
+                states_BTH = model.encoder(**padded.to(device)).last_hidden_state.float()
+                scores_N[rows] = model.head(states_BTH).double().cpu().numpy()
+        return scores_N
+
+
+SCORER = FineWebEduScorer

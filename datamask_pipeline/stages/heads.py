@@ -1,0 +1,72 @@
+"""Scorers that read their score off the embedding's own forward pass. Knows encoders and one scorer's model.
+
+A head may ride along only where its encoder is the embedding's: same weights bit by bit, same tokenizer, same
+cut. That is checked, never assumed.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.quality import Scorer, make_scorer
+from datamask_pipeline.quality.fineweb_edu import FineWebEduScorer
+
+if TYPE_CHECKING:
+    from datamask_pipeline.embedding.encoder import Encoder, Head
+
+#: Column of the embeddings that holds a head's scores.
+COLUMN_PREFIX = "score_"
+
+
+def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> dict[str, FineWebEduScorer]:
+    """The scorers named, not yet loaded.
+
+    Raises:
+        ConfigurationError: a scorer has no head on an encoder.
+    """
+    found: dict[str, FineWebEduScorer] = {}
+    for name in names:
+        scorer: Scorer = make_scorer(name, options.get(name))
+        if not isinstance(scorer, FineWebEduScorer):
+            raise ConfigurationError(
+                f"quality scorer {name!r} has no head on an encoder; score it in the score stage"
+            )
+        found[name] = scorer
+    return found
+
+
+def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "dict[str, Head]":
+    """The scorers' heads, each checked to belong on this encoder.
+
+    Raises:
+        ConfigurationError: weights, tokenizer, prefix or cut differ.
+    """
+    return {name: _checked(encoder, scorer) for name, scorer in scorers.items()}
+
+
+def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
+    import torch
+
+    remedy = f"score {scorer.name!r} in the score stage, in a forward pass of its own"
+    if encoder.spec.prefix or encoder.max_tokens != scorer.config.max_tokens:
+        raise ConfigurationError(
+            f"the embedding reads {encoder.max_tokens} tokens with prefix {encoder.spec.prefix!r}, "
+            f"{scorer.name!r} {scorer.config.max_tokens} without; set them alike, or {remedy}"
+        )
+    model = scorer.loaded
+    if _tokenizer_rules(encoder.tokenizer) != _tokenizer_rules(model.tokenizer):
+        raise ConfigurationError(f"the tokenizers of the embedding and {scorer.name!r} differ; {remedy}")
+    ours, theirs = encoder.weights(), model.encoder.state_dict()
+    for name, tensor in theirs.items():
+        if name not in ours or ours[name].dtype != tensor.dtype or not torch.equal(ours[name], tensor):
+            raise ConfigurationError(
+                f"the encoders of the embedding and {scorer.name!r} differ, first in tensor {name!r}; {remedy}"
+            )
+    return model.head
+
+
+def _tokenizer_rules(tokenizer: Any) -> dict[str, Any]:
+    """All of a fast tokenizer but how it pads and cuts, which each call says itself."""
+    rules: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return {name: value for name, value in rules.items() if name not in ("padding", "truncation")}

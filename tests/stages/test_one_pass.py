@@ -1,0 +1,141 @@
+"""One forward pass gives embedding and Edu score, where the encoders are equal, and is refused where not.
+
+Real classes and architecture (BERT with a regression label, as the published classifier), small weights made here.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.quality import make_scorer
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.stages import embed, ingest, score
+from datamask_pipeline.storage import Ref, Store
+
+WORDS = (
+    "river sand silt sea house boat field snow spring water people valley fish child boat walk swim".split()
+)
+
+
+def make_models(root: Path, seed: int = 0) -> tuple[str, str]:
+    """An encoder as sentence-transformers stores it, and a classifier on the same encoder."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    torch.manual_seed(seed)
+    root.mkdir(parents=True, exist_ok=True)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(WORDS), ".", ","]
+    (root / "vocab.txt").write_text("\n".join(vocabulary))
+    tokenizer = BertTokenizerFast(str(root / "vocab.txt"), model_max_length=512)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        num_hidden_layers=2,
+        intermediate_size=256,
+        num_labels=1,
+        initializer_range=0.2,
+    )
+    classifier = BertForSequenceClassification(config)
+    classifier.save_pretrained(root / "edu")
+    tokenizer.save_pretrained(root / "edu")
+    classifier.bert.save_pretrained(root / "bert")
+    tokenizer.save_pretrained(root / "bert")
+    modules = [Transformer(str(root / "bert"), max_seq_length=64), Pooling(768, "cls"), Normalize()]
+    SentenceTransformer(modules=modules).save(str(root / "encoder"))
+    return str(root / "encoder"), str(root / "edu")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+def documents(tmp_path: Path, store: Store) -> Ref:
+    generator = np.random.default_rng(0)
+    rows = [
+        {"id": f"d{n}", "text": " ".join(generator.choice(WORDS, size=int(generator.integers(1, 90))))}
+        for n in range(24)
+    ]
+    path = tmp_path / "crawl" / "0.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=FINEWEB), path)
+    source = make_source("local", {"root": str(tmp_path)})
+    return ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
+
+
+def settings(models: tuple[str, str], **changes: object) -> embed.EmbedConfig:
+    options = {"fineweb_edu": {"model": models[1], "dtype": "float32", "max_tokens": 64, "device": "cpu"}}
+    base = {"encoder": models[0], "dtype": "float32", "device": "cpu", "window_documents": 10}
+    return embed.EmbedConfig(**(base | {"heads": ("fineweb_edu",), "head_options": options} | changes))
+
+
+def edu_scores(store: Store, refs: tuple[Ref, Ref], config: embed.EmbedConfig) -> np.ndarray:
+    wanted = score.ScoreConfig(scorers=("fineweb_edu",), options=config.head_options)
+    ref = score.run(wanted, store=store, crawl="crawl", documents=refs[0], embeddings=refs[1])
+    return store.read_table(ref, ["score"]).column(0).to_numpy()
+
+
+def test_the_score_of_one_pass_is_the_published_classifiers(
+    tmp_path: Path, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from datamask_pipeline.quality.fineweb_edu import FineWebEduScorer
+
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    config = settings(models)
+    embedded = embed.run(config, store=store, crawl="crawl", documents=ingested)
+    alone = settings(models, heads=())
+    plain = embed.run(alone, store=store, crawl="crawl", documents=ingested)
+    vectors = [store.read_table(ref, ["embedding"]) for ref in (embedded, plain)]
+    assert vectors[0] == vectors[1]
+
+    separate = edu_scores(store, (ingested, plain), config)
+
+    def forbidden(self: FineWebEduScorer, texts: list[str]) -> np.ndarray:
+        raise AssertionError("a second forward pass")
+
+    monkeypatch.setattr(FineWebEduScorer, "_score_texts", forbidden)
+    shared = edu_scores(store, (ingested, embedded), config)
+    np.testing.assert_allclose(shared, separate, atol=1e-5)
+
+    model = AutoModelForSequenceClassification.from_pretrained(models[1])
+    tokenizer = AutoTokenizer.from_pretrained(models[1])
+    texts = store.read_table(ingested, ["text"]).column(0).to_pylist()
+    with torch.inference_mode():
+        expected = [
+            model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=64)).logits.item()
+            for text in texts
+        ]
+    np.testing.assert_allclose(shared, expected, atol=1e-4)
+    assert np.std(expected) > 0.01
+
+
+def test_an_encoder_that_only_looks_equal_is_refused(tmp_path: Path, models: tuple[str, str]) -> None:
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    other = make_models(tmp_path / "other", seed=1)
+    options = {"model": other[1], "dtype": "float32", "max_tokens": 64, "device": "cpu"}
+    refused = {
+        r"encoders .* differ, first in tensor": options,
+        r"64 tokens with prefix '', 'fineweb_edu' 32": options | {"model": models[1], "max_tokens": 32},
+    }
+    for told, changed in refused.items():
+        config = settings(models, head_options={"fineweb_edu": changed})
+        with pytest.raises(ConfigurationError, match=told):
+            embed.run(config, store=store, crawl="crawl", documents=ingested)
+    with pytest.raises(ConfigurationError, match="no head"):
+        embed.run(settings(models, heads=("rules",)), store=store, crawl="crawl", documents=ingested)
+
+
+def test_the_classifier_needs_a_pinned_revision() -> None:
+    with pytest.raises(ConfigurationError, match="pin `revision`"):
+        make_scorer("fineweb_edu")
