@@ -57,9 +57,7 @@ def benchmarks_named(names: Iterable[str]) -> list[Benchmark]:
     return [benchmark for task, benchmark in known.items() if not wanted or task in wanted]
 
 
-def render(
-    benchmark: Benchmark, folder: Path, *, questions: Path, demonstrations: Path | None, cache_directory: Path
-) -> None:
+def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstrations: Path | None) -> None:
     """Write the task definition lm-eval reads: includes made absolute, the local files filled in."""
     definition = yaml.safe_load(benchmark.definition.read_text())
     del definition["benchmark"]
@@ -71,7 +69,7 @@ def render(
     if demonstrations is not None:
         files["demonstrations"] = str(demonstrations)
         definition["fewshot_split"] = "demonstrations"
-    definition["dataset_kwargs"] = {"data_files": files, "cache_dir": str(cache_directory)}
+    definition["dataset_kwargs"] = {"data_files": files}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark.task}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False))
 

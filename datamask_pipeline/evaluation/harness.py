@@ -100,7 +100,6 @@ def evaluate(
             definitions,
             questions=item.file.resolve(),
             demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
-            cache_directory=cache,
         )
     with _confined(cache, work_directory / "harness.log"), _threads(config.threads):
         if isinstance(model, Path):

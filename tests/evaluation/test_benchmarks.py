@@ -57,7 +57,6 @@ def test_prompts_targets_and_metrics_are_stock(task: str, tmp_path: Path) -> Non
         tmp_path,
         questions=tmp_path / "q.parquet",
         demonstrations=None,
-        cache_directory=tmp_path,
     )
     ours, stock = load_yaml(tmp_path / f"{task}.yaml"), load_yaml(_stock_tasks() / _STOCK[task])
     for key in (
@@ -95,7 +94,6 @@ def test_one_mmlu_task_gives_the_prompts_of_the_57_stock_ones(tmp_path: Path) ->
         tmp_path / "tasks",
         questions=prepared.file,
         demonstrations=None,
-        cache_directory=tmp_path / "cache",
     )
     manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
     ours: Any = manager.load(["mmlu"])["tasks"]["mmlu"]
@@ -134,7 +132,6 @@ def test_solved_examples_are_declared(tmp_path: Path) -> None:
         tmp_path,
         questions=tmp_path / "q",
         demonstrations=tmp_path / "d",
-        cache_directory=tmp_path,
     )
     written = yaml.safe_load((tmp_path / "piqa.yaml").read_text())
     assert written["fewshot_split"] == "demonstrations"

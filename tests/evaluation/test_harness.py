@@ -114,15 +114,16 @@ def test_settings_reach_the_prompt(
     documents: list[tuple[str, str]],
     tmp_path: Path,
 ) -> None:
-    truncated = []
+    truncated: list[dict[str, int]] = []
     for name, changes in {"none": {}, "two": {"shots": 2}, "short": {"max_length": 48}}.items():
         config = _CONFIG.model_copy(update={"tasks": ["mmlu", "nq_open"], **changes})
         prepared = prepare_questions(config, tmp_path / name / "questions", documents)
         found = evaluate(model, tokenizer, prepared, tmp_path / name / "work", config)
         assert {row.shots for row in found.results} == {config.shots}
-        truncated.append(sum(row.num_truncated for row in found.results if row.headline))
-    assert truncated[0] < truncated[1]
-    assert truncated[0] < truncated[2]
+        truncated.append({row.task: row.num_truncated for row in found.results})
+    for task, number in truncated[0].items():
+        assert number < truncated[1][task]
+        assert number < truncated[2][task]
 
 
 def test_an_answer_that_does_not_fit_is_named(

@@ -214,6 +214,23 @@ def test_a_loss_that_is_not_finite_is_an_error(
         run(directory, config)
 
 
+def test_blocks_are_read_in_the_order_of_the_stream(
+    run: Run, config: PretrainConfig, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datamask_pipeline.pretraining import train
+
+    read: list[int] = []
+
+    class Watched(train.PackedBlocks):
+        def __getitem__(self, block: int) -> dict[str, torch.Tensor]:
+            read.append(block)
+            return super().__getitem__(block)
+
+    monkeypatch.setattr(train, "PackedBlocks", Watched)
+    run(directory, config)
+    assert read == list(range(12 * config.batch_size))
+
+
 def test_what_is_missing_is_named(
     run: Run, config: PretrainConfig, directory: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
