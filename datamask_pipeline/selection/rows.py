@@ -22,12 +22,14 @@ class Rows(ABC):
         dim: D.
         chunk_rows: Rows of every chunk but the last.
         device: Where the rows that are handed out live.
+        stored_dtype: What the rows are kept in.
     """
 
     num_rows: int
     dim: int
     chunk_rows: int
     device: torch.device
+    stored_dtype: torch.dtype
 
     @abstractmethod
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -65,6 +67,7 @@ class MemoryRows(Rows):
         self.chunk_rows = chunk_rows
         self.num_rows, self.dim = embeddings_ND.shape
         self.device = embeddings_ND.device
+        self.stored_dtype = embeddings_ND.dtype
         self._stored = embeddings_ND
         self._copies: dict[torch.dtype, Tensor] = {embeddings_ND.dtype: embeddings_ND}
 
@@ -100,6 +103,7 @@ class MappedRows(Rows):
     ) -> None:
         self.array_ND, self.chunk_rows, self.device = array_ND, chunk_rows, device
         self.num_rows, self.dim = array_ND.shape
+        self.stored_dtype = torch.from_numpy(np.empty(0, array_ND.dtype)).dtype
         self.normalise = normalise
 
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -127,6 +131,7 @@ class ChosenRows(Rows):
         self.rows, self.index_n = rows, index_n
         self.num_rows, self.dim = len(index_n), rows.dim
         self.chunk_rows, self.device = rows.chunk_rows, rows.device
+        self.stored_dtype = rows.stored_dtype
 
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.rows.take(self.index_n[start:stop], dtype)

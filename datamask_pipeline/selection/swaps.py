@@ -21,10 +21,10 @@ from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.statistics import Statistics
 
-CANDIDATES = 1024
-"""Documents on each side of the threshold whose interactions a round models."""
-BAND = 8
-"""A round scores only this many times CANDIDATES on each side; the band is refreshed when it runs dry."""
+FEWEST, MOST = 256, 1024
+"""Documents on each side of the threshold whose interactions a round models; rounds grow from one to the other."""
+BAND = 4096
+"""A round scores only this many on each side; the band is refreshed when it runs dry."""
 LEAST_GAIN = 1e-12
 PROMISING = 32
 """Unselected documents whose exchange with every selected candidate is modelled, at each exchange."""
@@ -41,29 +41,43 @@ class SwapResult:
 
 
 def swap(
-    mask_N: Tensor, statistics: Statistics, objective: MomentObjective, budget: Budget, num_rounds: int
+    mask_N: Tensor,
+    statistics: Statistics,
+    objective: MomentObjective,
+    budget: Budget,
+    num_rounds: int,
+    dtype: torch.dtype,
 ) -> SwapResult:
     """Exchange documents of equal group while the objective rises.
 
     Args:
         mask_N: bool, within the budget (in documents).
+        statistics: The block's map-reduce.
+        objective: What rises.
+        budget: Groups and limits.
         num_rounds: Most rounds.
+        dtype: Arithmetic of the scores that say who is near the threshold; all else is float32.
     """
-    mask_N = mask_N.clone()
     moments = statistics.moments(mask_N)
-    result = SwapResult(mask_N=mask_N, moments=moments, value=objective.value(mask_N, moments), num_swaps=0)
+    result = SwapResult(
+        mask_N=mask_N.clone(), moments=moments, value=objective.value(mask_N, moments), num_swaps=0
+    )
     band_n: Tensor | None = None
+    fresh, size = True, FEWEST
     for _ in range(num_rounds):
-        fresh = band_n is None
-        if band_n is None:
-            scores_N = objective.linear_N(moments.count) + statistics.scores(objective.form(result.moments))
-            band_n = _nearest(scores_N, result.mask_N, budget, BAND * CANDIDATES)
         form = objective.form(result.moments)
+        if band_n is None:
+            scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)
+            band_n = _nearest(scores_N, result.mask_N, budget, BAND)
         scores_n = objective.linear_N(moments.count)[band_n] + statistics.scores(form, index_n=band_n)
-        if not _round(result, band_n, scores_n, statistics, objective, budget):
-            if fresh:
-                break
-            band_n = None
+        if _round(result, band_n, scores_n, statistics, objective, budget, size):
+            fresh = False
+        elif size < MOST:
+            size *= 2
+        elif fresh:
+            break
+        else:
+            band_n, fresh = None, True
     return result
 
 
@@ -89,9 +103,10 @@ def _round(
     statistics: Statistics,
     objective: MomentObjective,
     budget: Budget,
+    size: int,
 ) -> bool:
     """One round in place; false when nothing was gained."""
-    near = _nearest(scores_n, result.mask_N[band_n], budget, CANDIDATES, within=band_n)
+    near = _nearest(scores_n, result.mask_N[band_n], budget, size, within=band_n)
     index_T = band_n[near]
     rows_TD = statistics.rows.take(index_T)
     bends_TT = objective.interaction(result.moments, rows_TD, rows_TD)

@@ -10,6 +10,7 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -74,16 +75,20 @@ def choose_by_moments(problem: Problem) -> Solution:
     # Without second moments a step only reads the rows: half the bytes would cost the bound its accuracy.
     dtype = problem.dtype if problem.objective.needs_second else torch.float32
     relaxed = RelaxedObjective(statistics=problem.statistics, objective=objective, budget=budget, dtype=dtype)
-    bounds: list[float] = []
+    proof = Proof(problem, relaxed)
 
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
         record = {"step": ascent.step, "num_steps": config.num_steps, "objective": value}
+        enough = False
+        if bound is not None and problem.gap(bound, value) <= config.gap_tolerance:
+            # Half-precision scores only suggest that this is near enough.
+            bound = proof.of(ascent)
+            enough = bound is not None and problem.gap(bound, value) <= config.gap_tolerance
         if bound is not None:
-            bounds.append(bound)
-            record |= {"bound": min(bounds), "gap": max(0.0, problem.gap(min(bounds), value))}
+            record |= {"bound": bound, "gap": max(0.0, problem.gap(bound, value))}
         problem.report(record)
         problem.checkpoint.save(ascent.state())
-        return bound is not None and problem.gap(min(bounds), value) <= config.gap_tolerance
+        return enough
 
     state = problem.checkpoint.load()
     start = Ascent.restore(state) if state is not None else start_at(relaxed, _first_mask(problem))
@@ -91,13 +96,12 @@ def choose_by_moments(problem: Problem) -> Solution:
     mask_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget)
     num_swaps = 0
     if not budget.tokens:
-        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds)
+        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype)
         mask_N, num_swaps = swapped.mask_N, swapped.num_swaps
-    gradient_N, form = relaxed.gradient(ascent.moments, torch.float32)
-    bound = relaxed.bound(gradient_N, form, ascent.moments)
+    bound = proof.of(ascent)
     return Solution(
         mask_N=mask_N,
-        scores_N=_logits(ascent.weights_N, gradient_N),
+        scores_N=_logits(ascent.weights_N, proof.gradient_N),
         probabilities_N=ascent.weights_N,
         bound=bound,
         method=_argument(problem, bound),
@@ -107,6 +111,24 @@ def choose_by_moments(problem: Problem) -> Solution:
             "fractional": int(((ascent.weights_N > 0) & (ascent.weights_N < 1)).sum()),
         },
     )
+
+
+class Proof:
+    """The bound at a relaxed mask from float32 scores, computed once for each mask asked about."""
+
+    def __init__(self, problem: Problem, relaxed: RelaxedObjective) -> None:
+        self.problem, self.relaxed = problem, relaxed
+        self.gradient_N = torch.empty(0)
+        self._step, self._best = -1, math.inf
+
+    def of(self, ascent: Ascent) -> float | None:
+        """The smallest bound so far, that of this mask included; none where there is none."""
+        if ascent.step != self._step:
+            self.gradient_N, form = self.relaxed.gradient(ascent.moments, torch.float32)
+            self._step = ascent.step
+            bound = self.relaxed.bound(self.gradient_N, form, ascent.moments)
+            self._best = math.inf if bound is None else min(self._best, bound)
+        return None if math.isinf(self._best) else self._best
 
 
 def _first_mask(problem: Problem) -> Tensor:
