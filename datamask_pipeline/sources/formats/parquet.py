@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.sources.base import SourceBatch
-from datamask_pipeline.sources.columns import check_columns, conform
+from datamask_pipeline.sources.columns import check_columns, conform, extra_fields
 
 #: Bytes of a column chunk held while it is decoded, so that memory does not follow the row group's size.
 READ_BUFFER_BYTES = 1 << 20
@@ -53,6 +53,14 @@ def read_parquet(
     """
     found = opened.schema_arrow
     check_columns(found, location=location, renamed=renamed, optional=optional)
+    for field in extra_fields(found, renamed=renamed):
+        if field not in extras:
+            raise InputError(
+                f"an extra column of type {field.type} that the crawl's first file lacks",
+                file=location,
+                field=field.name,
+                remedy="ingest files of another layout as a crawl of their own",
+            )
     first = 0
     batches = opened.iter_batches(batch_size=batch_rows)
     while True:

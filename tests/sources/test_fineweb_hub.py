@@ -1,0 +1,207 @@
+"""The real hub client against a local server that speaks the protocol, in good and bad weather."""
+
+import errno
+import io
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub_server import COMMIT, HubServer
+
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources import Source, make_source
+
+REPOSITORY = "HuggingFaceFW/fineweb"
+
+
+def parquet(start: int, schema: pa.Schema = FINEWEB) -> bytes:
+    rows = [{"id": f"<urn:uuid:{start + n}>", "text": f"Document {start + n}. " * 50} for n in range(20)]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return sink.getvalue()
+
+
+FILES = {
+    "data/CC-MAIN-2024-10/000_00000.parquet": parquet(0),
+    "data/CC-MAIN-2024-10/000_00001.parquet": parquet(100),
+    "data/CC-MAIN-2024-10/001_00000.parquet": parquet(200),
+    "data/CC-MAIN-2023-06/000_00000.parquet": parquet(300),
+    "sample/10BT/000_00000.parquet": parquet(400),
+    "data/CC-MAIN-2024-10/README.md": b"about",
+}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    hub = HubServer(REPOSITORY, dict(FILES))
+    # Waits are asked for as ever, and noted, but not slept through.
+    monkeypatch.setattr(time, "sleep", hub.waits.append)
+    yield hub
+    hub.close()
+
+
+def make(server: HubServer, tmp_path: Path, **options: object) -> Source:
+    base = {
+        "revision": COMMIT,
+        "endpoint": server.endpoint,
+        "cache_dir": str(tmp_path / "cache"),
+        "first_wait_seconds": 0.01,
+    }
+    return make_source("fineweb_hub", base | options)
+
+
+def ids(source: Source, crawl: str) -> list[str]:
+    return [
+        name
+        for shard in source.shards(crawl)
+        for batch in source.read(crawl, shard, batch_rows=8)
+        for name in batch.documents.column("id").to_pylist()
+    ]
+
+
+def once(server: HubServer, fault: str, kind: str, times: int = 1) -> None:
+    """Let the first requests of a kind fail."""
+    left = [times]
+
+    def decide(method: str, path: str) -> str | None:
+        if f"/{kind}/" in path and left[0] > 0:
+            left[0] -= 1
+            return fault
+        return None
+
+    server.faults = decide
+
+
+def test_dumps_and_samples_are_crawls(server: HubServer, tmp_path: Path) -> None:
+    source = make(server, tmp_path)
+    assert source.crawls() == ["CC-MAIN-2023-06", "CC-MAIN-2024-10"]
+    shards = source.shards("CC-MAIN-2024-10")
+    assert [shard.name for shard in shards] == ["000_00000", "000_00001", "001_00000"]
+    assert all(len(shard.digest) == 64 for shard in shards)
+    assert make(server, tmp_path, folder="sample").crawls() == ["10BT"]
+    few = make(server, tmp_path, crawls=["CC-MAIN-2024-10"], files="000_*", max_files=1)
+    assert few.crawls() == ["CC-MAIN-2024-10"]
+    assert [shard.name for shard in few.shards("CC-MAIN-2024-10")] == ["000_00000"]
+
+
+def test_whole_files_are_fetched_once_and_listed_once(server: HubServer, tmp_path: Path) -> None:
+    source = make(server, tmp_path)
+    found = ids(source, "CC-MAIN-2024-10")
+    assert found == [f"<urn:uuid:{start + n}>" for start in (0, 100, 200) for n in range(20)]
+    assert server.requests["GET", "tree"] == 1
+    assert server.requests["GET", "storage"] == 3
+    assert server.ranges == []
+    assert ids(make(server, tmp_path), "CC-MAIN-2024-10") == found
+    assert server.requests["GET", "storage"] == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("500", "tree"),
+        ("500", "storage"),
+        ("500", "resolve"),
+        ("drop", "tree"),
+        ("drop", "resolve"),
+        ("429", "tree"),
+    ],
+)
+def test_passing_trouble_is_waited_out(server: HubServer, tmp_path: Path, fault: str, kind: str) -> None:
+    once(server, fault, kind)
+    assert len(ids(make(server, tmp_path, crawls=["CC-MAIN-2023-06"]), "CC-MAIN-2023-06")) == 20
+
+
+def test_a_rate_limit_on_a_file_is_waited_out(server: HubServer, tmp_path: Path) -> None:
+    once(server, "429", "storage")
+    assert len(ids(make(server, tmp_path), "CC-MAIN-2023-06")) == 20
+    assert max(server.waits) >= 1.0
+
+
+def test_a_truncated_download_goes_on_where_it_stopped(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1)
+    once(server, "truncate", "storage")
+    assert len(ids(make(server, tmp_path), "CC-MAIN-2023-06")) == 20
+    half = len(FILES["data/CC-MAIN-2023-06/000_00000.parquet"]) // 2
+    assert server.ranges == [f"bytes={half}-"]
+
+
+def test_bytes_that_are_not_the_listed_ones_are_fetched_again(
+    server: HubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    once(server, "corrupt", "storage")
+    with caplog.at_level(logging.WARNING):
+        assert len(ids(make(server, tmp_path), "CC-MAIN-2023-06")) == 20
+    assert "SHA-256" in caplog.text
+    once(server, "corrupt", "storage", times=9)
+    fresh = make(server, tmp_path / "fresh")
+    with pytest.raises(StorageError, match="another file than it lists"):
+        ids(fresh, "CC-MAIN-2023-06")
+
+
+def test_lasting_trouble_ends_with_the_reason_and_leaves_nothing_corrupt(
+    server: HubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    once(server, "500", "resolve", times=1000)
+    source = make(server, tmp_path)
+    with caplog.at_level(logging.WARNING), pytest.raises(StorageError, match=r"after 4 attempts.*run again"):
+        ids(source, "CC-MAIN-2023-06")
+    assert "attempt 1 of 4" in caplog.text
+    server.faults = lambda method, path: None
+    assert len(ids(source, "CC-MAIN-2023-06")) == 20
+
+
+def test_a_full_disk_is_told_and_not_retried(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.file_download as transfer
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source = make(server, tmp_path)
+    shard = source.shards("CC-MAIN-2023-06")[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "http_get", full)
+        with pytest.raises(StorageError, match="no room left on the disk"):
+            list(source.read("CC-MAIN-2023-06", shard, batch_rows=8))
+    assert len(ids(source, "CC-MAIN-2023-06")) == 20
+
+
+def test_what_the_hub_does_not_have_is_refused_at_once(server: HubServer, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such repository, commit or file"):
+        make(server, tmp_path, dataset="someone/else").crawls()
+    with pytest.raises(InputError, match="no such repository, commit or file"):
+        make(server, tmp_path, revision="f" * 40).shards("CC-MAIN-2024-10")
+    with pytest.raises(InputError, match="no file matches"):
+        make(server, tmp_path, files="9*").shards("CC-MAIN-2024-10")
+    with pytest.raises(InputError, match="not among those configured"):
+        make(server, tmp_path, crawls=["CC-MAIN-2024-10"]).shards("CC-MAIN-2023-06")
+    assert server.requests["GET", "tree"] == 3
+
+
+def test_a_moving_revision_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is no commit hash"):
+        make_source("fineweb_hub", {"revision": "main"})
+    with pytest.raises(ConfigurationError, match="revision"):
+        make_source("fineweb_hub")
+
+
+def test_a_file_of_another_layout_is_refused(server: HubServer, tmp_path: Path) -> None:
+    server.files["data/CC-MAIN-2024-10/000_00001.parquet"] = parquet(
+        0, FINEWEB.append(pa.field("score", pa.int8()))
+    )
+    with pytest.raises(InputError, match=r"first file lacks.*score"):
+        ids(make(server, tmp_path), "CC-MAIN-2024-10")
