@@ -1,0 +1,100 @@
+"""Runs benchmarks, each in a process of its own, and writes their report. Knows no benchmark's content."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.data import Base, base_of_file, base_of_installation
+from benchmarks.harness import Context, machine
+from benchmarks.report import write_report
+
+ORDER = (
+    "facility_20k",
+    "moments_100k",
+    "faithful_20k",
+    "correlation_20k",
+    "facility_1m",
+    "scaling",
+    "ablation",
+    "defaults",
+    "facility_100k",
+    "faithful_disf_20k",
+    "out_of_core",
+)
+RESULTS = Path("benchmarks/results")
+REPORT = Path("docs/benchmarks.md")
+
+
+def main() -> None:
+    """Parse, run, report."""
+    options = _options()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    options.results.mkdir(parents=True, exist_ok=True)
+    if options.inside:
+        _run_one(options, options.only[0])
+        return
+    chosen = options.only or [name for name in ORDER if options.long or not import_module(f"benchmarks.{name}").LONG]
+    if options.embeddings is None:
+        base_of_installation(options.folder / "installed.npy")
+    failed = []
+    for name in chosen:
+        print(f"{name} ...", flush=True)
+        begun = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "benchmarks", *sys.argv[1:], "--only", name, "--inside"])
+        print(f"{name}: {time.perf_counter() - begun:.0f} s", flush=True)
+        if done.returncode:
+            failed.append(name)
+    write_report(options.report, options.results, ORDER)
+    print(f"report: {options.report}")
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--long", action="store_true", help="run the long ones too")
+    parser.add_argument("--only", nargs="+", choices=ORDER, help="run these alone")
+    parser.add_argument("--embeddings", type=Path, help="Parquet file with real vectors; else the embedded default's")
+    parser.add_argument("--column", default="feature_arr", help="its list column of floats")
+    parser.add_argument("--quality-column", help="its score column; else a drawn score")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of data and engine")
+    parser.add_argument("--shrink", type=int, default=1, help="divide every size by this, to try the code")
+    parser.add_argument("--folder", type=Path, default=Path("build/benchmarks"), help="for files on disk")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results go, one JSON a benchmark")
+    parser.add_argument("--report", type=Path, default=REPORT, help="the Markdown report")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _base(options: argparse.Namespace) -> Base:
+    if options.embeddings is None:
+        return base_of_installation(options.folder / "installed.npy")
+    return base_of_file(options.embeddings, options.column, options.quality_column)
+
+
+def _run_one(options: argparse.Namespace, name: str) -> None:
+    benchmark = import_module(f"benchmarks.{name}")
+    base = _base(options)
+    context = Context(base=base, seeds=tuple(options.seeds), shrink=options.shrink, folder=options.folder)
+    begun = time.perf_counter()
+    outcome = benchmark.run(context)
+    record = outcome.record() | {
+        "title": benchmark.TITLE,
+        "question": benchmark.QUESTION,
+        "wall_seconds": time.perf_counter() - begun,
+        "seeds": options.seeds,
+        "shrink": options.shrink,
+        "vectors": base.source,
+        "machine": machine(),
+    }
+    (options.results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

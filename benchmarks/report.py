@@ -1,0 +1,98 @@
+"""Results as a Markdown page with plots. Knows JSON records, no engine and no benchmark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.plots import plot_series
+
+Record = dict[str, Any]
+HIDDEN = ("seed", "mask")
+
+PREFACE = """# Benchmarks
+
+Written by `python -m benchmarks` (`make bench`; `make bench-long` adds what takes longer). Every benchmark runs in a
+process of its own, its opponents in the same one. Ratio 0.1 and lambda 0.5 unless said; input is float16.
+
+`seconds` is the search alone, similarities and certificate included; `total_seconds` is the whole call: checks,
+normalisation, search, evaluation. Figures are medians over seeds. A gap is `(bound - value) / (bound - random)`, an
+attainment `(value - random) / (reference - random)`: shares of the distance from random masks, never of the raw value.
+"""
+
+
+def write_report(path: Path, results: Path, order: Sequence[str]) -> None:
+    """One page of every result there is, in order, with a plot for each that has lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = {
+        name: json.loads((results / f"{name}.json").read_text())
+        for name in order
+        if (results / f"{name}.json").exists()
+    }
+    parts = [PREFACE]
+    if records:
+        parts.append(_setting(records))
+    for name, record in records.items():
+        parts.append(_section(record))
+        if record["series"]:
+            plot = path.parent / path.stem / f"{name}.svg"
+            plot_series(plot, record["title"], record["series"], scaling=name == "scaling")
+            parts.append(f"![{record['title']}]({path.stem}/{name}.svg)\n")
+    path.write_text("\n".join(parts))
+
+
+def _setting(records: dict[str, Record]) -> str:
+    # Results of different machines may stand side by side: each distinct machine is listed once.
+    machines: list[dict[str, str]] = []
+    for record in records.values():
+        if record["machine"] not in machines:
+            machines.append(record["machine"])
+    lines = ["## Machine, versions, data\n"]
+    for machine in machines:
+        lines += [f"- {name}: {value}" for name, value in machine.items()]
+        lines.append("")
+    lines += sorted({f"- vectors: {record['vectors']}" for record in records.values()})
+    total = sum(record["wall_seconds"] for record in records.values())
+    lines.append(f"- wall time of all results on this page: {total / 60:.0f} minutes\n")
+    return "\n".join(lines)
+
+
+def _section(record: Record) -> str:
+    lines = [f"## {record['title']}\n", record["question"] + "\n"]
+    if record["shrink"] != 1:
+        lines.append(f"**Sizes divided by {record['shrink']}: a trial of the code, no result.**\n")
+    lines.append(_table(record["rows"]))
+    if record["claims"]:
+        lines += ["", "| claim | target | measured | met |", "|---|---|---|---|"]
+        for claim in record["claims"]:
+            met = "yes" if claim["met"] else "**no**"
+            lines.append(f"| {claim['text']} | {claim['target']} | {claim['measured']} | {met} |")
+    lines.append("")
+    lines += [f"{note}\n" for note in record["notes"]]
+    seeds = ", ".join(map(str, record["seeds"]))
+    lines.append(f"Seeds {seeds}; {record['wall_seconds']:.0f} s.\n")
+    return "\n".join(lines)
+
+
+def _table(rows: list[Record]) -> str:
+    columns = [name for name in dict.fromkeys(key for row in rows for key in row) if name not in HIDDEN]
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((row["method"], row.get("N")), []).append(row)
+    lines = [f"| {' | '.join([*columns, 'runs'])} |", "|" + "---|" * (len(columns) + 1)]
+    for group in groups.values():
+        cells = [_cell([row[name] for row in group if row.get(name) is not None]) for name in columns]
+        lines.append(f"| {' | '.join([*cells, str(len(group))])} |")
+    return "\n".join(lines)
+
+
+def _cell(values: list[Any]) -> str:
+    if not values:
+        return ""
+    if isinstance(values[0], str | bool):
+        return str(values[0])
+    middle = median(values)
+    return f"{middle:,.0f}" if isinstance(values[0], int) else f"{middle:.5g}"
