@@ -55,7 +55,7 @@ def dagster_run(tiny_config_file: Path, tmp_path_factory: pytest.TempPathFactory
     """The whole tiny chain, run as `make demo` runs it."""
     settings: dict[str, object] = {"store": str(tmp_path_factory.mktemp("dagster") / "record")}
     pipeline = Pipeline(load_config(str(tiny_config_file), settings))
-    with dg.instance_for_test() as instance:
+    with dg.DagsterInstance.ephemeral() as instance:
         run = DagsterRun(instance, tiny_config_file, settings, pipeline, [], [])
         defs, lines, narrator = run.defs()
         run_release(instance, defs, pipeline, "first", narrator)

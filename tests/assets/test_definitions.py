@@ -68,9 +68,7 @@ def test_definitions_are_loadable(tiny_defs: dg.Definitions) -> None:
 
 def test_every_asset_has_a_blocking_check_and_is_described(tiny_defs: dg.Definitions) -> None:
     graph = tiny_defs.resolve_asset_graph()
-    checked = {
-        key.asset_key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking
-    }
+    checked = {key.asset_key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking}
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
         assert key in checked, key
@@ -85,7 +83,10 @@ def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
     fields = launchpad(*(config.select_config(arm) for arm in config.arms))
     assert "Bounds: >= 0, <= 1" in str(fields["lamb"].description)
     assert "Configured: 0.5" in str(fields["lamb"].description)
-    assert {value.config_value for value in fields["dtype"].config_type.enum_values} == {"float32", "bfloat16"}
+    assert {value.config_value for value in fields["dtype"].config_type.enum_values} == {
+        "float32",
+        "bfloat16",
+    }
     assert not any(field.is_required for field in fields.values())
 
 
@@ -93,7 +94,7 @@ def test_code_version_follows_settings_that_matter() -> None:
     config = load_config("demo")
     changed = load_config("demo", {"select.lamb": 0.25})
     moved = load_config("demo", {"select.num_workers": 3})
-    arm = list(config.arms)[0]
+    arm = next(iter(config.arms))
     version = code_version("1", config.select_config(arm))
     assert version != code_version("2", config.select_config(arm))
     assert version != code_version("1", changed.select_config(arm))
@@ -143,4 +144,3 @@ def _partitions(partitions: object) -> object:
     if isinstance(partitions, dg.StaticPartitionsDefinition):
         return list(partitions.get_partition_keys())
     return str(partitions)
-
