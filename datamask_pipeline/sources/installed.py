@@ -31,6 +31,9 @@ KIND: Final = pa.field("kind", pa.string())
 class InstalledConfig(Settings):
     """How much is harvested."""
 
+    distributions: tuple[str, ...] = pydantic.Field(
+        distributions.LISTED, description="Distributions to harvest; those not installed are left out."
+    )
     num_crawls: int = pydantic.Field(2, ge=1, le=16, description="Crawls the distributions are spread over.")
     num_shards: int = pydantic.Field(2, ge=1, le=64, description="Shards of each crawl.")
     documents_per_distribution: int = pydantic.Field(
@@ -51,10 +54,10 @@ class InstalledSource(Source):
 
     def __init__(self, config: InstalledConfig) -> None:
         self.config = config
-        self._found = distributions.installed()
+        self._found = distributions.installed(config.distributions)
         if not self._found:
             raise InputError(
-                "none of the listed distributions is installed",
+                "none of the distributions to harvest is installed",
                 remedy="install this package with its requirements, or use the source `local`",
             )
 
@@ -104,7 +107,7 @@ class InstalledSource(Source):
 
     def _texts(self, member: metadata.Distribution) -> Iterator[texts.HarvestedText]:
         yield texts.description(member)
-        for file in texts.prose_files(member):
+        for file in texts.prose_files(member.metadata["Name"]):
             yield from itertools.islice(
                 filter(self._is_document, texts.texts_of_file(file)), self.config.documents_per_file
             )

@@ -5,6 +5,7 @@ and the shards' digests say so.
 """
 
 import hashlib
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Final
 
@@ -70,10 +71,10 @@ LISTED: Final = (
 REVISITED_ONE_IN: Final = 6
 
 
-def installed() -> list[metadata.Distribution]:
-    """The listed distributions that are installed, in the list's order."""
+def installed(names: Iterable[str] = LISTED) -> list[metadata.Distribution]:
+    """The distributions named that are installed, in the order named."""
     found = []
-    for name in LISTED:
+    for name in names:
         try:
             found.append(metadata.distribution(name))
         except metadata.PackageNotFoundError:
@@ -97,6 +98,6 @@ def shard_of(name: str, num_shards: int) -> int:
 def digest_of(distribution: metadata.Distribution) -> str:
     """Identity of the texts a distribution carries: name, version, and the hashes of the files they stand in."""
     hashed = hashlib.sha256(f"{distribution.metadata['Name']}=={distribution.version}".encode())
-    for file in prose_files(distribution):
+    for file in prose_files(distribution.metadata["Name"]):
         hashed.update(f"\n{file.as_posix()} {file.hash.value if file.hash else ''}".encode())
     return hashed.hexdigest()

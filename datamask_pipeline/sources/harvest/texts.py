@@ -5,6 +5,7 @@ Modules are parsed, never imported: harvesting runs none of the code it reads.
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import warnings
 from collections.abc import Iterator
@@ -42,12 +43,13 @@ class HarvestedText:
     text: str
 
 
-def prose_files(distribution: metadata.Distribution) -> list[metadata.PackagePath]:
+@functools.cache
+def prose_files(name: str) -> list[metadata.PackagePath]:
     """The files that may hold texts, prose files first; each kind in the order of a hash of the path.
 
-    A prefix of that order is a fair sample of the distribution.
+    A prefix of that order is a fair sample of the distribution. Kept, for large distributions list thousands.
     """
-    files = [file for file in distribution.files or [] if _may_hold_text(file)]
+    files = [file for file in metadata.distribution(name).files or [] if _may_hold_text(file)]
     return sorted(
         files, key=lambda file: (file.suffix == ".py", hashlib.sha256(file.as_posix().encode()).digest())
     )
