@@ -5,7 +5,8 @@ Shape suffixes: N documents.
 * Moment metrics: projected gradient on the relaxed mask, the better of two roundings, then swaps; where every
   metric is concave, the linearisation at the relaxed optimum certifies the result.
 * One coverage metric: the solver of ``selection.coverage``.
-* Anything else: the paper's learner with the best estimator that the metrics allow.
+* Any mixture whose metrics all have marginals: exchanges by marginals.
+* Anything else: the paper's learner.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.exchange import can_exchange, choose_by_exchange
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
@@ -32,7 +33,6 @@ from datamask_pipeline.selection.statistics import Statistics
 from datamask_pipeline.selection.swaps import swap
 
 SAMPLE_STEPS = 12
-COUNTERFACTUAL_EPOCHS = 60
 
 
 class DataMaskPolicy(SelectionPolicy):
@@ -48,25 +48,11 @@ class DataMaskPolicy(SelectionPolicy):
             from datamask_pipeline.selection.coverage.policy import choose_by_coverage
 
             return choose_by_coverage(problem)
+        if can_exchange(problem):
+            return choose_by_exchange(problem)
         from datamask_pipeline.selection.policies.policy_gradient import choose_by_policy_gradient
 
-        return choose_by_policy_gradient(problem, _learner_settings(problem))
-
-
-def _learner_settings(problem: Problem) -> SelectionConfig:
-    """Counterfactual where every metric has marginals, else the paper's own estimator."""
-    probe_ND = problem.rows.take(torch.arange(min(4, problem.num_rows)))
-    probe_N = torch.arange(len(probe_ND)) < 2
-    if all(term.metric.marginals(probe_ND, probe_N) is not None for term in problem.objective.terms):
-        return problem.config.model_copy(
-            update={
-                "estimator": "counterfactual",
-                "num_rollouts": 1,
-                "num_epochs": COUNTERFACTUAL_EPOCHS,
-                "partial": 1.0,
-            }
-        )
-    return problem.config.model_copy(update={"estimator": "group_relative"})
+        return choose_by_policy_gradient(problem, problem.config)
 
 
 def choose_by_moments(problem: Problem) -> Solution:

@@ -1,0 +1,82 @@
+"""Exchanging documents by their marginals, for metrics of any mixture that offer them. Knows no moments.
+
+Shape suffixes: N documents, K selected.
+
+Each step moves the selected documents of the smallest marginals out and those of the largest in. The number moved
+halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
+are what the halving is for.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.estimators.base import Batch
+from datamask_pipeline.selection.estimators.rewards import marginals, rewards
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.solution import Solution
+
+FIRST_SHARE = 0.25
+"""Share of the selected documents that the first step moves."""
+
+
+def choose_by_exchange(problem: Problem) -> Solution:
+    """Start at the best quality and exchange until no number of documents raises the objective."""
+    batch = Batch(
+        embeddings_ND=problem.rows.everything(),
+        logits_N=torch.zeros(problem.num_rows),
+        objective=problem.objective,
+        budget=problem.budget,
+    )
+    mask_N = problem.budget.best(problem.objective.quality_N)
+    value = float(rewards(batch, mask_N[None])[0])
+    share, step, moved = FIRST_SHARE, 0, 0
+    marginals_N = marginals(batch, mask_N)
+    while step < problem.config.num_steps:
+        step += 1
+        candidate_N = _exchanged(mask_N, marginals_N, problem.budget, share)
+        num_moved = int((candidate_N & ~mask_N).sum())
+        if num_moved == 0:
+            break
+        reached = float(rewards(batch, candidate_N[None])[0])
+        if reached > value:
+            mask_N, value, moved = candidate_N, reached, moved + num_moved
+            marginals_N = marginals(batch, mask_N)
+        else:
+            share /= 2
+        problem.report({"step": step, "num_steps": problem.config.num_steps, "objective": value})
+    return Solution(
+        mask_N=mask_N,
+        scores_N=marginals_N,
+        method="no bound: the metrics share none",
+        converged=step < problem.config.num_steps,
+        notes={"steps": step, "exchanges": moved},
+    )
+
+
+def _exchanged(mask_N: Tensor, marginals_N: Tensor, budget: Budget, share: float) -> Tensor:
+    """The mask after exchanging up to a share of each group's documents, as far as marginals promise a gain."""
+    mask_N = mask_N.clone()
+    for group, limit in enumerate(budget.limits):
+        members_N = budget.groups_N == group
+        inside = torch.nonzero(members_N & mask_N).squeeze(1)
+        outside = torch.nonzero(members_N & ~mask_N).squeeze(1)
+        count = min(max(1, round(share * limit)), len(inside), len(outside))
+        if share * limit < 0.5:
+            continue
+        out = inside[torch.argsort(marginals_N[inside], stable=True)[:count]]
+        into = outside[torch.argsort(marginals_N[outside], descending=True, stable=True)[:count]]
+        gains = marginals_N[into] > marginals_N[out]
+        mask_N[out[gains]], mask_N[into[gains]] = False, True
+    return mask_N
+
+
+def can_exchange(problem: Problem) -> bool:
+    """Whether every metric has marginals and the budget counts documents."""
+    if problem.budget.tokens:
+        return False
+    probe_ND = problem.rows.take(torch.arange(min(4, problem.num_rows)))
+    probe_N = (torch.arange(len(probe_ND)) < 2).to(probe_ND.device)
+    return all(term.metric.marginals(probe_ND, probe_N) is not None for term in problem.objective.terms)
