@@ -73,6 +73,7 @@ class _Reader:
 
     def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
         del row["artefact_order"]
+        row.pop("file_row_number", None)
         part = self.store.part_names(ref)[row.pop("part_order")]
         row["record"] = {"artefact": ref.location, "part": f"{part}.parquet", "row": row.pop("part_row")}
         return row

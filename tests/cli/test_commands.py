@@ -1,0 +1,111 @@
+"""The commands, as a user calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownNameError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import require
+
+runner = CliRunner()
+
+
+def invoke(*arguments: str) -> str:
+    result = runner.invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_second_run_recomputes_nothing_and_says_so(tiny_run: Pipeline, tiny_config_file: Path) -> None:
+    output = invoke("run", "-c", str(tiny_config_file))
+    assert "0 steps computed" in output
+    assert "validation bits per byte" in output
+
+
+def test_another_lambda_recomputes_selection_and_what_follows(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    arguments = ("run", "-c", str(tiny_config_file), "-s", "select.lamb=0.9", "--until", "materialise")
+    lines = [line.split() for line in invoke(*arguments).splitlines()]
+    fresh = {line[0] for line in lines if len(line) > 4 and line[-2] == "s" and line[0] in STAGE_NAMES}
+    reused = {line[0] for line in lines if "unchanged" in line and line[0] in STAGE_NAMES}
+    assert "select" in fresh
+    assert {"ingest", "embed", "score", "pool"} <= reused
+    assert not {"ingest", "embed", "score", "pool"} & fresh
+    invoke("run", "-c", str(tiny_config_file))  # point the record back at the shared run
+
+
+STAGE_NAMES = {"ingest", "embed", "score", "pool", "select", "materialise"}
+
+
+def test_the_story_is_printed_as_json(tiny_run: Pipeline, tiny_config_file: Path) -> None:
+    row = tiny_run.store.read_table(require(tiny_run.store, "pool", "first")).to_pylist()[0]
+    story = json.loads(invoke("audit", "why", row["id"], "-c", str(tiny_config_file), "--json"))
+    assert story["id"] == row["id"]
+
+
+def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    command = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()"]
+    arguments = ["audit", "why", "nobody", "-c", str(tiny_config_file)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no document 'nobody'")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "error", "words"),
+    [
+        ("select.ratio=0", ConfigurationError, "ratio"),
+        ("select.ratio=1.5", ConfigurationError, r"ratio.*1\.5"),
+        ("select.lamb=2", ConfigurationError, "lamb"),
+        ("nonsense=1", ConfigurationError, "nonsense"),
+        ("embed.encodr=x", ConfigurationError, "encodr"),
+        ("arms.random.policy=nobody", UnknownNameError, "selection policy 'nobody'.*datamask"),
+        ("score.scorers=[nobody]", UnknownNameError, "quality scorer 'nobody'.*rules"),
+        ("select.diversity=nobody", UnknownNameError, "diversity metric 'nobody'.*Pair_simi"),
+        ("select.scorers={nobody: 1}", UnknownNameError, "'nobody'.*rules"),
+        ("evaluate.tasks=[nobody]", UnknownNameError, "benchmark task 'nobody'.*piqa"),
+        ("compare.baseline=nobody", UnknownNameError, "'nobody'.*random"),
+        ("source.name=nobody", UnknownNameError, "document source 'nobody'.*installed"),
+        ("source.options.root=/no/such/place", DataMaskError, "/no/such/place"),
+        ("source.options.rot=/tmp", ConfigurationError, "rot"),
+        ("nothing", ConfigurationError, "KEY=VALUE"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_any_work(
+    setting: str, error: type[Exception], words: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=words):
+        invoke("run", "-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "-s", setting)
+    assert not (tmp_path / "record").exists()
+
+
+def test_an_unknown_stage_or_configuration_names_what_there_is(tiny_config_file: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"'nowhere'.*materialise"):
+        invoke("run", "-c", str(tiny_config_file), "--until", "nowhere")
+    with pytest.raises(ConfigurationError, match=r"'nofile\.yaml'.*demo"):
+        invoke("run", "-c", "nofile.yaml")
+
+
+@pytest.mark.parametrize("command", [["run"], ["report"], ["select"], ["audit", "why"], ["config", "check"]])
+def test_help_teaches(command: list[str]) -> None:
+    assert len(invoke(*command, "--help").splitlines()) > 8
+
+
+def test_packaged_configurations_are_listed_shown_and_sound() -> None:
+    names = [line.split()[0] for line in invoke("config", "list").splitlines()]
+    assert "demo" in names
+    for name in names:
+        assert invoke("config", "show", name).startswith("#")
+        assert "arms:" in invoke("config", "check", "-c", name)

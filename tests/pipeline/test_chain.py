@@ -1,0 +1,51 @@
+"""Releases are frozen; names and their order mean something."""
+
+from pathlib import Path
+
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.config import split_run_name
+
+
+@pytest.fixture
+def pipeline(tiny_config_file: Path, tmp_path: Path) -> Pipeline:
+    return Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record")}))
+
+
+def test_a_release_is_frozen_when_first_asked_for(pipeline: Pipeline, tiny_config_file: Path) -> None:
+    crawls = pipeline.release_crawls("first")
+    assert crawls == ["tiny-2024-10", "tiny-2024-18"]
+    fewer = {"store": pipeline.config.store, "releases.first": {"crawls": crawls[:1]}}
+    other = Pipeline(load_config(str(tiny_config_file), fewer))
+    with pytest.raises(ConfigurationError, match="was frozen with crawls"):
+        other.release_crawls("first")
+    with pytest.raises(ConfigurationError, match="exists and is frozen"):
+        pipeline.freeze_release("first", crawls)
+
+
+def test_a_release_can_be_named_later(pipeline: Pipeline) -> None:
+    with pytest.raises(UnknownNameError, match=r"'second'.*first"):
+        pipeline.release_crawls("second")
+    pipeline.freeze_release("second", ["tiny-2024-18"])
+    assert pipeline.release_crawls("second") == ["tiny-2024-18"]
+    assert pipeline.releases() == ["first", "second"]
+
+
+def test_a_missing_input_names_the_stage_to_run(pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigurationError, match="'ingest' has no artefact for 'tiny-2024-10'"):
+        pipeline.embed("tiny-2024-10")
+
+
+def test_unknown_arms_and_runs_are_refused(pipeline: Pipeline) -> None:
+    with pytest.raises(UnknownNameError, match="arm 'nobody'"):
+        pipeline.select("first", "nobody")
+    with pytest.raises(UnknownNameError, match=r"run 'nobody\.dense\.seed0'"):
+        pipeline.pretrain("first", "nobody.dense.seed0")
+
+
+def test_a_run_name_says_arm_architecture_and_seed(pipeline: Pipeline) -> None:
+    for name in pipeline.config.run_names():
+        arm, architecture, seed = split_run_name(name)
+        assert (arm in pipeline.config.arms, architecture, seed) == (True, "dense", 0)
