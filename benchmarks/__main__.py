@@ -39,7 +39,9 @@ def main() -> None:
     if options.inside:
         _run_one(options, options.only[0])
         return
-    chosen = options.only or [name for name in ORDER if options.long or not import_module(f"benchmarks.{name}").LONG]
+    chosen = options.only or [
+        name for name in ORDER if options.long or not import_module(f"benchmarks.{name}").LONG
+    ]
     if options.embeddings is None:
         base_of_installation(options.folder / "installed.npy")
     failed = []
@@ -60,13 +62,17 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--long", action="store_true", help="run the long ones too")
     parser.add_argument("--only", nargs="+", choices=ORDER, help="run these alone")
-    parser.add_argument("--embeddings", type=Path, help="Parquet file with real vectors; else the embedded default's")
+    parser.add_argument(
+        "--embeddings", type=Path, help="Parquet file with real vectors; else the embedded default's"
+    )
     parser.add_argument("--column", default="feature_arr", help="its list column of floats")
     parser.add_argument("--quality-column", help="its score column; else a drawn score")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds of data and engine")
     parser.add_argument("--shrink", type=int, default=1, help="divide every size by this, to try the code")
     parser.add_argument("--folder", type=Path, default=Path("build/benchmarks"), help="for files on disk")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where results go, one JSON a benchmark")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="where results go, one JSON a benchmark"
+    )
     parser.add_argument("--report", type=Path, default=REPORT, help="the Markdown report")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

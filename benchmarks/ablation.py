@@ -39,7 +39,10 @@ def run(context: Context) -> Outcome:
             outcome.rows.append(run_.row(name, seed))
             if seed == context.seeds[0]:
                 rewards = run_.result.curve.column("objective").to_pylist()
-                outcome.series[name] = {"x": [float(i) for i in range(1, len(rewards) + 1)], "y": _smooth(rewards)}
+                outcome.series[name] = {
+                    "x": [float(i) for i in range(1, len(rewards) + 1)],
+                    "y": _smooth(rewards),
+                }
     return outcome
 
 

@@ -29,6 +29,8 @@ def run(context: Context) -> Outcome:
         outcome.rows.append(greedy.row("first-order greedy", seed))
         higher = ours.result.objective.value - greedy.result.objective.value
         outcome.claims.append(at_least("objective above greedy's by", 0.0, higher))
-    ratio = middle(outcome.rows, "datamask", "seconds") / middle(outcome.rows, "first-order greedy", "seconds")
+    ratio = middle(outcome.rows, "datamask", "seconds") / middle(
+        outcome.rows, "first-order greedy", "seconds"
+    )
     outcome.claims.append(at_most("share of greedy's time", 0.2, ratio))
     return outcome

@@ -81,7 +81,9 @@ def base_of_installation(cache: Path) -> Base:
         step = max(1, len(texts) // DEFAULT_DOCUMENTS)
         config = EncoderConfig(max_tokens=DEFAULT_TOKENS)
         encoder = load_encoder(config.spec(), device="cpu", dtype=resolve_dtype("auto", "cpu"))
-        window = embed_tokens(encoder, encoder.tokenise(texts[::step][:DEFAULT_DOCUMENTS]), config.batch_tokens)
+        window = embed_tokens(
+            encoder, encoder.tokenise(texts[::step][:DEFAULT_DOCUMENTS]), config.batch_tokens
+        )
         np.save(cache, window.vectors_ND)
     vectors_MD = np.load(cache)
     return Base(vectors_MD=_unit_half(torch.from_numpy(vectors_MD)), quality_M=None, source=what)
@@ -132,7 +134,8 @@ def drawn_quality(embeddings_ND: NDArray[np.float16], seed: int) -> NDArray[np.f
 
 def _neighbours(real_MD: Tensor) -> Tensor:
     parts = [
-        (part_mD @ real_MD.T).topk(NEIGHBOURS + 1, dim=1).indices[:, 1:] for part_mD in torch.split(real_MD, 1024)
+        (part_mD @ real_MD.T).topk(NEIGHBOURS + 1, dim=1).indices[:, 1:]
+        for part_mD in torch.split(real_MD, 1024)
     ]
     return torch.cat(parts)
 

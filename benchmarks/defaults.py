@@ -19,7 +19,11 @@ def run(context: Context) -> Outcome:
         for seed in context.seeds:
             embeddings, quality = context.block(context.size(DOCUMENTS), seed)
             first = timed(embeddings, quality, diversity=metric, seed=seed)
-            shared = {"diversity": metric, "seed": seed, "normalisation_constants": first.result.normalisation}
+            shared = {
+                "diversity": metric,
+                "seed": seed,
+                "normalisation_constants": first.result.normalisation,
+            }
             learner = {"policy": "policy_gradient", "num_epochs": context.size(EPOCHS)}
             found = [
                 first.row("datamask", seed),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from benchmarks.harness import Context, Outcome, arithmetic, at_least, at_most, attainment, timed
 
 TITLE = "Facility location, N = 100 000"
-QUESTION = "The same where the similarities no longer fit in memory and dense lazy greedy computes them on demand."
+QUESTION = (
+    "The same where the similarities no longer fit in memory and dense lazy greedy computes them on demand."
+)
 LONG = True
 
 

@@ -7,7 +7,9 @@ import resource
 from benchmarks.harness import Claim, Context, Outcome, arithmetic, at_most, timed
 
 TITLE = "Facility location, N = 1 000 000"
-QUESTION = "Does it finish in 24 GB, in minutes, with a bound, where exact solvers cannot hold the similarities?"
+QUESTION = (
+    "Does it finish in 24 GB, in minutes, with a bound, where exact solvers cannot hold the similarities?"
+)
 LONG = False
 
 

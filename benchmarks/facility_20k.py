@@ -27,7 +27,9 @@ from benchmarks.peers import PEERS
 from datamask_pipeline.diversity.facility import FacilityLocation
 
 TITLE = "Facility location, N = 20 000"
-QUESTION = "Do neighbour lists match dense lazy greedy in half the time of the fastest exact solver, with a proof?"
+QUESTION = (
+    "Do neighbour lists match dense lazy greedy in half the time of the fastest exact solver, with a proof?"
+)
 LONG = False
 OURS, DENSE = "lists", "dense lazy greedy"
 
@@ -40,7 +42,10 @@ def run(context: Context) -> Outcome:
         embeddings, quality = context.block(context.size(20_000), seed)
         for lamb in (LAMB, 0.0):
             ours, dense = _pair(embeddings, quality, lamb, seed, turn)
-            outcome.rows += [ours.row(f"{OURS}, lambda {lamb}", seed), dense.row(f"{DENSE}, lambda {lamb}", seed)]
+            outcome.rows += [
+                ours.row(f"{OURS}, lambda {lamb}", seed),
+                dense.row(f"{DENSE}, lambda {lamb}", seed),
+            ]
             random, reference = ours.result.objective.random, dense.result.objective.value
             reached.append(attainment(ours.result.objective.value, random, reference))
         if turn == 0:
@@ -87,7 +92,7 @@ def _pair(
 def _peer_row(
     name: str, seconds: float, embeddings: NDArray[np.float16], picks: NDArray[np.int64], seed: int
 ) -> Row:
-    rows_ND = torch.nn.functional.normalize(torch.from_numpy(embeddings.copy()).float())
+    rows_ND = torch.from_numpy(embeddings.copy()).float()
     mask_N = torch.zeros(len(rows_ND), dtype=torch.bool)
     mask_N[torch.from_numpy(picks)] = True
     value = float(FacilityLocation().values(rows_ND, mask_N[None])[0])

@@ -127,12 +127,16 @@ def middle(rows: list[Row], method: str, column: str) -> float:
 
 def at_most(text: str, target: float, measured: float, form: str = ".3g") -> Claim:
     """A claim that a number is small enough."""
-    return Claim(text=text, target=f"<= {target:{form}}", measured=f"{measured:{form}}", met=measured <= target)
+    return Claim(
+        text=text, target=f"<= {target:{form}}", measured=f"{measured:{form}}", met=measured <= target
+    )
 
 
 def at_least(text: str, target: float, measured: float, form: str = ".3g") -> Claim:
     """A claim that a number is large enough."""
-    return Claim(text=text, target=f">= {target:{form}}", measured=f"{measured:{form}}", met=measured >= target)
+    return Claim(
+        text=text, target=f">= {target:{form}}", measured=f"{measured:{form}}", met=measured >= target
+    )
 
 
 def arithmetic() -> str:
@@ -142,7 +146,11 @@ def arithmetic() -> str:
 
 def machine() -> dict[str, str]:
     """Processor, cores, memory and versions."""
-    facts = {"processor": _processor(), "cores": str(len(os.sched_getaffinity(0))), "system": platform.platform()}
+    facts = {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "system": platform.platform(),
+    }
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts |= {"memory": f"{pages / 2**30:.0f} GiB", "python": platform.python_version()}
     facts["arithmetic of the fast learners"] = arithmetic()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from benchmarks.harness import Context, Outcome, arithmetic, at_least, at_most, attainment, middle, timed
 
 TITLE = "Moment metrics, N = 100 000"
-QUESTION = "Does the relaxed learner reach incremental greedy's objective in a tenth of its time, with a proof?"
+QUESTION = (
+    "Does the relaxed learner reach incremental greedy's objective in a tenth of its time, with a proof?"
+)
 LONG = False
 METRICS = ("Pair_simi", "DiSF_uncentred")
 
@@ -22,7 +24,12 @@ def run(context: Context) -> Outcome:
                 continue
             frozen = ours.result.normalisation
             greedy = timed(
-                embeddings, quality, diversity=metric, policy="greedy", seed=seed, normalisation_constants=frozen
+                embeddings,
+                quality,
+                diversity=metric,
+                policy="greedy",
+                seed=seed,
+                normalisation_constants=frozen,
             )
             outcome.rows.append(greedy.row(f"{metric}: incremental greedy", seed))
             again = timed(embeddings, quality, diversity=metric, dtype=arithmetic(), seed=seed)

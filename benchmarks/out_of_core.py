@@ -30,7 +30,9 @@ def run(context: Context) -> Outcome:
     quality = drawn_quality(np.load(path, mmap_mode="r"), seed)
     for metric in METRICS:
         with _Watch() as watch:
-            ours = timed(np.load(path, mmap_mode="r"), quality, diversity=metric, dtype=arithmetic(), seed=seed)
+            ours = timed(
+                np.load(path, mmap_mode="r"), quality, diversity=metric, dtype=arithmetic(), seed=seed
+            )
         outcome.rows.append(ours.row(metric, seed) | {"RssAnon GB": watch.most / 1e9})
         outcome.claims.append(at_most(f"{metric}: RssAnon, GB", 4.0, watch.most / 1e9))
     path.unlink()

@@ -18,7 +18,7 @@ Peer = Callable[[NDArray[np.float16], int], tuple[float, NDArray[np.int64]]]
 
 def similarities(embeddings_ND: NDArray[np.float16]) -> NDArray[np.float32]:
     """Every cosine similarity clipped at 0, float32, by the fastest product at hand."""
-    rows_ND = torch.nn.functional.normalize(torch.from_numpy(embeddings_ND.copy()).float())
+    rows_ND = torch.from_numpy(embeddings_ND.copy()).float()
     products: NDArray[np.float32] = (rows_ND @ rows_ND.T).clamp_(min=0).numpy()
     return products
 
@@ -45,7 +45,9 @@ def submodlib(embeddings_ND: NDArray[np.float16], budget: int) -> tuple[float, N
 
     begun = time.perf_counter()
     kernel_NN = similarities(embeddings_ND)
-    function = FacilityLocationFunction(n=len(embeddings_ND), mode="dense", sijs=kernel_NN, separate_rep=False)
+    function = FacilityLocationFunction(
+        n=len(embeddings_ND), mode="dense", sijs=kernel_NN, separate_rep=False
+    )
     pairs = function.maximize(budget=budget, optimizer="LazyGreedy", show_progress=False)
     picks = np.array([pick for pick, _ in pairs], dtype=np.int64)
     return time.perf_counter() - begun, picks

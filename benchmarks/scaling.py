@@ -23,7 +23,9 @@ def run(context: Context) -> Outcome:
         for size in sizes:
             settings = {"diversity": metric, "seed": seed, "dtype": arithmetic()}
             if metric == "Facility":
-                settings["diversity_options"] = {metric: {"exact_rows": 1, "num_landmarks": min(size // 2, 5_000)}}
+                settings["diversity_options"] = {
+                    metric: {"exact_rows": 1, "num_landmarks": min(size // 2, 5_000)}
+                }
             ours = timed(embeddings[:size], quality[:size], **settings)
             outcome.rows.append(ours.row(metric, seed) | {"N": size})
             seconds.append(ours.total_seconds)

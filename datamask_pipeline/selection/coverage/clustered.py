@@ -44,26 +44,32 @@ def clustered_lists(
     similarities_Nk = torch.empty(num_documents, length)
     documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
 
-    def work(cluster: int) -> None:
+    def work(cluster: int) -> tuple[Tensor, Tensor, Tensor]:
         members_q = clusters.order_N[clusters.offsets[cluster] : clusters.offsets[cluster + 1]]
-        if len(members_q) == 0:
-            return
-        spans = _pool(documents_ND[members_q[:VOTERS]], clusters, max(POOL, length))
-        pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
-        pool_pD = torch.cat([sorted_ND[start:stop] for start, stop in spans])
-        for part_q in torch.split(members_q, CHUNK_REFERENCES):
-            rows_qD = documents_ND[part_q]
-            _, places_qk = search(rows_qD.to(dtype), pool_pD, length)
-            listed_qk = pool_p[places_qk.cpu()]
-            exact_qk = listed_products(rows_qD, documents_ND, listed_qk.to(documents_ND.device)).cpu()
-            sorted_qk, order_qk = exact_qk.sort(dim=1, descending=True, stable=True)
-            similarities_Nk[part_q] = sorted_qk.clamp_(min=0)
-            documents_Nk[part_q] = listed_qk.gather(1, order_qk)
+        found = [(torch.empty(0, length), torch.empty(0, length, dtype=torch.int64))]
+        if len(members_q):
+            spans = _pool(documents_ND[members_q[:VOTERS]], clusters, max(POOL, length))
+            pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
+            pool_pD = torch.cat([sorted_ND[start:stop] for start, stop in spans])
+            for part_q in torch.split(members_q, CHUNK_REFERENCES):
+                found.append(_listed(documents_ND, part_q, pool_p, pool_pD, length))
+        return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
 
-    # Clusters are disjoint: each result has its own rows, whatever the order of the threads.
-    for _ in workers.map(work, range(num_clusters)):
-        pass
+    for members_q, similarities_qk, documents_qk in workers.map(work, range(num_clusters)):
+        similarities_Nk[members_q], documents_Nk[members_q] = similarities_qk, documents_qk
     return _returned(documents_Nk, similarities_Nk)
+
+
+def _listed(
+    documents_ND: Tensor, part_q: Tensor, pool_p: Tensor, pool_pD: Tensor, length: int
+) -> tuple[Tensor, Tensor]:
+    """The nearest of a pool's documents to each reference: similarities falling, and rows."""
+    rows_qD = documents_ND[part_q]
+    _, places_qk = search(rows_qD.to(pool_pD.dtype), pool_pD, length)
+    listed_qk = pool_p[places_qk.cpu()]
+    exact_qk = listed_products(rows_qD, documents_ND, listed_qk.to(documents_ND.device)).cpu()
+    sorted_qk, order_qk = exact_qk.sort(dim=1, descending=True, stable=True)
+    return sorted_qk.clamp_(min=0), listed_qk.gather(1, order_qk)
 
 
 def _pool(voters_vD: Tensor, clusters: Clusters, size: int) -> list[tuple[int, int]]:
