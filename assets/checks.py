@@ -48,6 +48,15 @@ class Artefact:
         """The artefact's rows, or another's, as a subquery for ``query``."""
         return duck.parts_sql(self.pipeline.store, [ref or self.ref], columns)
 
+    def count(self, condition: str) -> int:
+        """How many of the artefact's rows satisfy a condition.
+
+        The condition stands in a FILTER, never in a WHERE: DuckDB prunes row groups of a WHERE by Parquet's
+        minima and maxima, which leave out NaN, and so would not see the very rows that a check looks for.
+        """
+        (number,) = self.query(f"SELECT count(*) FILTER ({condition}) FROM {self.sql()}")
+        return int(number)
+
     def query(self, sql: str) -> tuple[Any, ...]:
         """The first row of a DuckDB query over the record; it spills to disk instead of growing."""
         with (

@@ -103,10 +103,9 @@ def every_task_was_asked(artefact: Artefact) -> Verdict:
 
 def values_are_finite(artefact: Artefact) -> Verdict:
     """Headline numbers are shares in 0..1, every value is finite, and a standard error is finite where stated."""
-    (wrong,) = artefact.query(
-        f"""
-        SELECT count(*) FROM {artefact.sql()}
-        WHERE NOT coalesce(isfinite(value), false) OR (headline AND value NOT BETWEEN 0 AND 1)
+    wrong = artefact.count(
+        """
+        NOT coalesce(isfinite(value), false) OR (headline AND value NOT BETWEEN 0 AND 1)
             OR (stderr IS NOT NULL AND NOT isfinite(stderr))
         """
     )

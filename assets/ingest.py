@@ -96,12 +96,7 @@ def ids_are_unique(artefact: Artefact) -> Verdict:
 
 def every_text_says_something(artefact: Artefact) -> Verdict:
     """No text or id is null or blank."""
-    (blank,) = artefact.query(
-        f"""
-        SELECT count(*) FROM {artefact.sql(columns="id, text")}
-        WHERE text IS NULL OR trim(text) = '' OR id IS NULL OR id = ''
-        """
-    )
+    blank = artefact.count("text IS NULL OR trim(text) = '' OR id IS NULL OR id = ''")
     return none_found(blank, "blank texts or ids")
 
 
@@ -112,9 +107,7 @@ def rejected_columns(artefact: Artefact) -> Verdict:
 
 def every_rejection_has_a_reason(artefact: Artefact) -> Verdict:
     """No row was dropped without saying why."""
-    (unexplained,) = artefact.query(
-        f"SELECT count(*) FROM {artefact.sql()} WHERE reason IS NULL OR reason = ''"
-    )
+    unexplained = artefact.count("reason IS NULL OR reason = ''")
     return none_found(unexplained, "rejections without a reason")
 
 

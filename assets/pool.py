@@ -86,10 +86,5 @@ def eligible_contents_are_distinct(artefact: Artefact) -> Verdict:
 def ineligible_documents_have_a_reason(artefact: Artefact) -> Verdict:
     """A document is eligible, or excluded for a known reason; never both, never neither."""
     known = ", ".join(f"'{reason}'" for reason in pool.EXCLUSIONS)
-    (unclear,) = artefact.query(
-        f"""
-        SELECT count(*) FROM {artefact.sql(columns="eligible, exclusion")}
-        WHERE eligible = (exclusion IS NOT NULL) OR exclusion NOT IN ({known})
-        """
-    )
+    unclear = artefact.count(f"eligible = (exclusion IS NOT NULL) OR exclusion NOT IN ({known})")
     return none_found(unclear, "documents of unclear eligibility")

@@ -68,9 +68,7 @@ def columns(artefact: Artefact) -> Verdict:
 
 def losses_are_finite(artefact: Artefact) -> Verdict:
     """The loss is a finite number at every logged step."""
-    (wrong,) = artefact.query(
-        f"SELECT count(*) FROM {artefact.sql(columns='loss')} WHERE NOT coalesce(isfinite(loss), false)"
-    )
+    wrong = artefact.count("NOT coalesce(isfinite(loss), false)")
     return none_found(wrong, "steps without a loss")
 
 

@@ -91,11 +91,10 @@ def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
 
 def scores_are_finite_and_within_scale(artefact: Artefact) -> Verdict:
     """A score is a finite number on its scorer's scale, or null with a reason; never an error made a number."""
-    (wrong,) = artefact.query(
-        f"""
-        SELECT count(*) FROM {artefact.sql()} WHERE CASE
-            WHEN score IS NULL THEN coalesce(reason, '') = ''
-            ELSE NOT isfinite(score) OR score < scale_min OR score > scale_max END
+    wrong = artefact.count(
+        """
+        CASE WHEN score IS NULL THEN coalesce(reason, '') = ''
+        ELSE NOT isfinite(score) OR score < scale_min OR score > scale_max END
         """
     )
     return none_found(wrong, "scores that are no score")

@@ -115,7 +115,7 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
         )
         budget = settings["num_tokens"] * num_blocks
         return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
-    (selected,) = artefact.query(f"SELECT count(*) FROM {artefact.sql(columns='selected')} WHERE selected")
+    selected = artefact.count("selected")
     if settings["num_documents"] is not None:
         budget = settings["num_documents"] * num_blocks
     else:
@@ -147,10 +147,9 @@ def only_candidates_are_judged(artefact: Artefact) -> Verdict:
 
 def numbers_are_finite(artefact: Artefact) -> Verdict:
     """Logit, probability, quality and threshold are finite, probabilities within 0..1."""
-    (wrong,) = artefact.query(
-        f"""
-        SELECT count(*) FROM {artefact.sql()}
-        WHERE NOT coalesce(isfinite(logit) AND isfinite(quality) AND isfinite(threshold)
+    wrong = artefact.count(
+        """
+        NOT coalesce(isfinite(logit) AND isfinite(quality) AND isfinite(threshold)
             AND probability BETWEEN 0 AND 1, false)
         """
     )
@@ -167,9 +166,7 @@ def objective_beats_random(artefact: Artefact) -> Verdict:
 
 def objectives_are_finite(artefact: Artefact) -> Verdict:
     """The objective is a finite number at every step."""
-    (wrong,) = artefact.query(
-        f"SELECT count(*) FROM {artefact.sql(columns='objective')} WHERE NOT coalesce(isfinite(objective), false)"
-    )
+    wrong = artefact.count("NOT coalesce(isfinite(objective), false)")
     return none_found(wrong, "steps without an objective")
 
 

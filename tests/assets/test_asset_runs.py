@@ -12,7 +12,7 @@ import pytest
 
 from assets.partitions import partition_key
 from datamask_pipeline.demo import StepFailed, run_release
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, load_config
 
 ASSET_OF_STAGE = {
     "ingest": "crawl_documents",
@@ -189,12 +189,15 @@ def test_a_failed_blocking_check_stops_what_follows(dagster_run, tmp_path: Path)
     assert "quality_scores" not in made
 
 
-def test_the_librarys_message_reaches_the_one_who_runs_it(dagster_run) -> None:
-    defs, _, narrator = dagster_run.defs(**{"pool.takedown": ["nothing"], "pool.validation_share": 0.0})
+def test_the_librarys_message_reaches_the_one_who_runs_it(dagster_run, tmp_path: Path) -> None:
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "pool.validation_share": 0.0}
+    pipeline = Pipeline(load_config(str(dagster_run.config_file), settings))
+    defs, _, narrator = dagster_run.defs(**settings)
     with pytest.raises(
         StepFailed, match="release_job of first: the held-out documents hold too little prose"
     ):
-        run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)
+        run_release(dg.DagsterInstance.ephemeral(), defs, pipeline, "first", narrator)
 
 
 def _materializations(result: dg.ExecuteInProcessResult) -> list[dg.AssetMaterialization]:

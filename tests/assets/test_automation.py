@@ -1,6 +1,8 @@
 """The sensors name and run what is missing, and nothing twice; the schedule freezes a release."""
 
 import datetime
+import shutil
+import uuid
 from pathlib import Path
 
 import dagster as dg
@@ -41,14 +43,10 @@ def tick(
 def finish(instance: dg.DagsterInstance, run: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
     """Leave a run of that request in the instance, as the launcher would."""
     instance.add_run(
-        dg.DagsterRun(job_name=str(run.job_name), run_id=dg_run_id(), tags=dict(run.tags), status=status)
+        dg.DagsterRun(
+            job_name=str(run.job_name), run_id=str(uuid.uuid4()), tags=dict(run.tags), status=status
+        )
     )
-
-
-def dg_run_id() -> str:
-    import uuid
-
-    return str(uuid.uuid4())
 
 
 def test_discover_adds_crawls_and_releases_once(
@@ -130,30 +128,28 @@ def test_every_job_is_reached_by_the_plan(dagster_run) -> None:
 
 
 def test_the_schedule_freezes_what_is_scored_and_new(dagster_run, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
     settings = {"store": str(tmp_path / "record")}
     resource = PipelineResource(config=str(dagster_run.config_file), settings=settings)
-    instance = dg.DagsterInstance.ephemeral()
     month = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
 
-    def fire() -> dg.RunRequest | dg.SkipReason:
+    def fire(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
         context = dg.build_schedule_context(instance=instance, scheduled_execution_time=month)
         return monthly_release(context, pipeline=resource)
 
-    skipped = fire()
-    assert isinstance(skipped, dg.SkipReason)
-    assert "first" in str(skipped.skip_message)
+    with dg.instance_for_test() as instance:
+        skipped = fire(instance)
+        assert isinstance(skipped, dg.SkipReason)
+        assert "first" in str(skipped.skip_message)
 
-    pipeline = resource.pipeline()
-    shutil.copytree(tmp_path / "record/score/tiny-2024-18", tmp_path / "record/score/tiny-2024-22")
-    request = fire()
-    assert isinstance(request, dg.RunRequest)
-    assert request.partition_key == "monthly-2026-03"
-    assert pipeline.release_crawls("monthly-2026-03") == ["tiny-2024-10", "tiny-2024-18", "tiny-2024-22"]
-    assert instance.get_dynamic_partitions("releases") == ["monthly-2026-03"]
-    assert fire() == request
+        shutil.copytree(tmp_path / "record/score/tiny-2024-18", tmp_path / "record/score/tiny-2024-22")
+        request = fire(instance)
+        assert isinstance(request, dg.RunRequest)
+        assert request.partition_key == "monthly-2026-03"
+        frozen = resource.pipeline().release_crawls("monthly-2026-03")
+        assert frozen == ["tiny-2024-10", "tiny-2024-18", "tiny-2024-22"]
+        assert instance.get_dynamic_partitions("releases") == ["monthly-2026-03"]
+        assert fire(instance) == request
 
 
 def test_only_discover_runs_unless_it_is_switched_on(tiny_defs: dg.Definitions) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tiny_chain import write_tiny_config
 
 ROOT = Path(__file__).parents[2]
