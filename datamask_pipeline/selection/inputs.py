@@ -100,7 +100,7 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
                 remedy="drop the document or embed it again",
             )
         stored_nD = source.chunk(*span, source.stored_dtype).cpu().contiguous()
-        digest = hashlib.sha256(memoryview(stored_nD.view(torch.uint8).numpy())).digest()
+        digest = hashlib.sha256(stored_nD.view(torch.uint8).numpy().data).digest()
         return int(((norms_n - 1).abs() > UNIT_TOLERANCE).sum()), digest
 
     digest, num_normalised = hashlib.sha256(), 0
