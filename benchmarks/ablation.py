@@ -33,7 +33,7 @@ def run(context: Context) -> Outcome:
                 policy="policy_gradient",
                 estimator=estimator,
                 num_rollouts=rollouts,
-                num_epochs=context.size(EPOCHS),
+                num_epochs=context.epochs(EPOCHS),
                 normalisation_constants=best.result.normalisation,
             )
             outcome.rows.append(run_.row(name, seed))

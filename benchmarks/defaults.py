@@ -7,16 +7,21 @@ from benchmarks.harness import Context, Outcome, Row, attainment, timed
 TITLE = "Which learner for which metric"
 QUESTION = "Which policy ends highest on each metric, and at what price?"
 LONG = False
-DOCUMENTS = 4_000
+DOCUMENTS = 3_000
 METRICS = ("Pair_simi", "DiSF_uncentred", "DiSF", "LogDet", "Vendi", "Facility")
 EPOCHS = 150
+SPECTRAL = ("LogDet", "Vendi")
+SPECTRAL_EPOCHS = 10
+"""An evaluation of these takes an eigendecomposition: one seed, and few epochs of the paper's learner."""
 
 
 def run(context: Context) -> Outcome:
     """Attainment is against the best policy of the metric and seed."""
     outcome = Outcome()
     for metric in METRICS:
-        for seed in context.seeds:
+        spectral = metric in SPECTRAL
+        epochs = context.epochs(SPECTRAL_EPOCHS if spectral else EPOCHS)
+        for seed in context.seeds[:1] if spectral else context.seeds:
             embeddings, quality = context.block(context.size(DOCUMENTS), seed)
             first = timed(embeddings, quality, diversity=metric, seed=seed)
             shared = {
@@ -24,7 +29,7 @@ def run(context: Context) -> Outcome:
                 "seed": seed,
                 "normalisation_constants": first.result.normalisation,
             }
-            learner = {"policy": "policy_gradient", "num_epochs": context.size(EPOCHS)}
+            learner = {"policy": "policy_gradient", "num_epochs": epochs}
             found = [
                 first.row("datamask", seed),
                 timed(embeddings, quality, policy="random", **shared).row("random", seed),
@@ -40,6 +45,10 @@ def run(context: Context) -> Outcome:
             ]
             best = max(row["objective"] for row in found)
             outcome.rows += [_named(row, metric, best) for row in found]
+    outcome.notes.append(
+        f"policy_gradient ran {context.epochs(EPOCHS)} epochs, {context.epochs(SPECTRAL_EPOCHS)} on "
+        f"{' and '.join(SPECTRAL)}: where a few hundred milliseconds decide, it has not had thousands of epochs."
+    )
     return outcome
 
 

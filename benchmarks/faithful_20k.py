@@ -30,7 +30,7 @@ def against(context: Context, metric: str) -> Outcome:
             quality,
             diversity=metric,
             policy="policy_gradient",
-            num_epochs=context.size(EPOCHS),
+            num_epochs=context.epochs(EPOCHS),
             seed=seed,
             normalisation_constants=ours.result.normalisation,
         )
@@ -48,7 +48,7 @@ def against(context: Context, metric: str) -> Outcome:
     ratio = middle(outcome.rows, "datamask", "seconds") / middle(outcome.rows, "policy_gradient", "seconds")
     outcome.claims.append(at_most("share of the paper's learner's time", 0.01, ratio, ".4f"))
     outcome.notes.append(
-        f"policy_gradient: group_relative estimator, {context.size(EPOCHS)} epochs, 128 rollouts, batches of a tenth, "
+        f"policy_gradient: group_relative estimator, {context.epochs(EPOCHS)} epochs, 128 rollouts, batches of a tenth, "
         "learning rate 10 to 1, logits from quality."
     )
     return outcome

@@ -22,6 +22,8 @@ from datamask_pipeline.selection.result import SelectionResult
 
 RATIO, LAMB = 0.1, 0.5
 PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "datamask-pipeline")
+FEWEST_DOCUMENTS, FEWEST_EPOCHS = 512, 10
+"""Below these, a shrunken run would not try the code that a full one runs."""
 Row = dict[str, Any]
 
 
@@ -40,8 +42,12 @@ class Context:
     folder: Path
 
     def size(self, number: int) -> int:
-        """A number of documents, or of epochs, of this run."""
-        return max(64, number // self.shrink)
+        """A number of documents in this run."""
+        return max(FEWEST_DOCUMENTS, number // self.shrink)
+
+    def epochs(self, number: int) -> int:
+        """A number of epochs in this run."""
+        return max(FEWEST_EPOCHS, number // self.shrink)
 
     def block(self, num_documents: int, seed: int) -> tuple[NDArray[np.float16], NDArray[np.float64]]:
         """Embeddings and quality of a seed."""
