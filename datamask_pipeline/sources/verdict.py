@@ -3,10 +3,12 @@
 What makes a row unfit is always rejected; the filters reject only what their settings name.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pydantic
 
 from datamask_pipeline.settings import Settings
@@ -84,6 +86,38 @@ def verdict(
     if rules.max_chars is not None and len(text) > rules.max_chars:
         return "too_long", f"field text, {len(text)} characters"
     return None
+
+
+def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
+    """Rows that ``verdict`` may reject: a screen over whole columns, for nearly every row passes.
+
+    Every row it leaves out would pass; the reason of the others is for ``verdict`` to say.
+    """
+    identifier, text = documents.column("id"), documents.column("text")
+    size, length = pc.binary_length(text), pc.utf8_length(text)
+    doubts = [
+        pc.is_null(identifier),
+        pc.equal(identifier, ""),
+        pc.match_substring(identifier, "\0"),
+        pc.is_null(text),
+        pc.equal(size, 0),
+        pc.utf8_is_space(text),
+        pc.match_substring(text, "\0"),
+        pc.greater(size, rules.max_text_bytes),
+        pc.less(length, rules.min_chars),
+    ]
+    if rules.max_chars is not None:
+        doubts.append(pc.greater(length, rules.max_chars))
+    if rules.languages:
+        known = pa.array(rules.languages, pa.string())
+        doubts.append(pc.invert(pc.is_in(documents.column("language"), value_set=known)))
+    if rules.min_language_score > 0:
+        # Written as "not at least", so that NaN and null are doubted.
+        enough = pc.greater_equal(documents.column("language_score"), rules.min_language_score)
+        doubts.append(pc.invert(pc.fill_null(enough, False)))
+    doubted = functools.reduce(pc.or_, (pc.fill_null(doubt, False) for doubt in doubts))
+    rows: list[int] = pc.indices_nonzero(doubted).to_pylist()
+    return rows
 
 
 def invalid_utf8_rows(documents: pa.RecordBatch, names: Sequence[str]) -> dict[int, str]:

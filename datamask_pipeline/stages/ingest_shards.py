@@ -26,10 +26,16 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
 from datamask_pipeline.sources.content import content_hash
-from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, verdict
+from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, rows_to_judge, verdict
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Store
 
 Record = dict[str, Any]
+
+#: What ``verdict`` reads of a row, in its order.
+JUDGED = ("id", "text", "language", "language_score")
+
+#: Columns whose values hardly repeat.
+PLAIN = ("text", "id", "url", "content_hash")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +59,9 @@ class CrawlWriter:
             return known
         counts: Counter[str] = Counter()
         batches = self._judged(shard, counts)
-        return self.documents.write_part(shard.name, batches, self.schema, counts=counts, replace=True)
+        return self.documents.write_part(
+            shard.name, batches, self.schema, counts=counts, replace=True, plain=PLAIN
+        )
 
     def settle(self, shards: Sequence[Shard]) -> tuple[list[Record], list[Record]]:
         """Reject the later rows of every id.
@@ -95,36 +103,24 @@ class CrawlWriter:
 
     def _judge(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
         """Split a batch into documents, in the record's schema, and rejects, in row order."""
-        rows = batch.rows.to_pylist()
-        found = batch.documents
         rejects = list(batch.rejects)
+        found, rows = batch.documents, batch.rows
         undecodable = invalid_utf8_rows(found, found.schema.names)
-        kept = []
-        for index in range(found.num_rows):
-            if index in undecodable:
-                detail = f"field {undecodable[index]} is not valid UTF-8"
-                rejects.append(Reject(rows[index], None, "undecodable_text", detail))
-            else:
-                kept.append(index)
-        if undecodable:
-            found = found.take(pa.array(kept, pa.int64()))
-        columns = [found.column(name).to_pylist() for name in ("id", "text", "language", "language_score")]
-        good, hashes = [], []
-        for index, (identifier, text, language, score) in enumerate(zip(*columns, strict=True)):
-            reason = verdict(self.rules, identifier, text, language, score)
-            if reason is None:
-                good.append(index)
-                hashes.append(content_hash(text))
-            else:
-                rejects.append(Reject(rows[kept[index]], identifier, *reason))
-        if len(good) < found.num_rows:
-            found = found.take(pa.array(good, pa.int64()))
-        own = {
-            "crawl": pa.array([self.crawl] * len(good), pa.string()),
-            "shard": pa.array([shard.name] * len(good), pa.string()),
-            "row": pa.array([rows[kept[index]] for index in good], pa.int64()),
-            "content_hash": pa.array(hashes, pa.string()),
-        }
+        for index, field in undecodable.items():
+            detail = f"field {field} is not valid UTF-8"
+            rejects.append(Reject(rows[index].as_py(), None, "undecodable_text", detail))
+        found, rows = _without(found, rows, set(undecodable))
+        unfit = {}
+        for index in rows_to_judge(self.rules, found):
+            fields = (found.column(name)[index].as_py() for name in JUDGED)
+            if (reason := verdict(self.rules, *fields)) is not None:
+                unfit[index] = reason
+                rejects.append(Reject(rows[index].as_py(), found.column("id")[index].as_py(), *reason))
+        found, rows = _without(found, rows, set(unfit))
+        texts = found.column("text").cast(pa.binary()).to_pylist()
+        crawl, name = (pa.repeat(pa.scalar(word), len(rows)) for word in (self.crawl, shard.name))
+        hashes = pa.array([content_hash(text) for text in texts], pa.string())
+        own = {"crawl": crawl, "shard": name, "row": rows, "content_hash": hashes}
         arrays = [own[name] if name in own else found.column(name) for name in self.schema.names]
         documents = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return documents, sorted(rejects, key=lambda reject: reject.row)
@@ -155,7 +151,7 @@ class CrawlWriter:
         with self.documents.open_part(shard.name) as opened:
             batches = (_drop_rows(batch, rows) for batch in opened.iter_batches(batch_size=self.batch_rows))
             return self.documents.write_part(
-                shard.name, batches, self.schema, counts=record["counts"], replace=True
+                shard.name, batches, self.schema, counts=record["counts"], replace=True, plain=PLAIN
             )
 
     def _rejected_table(self, shard: Shard, rejects: Sequence[Reject]) -> pa.Table:
@@ -170,6 +166,14 @@ class CrawlWriter:
 
     def _spill_path(self, shard: Shard) -> Path:
         return self.documents.scratch() / f"{shard.name}.rejected.parquet"
+
+
+def _without(documents: pa.RecordBatch, rows: pa.Array, dropped: set[int]) -> tuple[pa.RecordBatch, pa.Array]:
+    """Both without the indices dropped."""
+    if not dropped:
+        return documents, rows
+    kept = pa.array([index for index in range(len(rows)) if index not in dropped], pa.int64())
+    return documents.take(kept), rows.take(kept)
 
 
 def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:

@@ -69,6 +69,7 @@ class ArtefactBuilder:
         *,
         counts: Mapping[str, int] | None = None,
         replace: bool = False,
+        plain: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Write one part, or keep it when it is there already.
 
@@ -79,6 +80,7 @@ class ArtefactBuilder:
             counts: Counters for the part's record; read after the batches are drained, so a mapping that
                 the producer fills as it goes is fine.
             replace: Write it even when it is there already; its rows may be drawn from the old one.
+            plain: Columns whose values hardly repeat; a dictionary of them would be built for nothing.
 
         Returns:
             The part's record: name, rows, bytes, sha256, digest, counts.
@@ -89,7 +91,10 @@ class ArtefactBuilder:
         digest = lineage.TableDigest(schema)
         relative = f"{self.location}/{name}.parquet"
         with self.store.staged(relative) as private:
-            with pq.ParquetWriter(private, schema, compression="zstd", version="2.6") as writer:
+            repeating = [name for name in schema.names if name not in plain] if plain else True
+            with pq.ParquetWriter(
+                private, schema, compression="zstd", version="2.6", use_dictionary=repeating
+            ) as writer:
                 for batch in batches:
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                     digest.update(table)

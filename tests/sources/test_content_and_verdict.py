@@ -3,12 +3,14 @@
 import pyarrow as pa
 import pytest
 
+from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources.content import content_hash, normal_form
-from datamask_pipeline.sources.verdict import REASONS, RowRules, invalid_utf8_rows, verdict
+from datamask_pipeline.sources.verdict import REASONS, RowRules, invalid_utf8_rows, rows_to_judge, verdict
 
 
 def test_white_space_and_composition_do_not_make_a_text_new() -> None:
-    assert normal_form("  a\r\n b\t\tc ") == "a b c"
+    assert normal_form(b"  a\r\n b\t\tc ") == b"abc"
+    assert normal_form("a\u00a0b".encode()) == "a\u00a0b".encode()
     assert content_hash("cafe\u0301  au lait\n") == content_hash("café au lait")
     assert content_hash("Café") != content_hash("café")
 
@@ -42,6 +44,9 @@ def test_a_row_is_judged_by_the_first_rule_it_breaks(
 ) -> None:
     found = verdict(RowRules(**rules), *values)
     assert (found and found[0]) == reason
+    names = ("id", "text", "language", "language_score")
+    row = pa.RecordBatch.from_pylist([dict(zip(names, values, strict=True))], schema=FINEWEB)
+    assert reason is None or rows_to_judge(RowRules(**rules), row) == [0]
     assert reason is None or reason in REASONS
 
 

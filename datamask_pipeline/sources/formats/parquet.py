@@ -24,7 +24,9 @@ def open_parquet(stream: BinaryIO | str, location: str) -> pq.ParquetFile:
     """
     try:
         # pre_buffer would hold whole row groups.
-        opened = pq.ParquetFile(stream, buffer_size=READ_BUFFER_BYTES, pre_buffer=False)
+        opened = pq.ParquetFile(
+            stream, buffer_size=READ_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        )
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"not a whole Parquet file: {_first_line(error)}", file=location, remedy=REMEDY

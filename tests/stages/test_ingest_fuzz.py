@@ -1,0 +1,241 @@
+"""Generated malformed input ends in quarantine or in a clear error, and no row is lost or shifted."""
+
+import gzip
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources import make_source
+from datamask_pipeline.sources.content import content_hash
+from datamask_pipeline.sources.verdict import REASONS
+from datamask_pipeline.stages import ingest
+from datamask_pipeline.storage import Store
+
+FUZZ = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+ANY_TEXT = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        [
+            "",
+            "  \n\t",
+            "\0",
+            "a\0b",
+            "שלום עולם 👩🏽‍🚀",
+            "\u202eevil\u202c",
+            "line\u2028separator",
+            "x" * 70_000,
+            "e\u0301",
+            "\ufeffbom",
+        ]
+    ),
+)
+SURROGATES = st.text(st.characters(categories=["Cs", "L", "N"]), min_size=1, max_size=8)
+IDS = st.one_of(st.sampled_from(["a", "b", "c", "", "é"]), st.text(max_size=5), st.none())
+
+WORDS = st.one_of(
+    ANY_TEXT,
+    SURROGATES,
+    st.none(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.just([1]),
+    st.just({"k": None}),
+)
+RECORDS = st.dictionaries(st.sampled_from([*FINEWEB.names, "extra"]), WORDS, max_size=6)
+
+
+def check(root: Path, total: int | None, texts: dict[tuple[str, int], str]) -> str:
+    """Ingest what lies under ``root`` and hold the result against what was written.
+
+    Args:
+        root: Folder with the crawl.
+        total: Rows written, if the files can be read at all.
+        texts: Text written, by shard and row, where it is a string.
+
+    Returns:
+        ``ingested``, or the error's message.
+    """
+    store = Store(root / "record")
+    try:
+        source = make_source("local", {"root": str(root / "in"), "optional_columns": FINEWEB.names[2:]})
+        config = ingest.IngestConfig(max_text_bytes=60_000, batch_rows=3)
+        documents, rejected = ingest.run(config, store=store, crawl="crawl", source=source)
+    except DataMaskError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert len(refusal) > 20
+        assert store.keys("ingest") == []
+        return refusal
+    kept = store.read_table(documents, ["shard", "row", "id", "text", "content_hash"]).to_pylist()
+    dropped = store.read_table(rejected).to_pylist()
+    places = [(entry["shard"], entry["row"]) for entry in [*kept, *dropped]]
+    assert len(set(places)) == len(places)
+    assert total is None or len(places) == total
+    assert all(entry["reason"] in REASONS and entry["detail"] for entry in dropped)
+    assert len({entry["id"] for entry in kept}) == len(kept)
+    for entry in kept:
+        written = texts[entry["shard"], entry["row"]]
+        assert entry["text"] == written
+        assert entry["content_hash"] == content_hash(written)
+    counts = store.manifest(documents)["counts"]
+    assert counts["rows_in"] == counts["kept"] + len(dropped)
+    return "ingested"
+
+
+def place(folder: str, name: str, data: bytes) -> Path:
+    path = Path(folder) / "in" / "crawl" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return Path(folder)
+
+
+@FUZZ
+@given(st.data())
+def test_json_lines_of_anything(data: st.DataObject) -> None:
+    junk = st.sampled_from([b"{", b"null", b"[]", b'"text"', b"\xff\xfe", b'{"text": NaN}', b"{}", b"\x00"])
+    lines = data.draw(
+        st.lists(st.one_of(RECORDS.map(lambda record: json.dumps(record).encode()), junk), max_size=8)
+    )
+    first = data.draw(st.booleans())
+    if first:
+        lines.insert(0, json.dumps({"id": "first", "text": "a text"}).encode())
+    suffix, pack = data.draw(
+        st.sampled_from([("", bytes), (".gz", gzip.compress), (".zst", zstandard.ZstdCompressor().compress)])
+    )
+    texts: dict[tuple[str, int], Any] = {}
+    for row, line in enumerate(lines):
+        try:
+            texts["0", row] = json.loads(line).get("text")
+        except (ValueError, AttributeError):
+            continue
+    with tempfile.TemporaryDirectory() as folder:
+        root = place(folder, f"0.jsonl{suffix}", pack(b"\n".join(lines)))
+        outcome = check(root, len(lines), texts)
+    if first:
+        assert outcome == "ingested"
+
+
+@FUZZ
+@given(
+    shards=st.lists(
+        st.lists(st.tuples(IDS, st.one_of(ANY_TEXT, st.none())), max_size=6), min_size=1, max_size=3
+    ),
+    group=st.integers(1, 4),
+)
+def test_parquet_of_any_values(shards: list[list[tuple[str | None, str | None]]], group: int) -> None:
+    texts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "in" / "crawl").mkdir(parents=True)
+        for number, rows in enumerate(shards):
+            table = pa.Table.from_pylist([{"id": name, "text": text} for name, text in rows], schema=FINEWEB)
+            pq.write_table(table, root / "in" / "crawl" / f"{number}.parquet", row_group_size=group)
+            texts |= {(str(number), row): text for row, (_, text) in enumerate(rows)}
+        outcome = check(root, len(texts), texts)
+    empty = any(not rows for rows in shards)
+    assert ("empty shard" in outcome) if empty else (outcome == "ingested")
+
+
+@FUZZ
+@given(
+    cut=st.integers(0, 1500),
+    flips=st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 255)), max_size=6),
+    raw=st.binary(max_size=20),
+)
+def test_parquet_of_broken_bytes(cut: int, flips: list[tuple[int, int]], raw: bytes) -> None:
+    rows = [{"id": f"i{n}", "text": f"text {n} " * 9} for n in range(30)]
+    texts: dict[tuple[str, int], Any] = {("0", n): row["text"] for n, row in enumerate(rows)}
+    sink = pa.BufferOutputStream()
+    # Checksums let the reader notice damage that would otherwise decode to other values.
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=FINEWEB), sink, row_group_size=7, write_page_checksum=True
+    )
+    data = bytearray(sink.getvalue().to_pybytes())
+    for position, change in flips:
+        data[position % len(data)] ^= change
+    damaged = bytes(data[: len(data) - cut]) + raw
+    with tempfile.TemporaryDirectory() as folder:
+        root = place(folder, "0.parquet", damaged)
+        outcome = check(root, None, texts)
+    untouched = not flips and cut == 0 and not raw
+    assert outcome == "ingested" or not untouched
+
+
+@FUZZ
+@given(
+    st.dictionaries(
+        st.sampled_from([*FINEWEB.names, "other"]),
+        st.sampled_from(
+            ["int64", "string", "double", "bool", "large_string", "null", "binary", "list", "dictionary"]
+        ),
+        max_size=6,
+    )
+)
+def test_parquet_of_any_columns(kinds: dict[str, str]) -> None:
+    columns = {
+        "int64": pa.array([1]),
+        "string": pa.array(["s"]),
+        "double": pa.array([0.5]),
+        "bool": pa.array([True]),
+        "large_string": pa.array(["s"], pa.large_string()),
+        "null": pa.nulls(1),
+        "binary": pa.array([b"\xff"]),
+        "list": pa.array([["a"]]),
+        "dictionary": pa.array(["s"]).dictionary_encode(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "in" / "crawl").mkdir(parents=True)
+        table = pa.table({name: columns[kind] for name, kind in kinds.items()})
+        pq.write_table(table, root / "in" / "crawl" / "0.parquet")
+        outcome = check(root, 1, {("0", 0): "s"})
+    assert outcome == "ingested" or "column" in outcome or "empty shard" in outcome
+
+
+def test_a_document_of_fifty_megabytes_is_quarantined(tmp_path: Path) -> None:
+    huge = "word " * 10_000_000
+    place(
+        str(tmp_path),
+        "0.jsonl",
+        json.dumps({"id": "1", "text": huge}).encode() + b'\n{"id": "2", "text": "x"}',
+    )
+    source = make_source("local", {"root": str(tmp_path / "in")})
+    store = Store(tmp_path / "record")
+    documents, rejected = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)
+    assert store.read_table(documents, ["id"]).column(0).to_pylist() == ["2"]
+    (entry,) = store.read_table(rejected).to_pylist()
+    assert (entry["reason"], entry["detail"]) == ("too_large", "field text, 50000000 bytes")
+    whole = ingest.IngestConfig(max_text_bytes=60_000_000)
+    assert ingest.run(whole, store=store, crawl="crawl", source=source)[0].rows == 2
+
+
+def test_a_string_that_is_not_utf8_is_quarantined(tmp_path: Path) -> None:
+    raw = pa.array([b"fine", b"\xff\xfe", b"also fine"], pa.binary())
+    text = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
+    (tmp_path / "in" / "crawl").mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["1", "2", "3"], "text": text}), tmp_path / "in" / "crawl" / "0.parquet")
+    options = {"root": str(tmp_path / "in"), "optional_columns": FINEWEB.names[2:]}
+    store = Store(tmp_path / "record")
+    documents, rejected = ingest.run(
+        ingest.IngestConfig(), store=store, crawl="crawl", source=make_source("local", options)
+    )
+    assert store.read_table(documents, ["row"]).column(0).to_pylist() == [0, 2]
+    assert [entry["reason"] for entry in store.read_table(rejected).to_pylist()] == ["undecodable_text"]
