@@ -15,7 +15,7 @@ def unit_rows(num_rows: int, dim: int, seed: int) -> torch.Tensor:
     return torch.nn.functional.normalize(rows_ND + 0.5)
 
 
-@pytest.mark.parametrize("tile", [64, 4096])
+@pytest.mark.parametrize("tile", [64, 150, 4096])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_lists_hold_the_most_similar_documents(monkeypatch, dtype, tile):
     monkeypatch.setattr(module, "TILE_CANDIDATES", tile)
@@ -24,6 +24,7 @@ def test_lists_hold_the_most_similar_documents(monkeypatch, dtype, tile):
     references_R = torch.arange(0, 301, 3)
     with Workers(2) as workers:
         lists = nearest(rows_ND, references_R, 9, workers, dtype=dtype)
+        margin = rounding_margin(rows_ND, dtype, workers)
     true_RN = (rows_ND[references_R].double() @ rows_ND.double().T).clamp(min=0)
     torch.testing.assert_close(
         lists.similarities_Rk.double(), true_RN.gather(1, lists.documents_Rk), atol=1e-6, rtol=0
@@ -32,7 +33,7 @@ def test_lists_hold_the_most_similar_documents(monkeypatch, dtype, tile):
     assert all(len(set(row)) == 9 for row in lists.documents_Rk.tolist())
     rest_R = true_RN.scatter(1, lists.documents_Rk, 0).amax(1)
     assert (lists.ceiling_R >= rest_R).all()
-    assert (lists.ceiling_R <= lists.floor_R + 2 * rounding_margin(rows_ND, dtype)).all()
+    assert (lists.ceiling_R <= lists.floor_R + 2 * margin).all()
     if dtype == torch.float32:
         best_Rk = true_RN.topk(9, dim=1).values
         torch.testing.assert_close(lists.similarities_Rk.double(), best_Rk, atol=1e-6, rtol=0)
@@ -64,7 +65,8 @@ def test_the_margin_bounds_the_rounding_of_products():
     rows_ND = unit_rows(400, 96, seed=3)
     rough_NN = (rows_ND.bfloat16() @ rows_ND.bfloat16().T).double()
     error = float((rough_NN - rows_ND.double() @ rows_ND.double().T).abs().max())
-    assert error <= rounding_margin(rows_ND, torch.bfloat16) <= 6 * error
+    with Workers(1) as workers:
+        assert error <= rounding_margin(rows_ND, torch.bfloat16, workers) <= 6 * error
 
 
 def test_shorter_lists_keep_a_valid_ceiling():

@@ -19,9 +19,11 @@ from torch import Tensor
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
 from datamask_pipeline.selection.parallel import Workers
 
-CHUNK_REFERENCES = 512
-"""References of one unit of work; with a tile it fixes the memory of a worker: 512 x 32 768 x 4 bytes."""
-TILE_CANDIDATES = 32_768
+CHUNK_REFERENCES = 256
+TILE_CANDIDATES = 20_480
+"""A product's size: large enough for the matrix unit, small enough that allocators hand the same memory out again."""
+GROUP = 8
+"""Columns whose maximum stands for them while the best columns of a tile are sought."""
 
 
 def nearest(
@@ -50,7 +52,7 @@ def nearest(
     references_R = references_R.to(documents_ND.device)
     pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C.to(documents_ND.device)]
     search_CD = pool_CD.to(dtype)
-    margin = rounding_margin(pool_CD, dtype)
+    margin = rounding_margin(pool_CD, dtype, workers)
     length = min(length, len(pool_CD))
 
     def work(start: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +75,7 @@ def nearest(
     )
 
 
-def rounding_margin(rows_ND: Tensor, dtype: torch.dtype) -> float:
+def rounding_margin(rows_ND: Tensor, dtype: torch.dtype, workers: Workers) -> float:
     """How far a product of two unit rows computed in `dtype` may lie from the true one.
 
     With ``e`` the largest norm of a row's rounding error, ``|x.y - x'.y'| <= 2e + e^2``; sums are float32, and a
@@ -82,10 +84,12 @@ def rounding_margin(rows_ND: Tensor, dtype: torch.dtype) -> float:
     sums = rows_ND.shape[1] * 2.0**-23
     if dtype == torch.float32:
         return sums
-    error = max(
-        float(torch.linalg.vector_norm(part_nD - part_nD.to(dtype).float(), dim=1).max())
-        for part_nD in torch.split(rows_ND, TILE_CANDIDATES)
-    )
+
+    def error_of(start: int) -> float:
+        part_nD = rows_ND[start : start + TILE_CANDIDATES]
+        return float(torch.linalg.vector_norm(part_nD - part_nD.to(dtype).float(), dim=1).max())
+
+    error = max(workers.map(error_of, range(0, len(rows_ND), TILE_CANDIDATES)))
     return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
 
 
@@ -95,14 +99,38 @@ def search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Te
     places_rk = torch.empty_like(values_rk, dtype=torch.int64)
     for start in range(0, len(search_CD), TILE_CANDIDATES):
         tile_rc = chunk_rD @ search_CD[start : start + TILE_CANDIDATES].T
-        found_rk, where_rk = tile_rc.float().topk(min(length, tile_rc.shape[1]), dim=1)
-        both_r2k = torch.cat([values_rk, found_rk], dim=1)
+        found_rk, where_rk = _largest(tile_rc, min(length, tile_rc.shape[1]))
+        both_r2k = torch.cat([values_rk, found_rk.float()], dim=1)
         places_r2k = torch.cat([places_rk, where_rk + start], dim=1)
         values_rk, kept_rk = both_r2k.topk(min(length, both_r2k.shape[1]), dim=1)
         places_rk = places_r2k.gather(1, kept_rk)
     # Rising places: the order of entries, and so of sums, does not depend on the arithmetic of the search.
     places_rk, order_rk = places_rk.sort(dim=1)
     return values_rk.gather(1, order_rk), places_rk
+
+
+def _largest(tile_rc: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Values and columns of each row's largest entries, in no order.
+
+    The largest entries lie in the groups of columns with the largest maxima, so that most columns are only
+    compared within their group.
+    """
+    rows, columns = tile_rc.shape
+    groups = columns // GROUP
+    if groups < 2 * length:
+        return tile_rc.topk(length, dim=1, sorted=False)
+    # Group g holds the columns g, g + groups, g + 2 groups, ...; what does not fill one more is sought in full.
+    head_rGg = tile_rc[:, : groups * GROUP].view(rows, GROUP, groups)
+    best_rk = head_rGg.amax(1).topk(length, dim=1, sorted=False).indices
+    chosen_r1k = best_rk[:, None, :]
+    rest_c = torch.arange(groups * GROUP, columns, device=tile_rc.device)
+    values_rm = torch.cat(
+        [head_rGg.gather(2, chosen_r1k.expand(rows, GROUP, length)).flatten(1), tile_rc[:, rest_c]], dim=1
+    )
+    first_1G1 = groups * torch.arange(GROUP, device=tile_rc.device)[None, :, None]
+    columns_rm = torch.cat([(chosen_r1k + first_1G1).flatten(1), rest_c.expand(rows, -1)], dim=1)
+    found_rk, place_rk = values_rm.topk(length, dim=1, sorted=False)
+    return found_rk, columns_rm.gather(1, place_rk)
 
 
 def listed_products(chunk_rD: Tensor, pool_CD: Tensor, places_rk: Tensor) -> Tensor:
