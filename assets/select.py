@@ -102,9 +102,8 @@ def columns(artefact: Artefact) -> Verdict:
 
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
-    """As many documents as the budget says, block by block; or as many tokens as fit."""
+    """As many documents as the budget says; or as many tokens as fit."""
     settings = artefact.manifest["basis"]["config"]
-    num_blocks = -(-artefact.ref.rows // settings["block_rows"])
     if settings["num_tokens"] is not None:
         (tokens,) = artefact.query(
             f"""
@@ -113,12 +112,13 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
             ON c.crawl = s.crawl AND c.id = s.id WHERE s.selected
             """
         )
-        budget = settings["num_tokens"] * num_blocks
+        budget = settings["num_tokens"]
         return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
     selected = artefact.count("selected")
     if settings["num_documents"] is not None:
-        budget = settings["num_documents"] * num_blocks
+        budget = settings["num_documents"]
     else:
+        num_blocks = -(-artefact.ref.rows // settings["block_rows"])
         blocks = np.array_split(np.arange(artefact.ref.rows), num_blocks)
         budget = sum(round(settings["ratio"] * len(block)) for block in blocks)
     return Verdict(selected == budget, {"selected": selected, "budget": budget})

@@ -95,8 +95,8 @@ def run(
     vectors = _gather_embeddings(store, builder.scratch(), rows, embeddings)
     blocks = _blocks(rows.num_rows, config)
     results = [
-        _select_block(config, rows, vectors, block, builder.scratch() / f"block-{number:05d}", progress)
-        for number, block in enumerate(blocks)
+        _select_block(budgeted, rows, vectors, block, builder.scratch() / f"block-{number:05d}", progress)
+        for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
     ]
     table = _selection_table(rows, blocks, results)
     part = builder.write_part("00000", table.to_batches(ROW_GROUP_ROWS), schema.SELECTION)
@@ -201,6 +201,19 @@ def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
         return [np.arange(num_rows)]
     order = np.random.default_rng(config.seed).permutation(num_rows)
     return [np.sort(block) for block in np.array_split(order, num_blocks)]
+
+
+def _budgets(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
+    """Each block's settings: a budget in documents or tokens is shared out by the blocks' sizes."""
+    ends = np.cumsum([len(block) for block in blocks])
+    settings = []
+    for name in ("num_documents", "num_tokens"):
+        whole = getattr(config, name)
+        if whole is not None and len(blocks) > 1:
+            shares = np.diff(np.round(whole * ends / ends[-1]).astype(int), prepend=0)
+            values = config.model_dump(exclude_unset=True)
+            settings = [SelectConfig(**{**values, name: int(share)}) for share in shares]
+    return settings or [config] * len(blocks)
 
 
 def _select_block(

@@ -1,0 +1,111 @@
+"""Selection over the record: blocks share one budget, missing scores leave with a reason, nothing is lost."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.stages import select
+from datamask_pipeline.storage import Ref, Store
+
+NUM_DOCUMENTS = 120
+CRAWL = "one"
+
+
+class Inputs:
+    """Candidates, embeddings and scores of one crawl, as the stages before write them."""
+
+    def __init__(self, store: Store, *, unscored: int = 0, unembedded: int = 0) -> None:
+        generator = np.random.default_rng(0)
+        self.store = store
+        names = [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
+        vectors = generator.normal(size=(NUM_DOCUMENTS, schema.EMBEDDING_DIM))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        flat = pa.array(vectors.astype(np.float16).ravel())
+        embedding = pa.FixedSizeListArray.from_arrays(flat, schema.EMBEDDING_DIM)
+        table = pa.table(
+            {"id": names, "content_hash": names, "embedding": embedding}, schema=schema.EMBEDDINGS
+        )
+        self.embeddings = {CRAWL: self.write("embed", CRAWL, table.slice(unembedded))}
+        scores = [None if number < unscored else float(generator.random()) for number in range(NUM_DOCUMENTS)]
+        rows = [
+            {"id": name, "scorer": "rules", "score": score, "scale_min": 0.0, "scale_max": 1.0}
+            for name, score in zip(names, scores, strict=True)
+        ]
+        self.scores = {CRAWL: self.write("score", CRAWL, pa.Table.from_pylist(rows, schema=schema.SCORES))}
+        candidates = [
+            {"position": number, "crawl": CRAWL, "id": name, "token_count": 10 + number, "eligible": True}
+            for number, name in enumerate(names)
+        ]
+        table = pa.Table.from_pylist(candidates, schema=schema.CANDIDATES)
+        self.candidates = self.write("pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS})
+
+    def write(self, stage: str, key: str, table: pa.Table, counts: dict[str, int] | None = None) -> Ref:
+        builder = self.store.begin(stage, key, version="1", config={}, inputs={})
+        part = builder.write_part("00000", table.to_batches(), table.schema)
+        return builder.commit([part], counts=counts)
+
+    def select(self, **settings: object) -> tuple[Ref, list[dict[str, object]]]:
+        ref, _ = select.run(
+            select.SelectConfig(**settings),
+            store=self.store,
+            release="r",
+            arm="a",
+            candidates=self.candidates,
+            embeddings=self.embeddings,
+            scores=self.scores,
+        )
+        return ref, self.store.read_table(ref).to_pylist()
+
+
+@pytest.mark.parametrize("block_rows", [1_000, 50])
+@pytest.mark.parametrize("policy", ["random", "quality_topk", "datamask"])
+def test_the_budget_is_exact_however_many_blocks(tmp_path: Path, policy: str, block_rows: int) -> None:
+    _, rows = Inputs(Store(tmp_path)).select(policy=policy, num_documents=31, block_rows=block_rows)
+    assert sum(row["selected"] for row in rows) == 31
+    assert [row["id"] for row in rows] == [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
+    assert len({row["threshold"] for row in rows}) == (1 if block_rows == 1_000 else 3)
+    assert all(row["reason"] for row in rows)
+
+
+def test_a_token_budget_is_shared_by_the_blocks(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path))
+    _, rows = inputs.select(policy="quality_topk", num_tokens=900, block_rows=50)
+    tokens = sum(10 + int(str(row["id"])[1:]) for row in rows if row["selected"])
+    assert 0 < tokens <= 900
+
+
+def test_documents_without_a_score_leave_with_a_counted_reason(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path), unscored=7)
+    ref, rows = inputs.select(policy="quality_topk", ratio=0.1)
+    counts = inputs.store.manifest(ref)["counts"]
+    assert counts["dropped_no_score"] == 7
+    assert len(rows) == NUM_DOCUMENTS - 7
+    assert counts["kept"] + counts["dropped_not_selected"] + 7 == NUM_DOCUMENTS
+
+
+def test_a_missing_embedding_is_an_error_that_names_the_document(tmp_path: Path) -> None:
+    with pytest.raises(
+        IntegrityError, match="1 documents of crawl 'one' have no embedding, the first 'd000'"
+    ):
+        Inputs(Store(tmp_path), unembedded=1).select(policy="random")
+
+
+def test_an_unknown_scorer_names_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"'nobody'.*rules"):
+        Inputs(Store(tmp_path)).select(policy="random", scorers={"nobody": 1.0})
+
+
+def test_lambda_changes_the_mask(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path))
+    masks = [{row["id"] for row in inputs.select(lamb=lamb)[1] if row["selected"]} for lamb in (1.0, 0.0)]
+    assert masks[0] != masks[1]
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
+    """In two records, or the second call would only find the first one's artefact."""
+    refs = [Inputs(Store(tmp_path / str(n))).select(ratio=0.2, num_workers=n)[0] for n in (1, 2)]
+    assert refs[0] == refs[1]
