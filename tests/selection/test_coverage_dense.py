@@ -5,13 +5,15 @@ import torch
 
 from datamask_pipeline.selection.coverage import dense as module
 from datamask_pipeline.selection.coverage.dense import dense_lazy_greedy
+from datamask_pipeline.selection.parallel import Workers
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("on_demand", [False, True])
 def test_picks_are_those_of_naive_greedy(monkeypatch, seed, on_demand):
     monkeypatch.setattr(module, "MATRIX_BYTES", 0 if on_demand else 1 << 20)
-    monkeypatch.setattr(module, "CHUNK", 16)
+    monkeypatch.setattr(module, "CHUNK_DOCUMENTS", 16)
+    monkeypatch.setattr(module, "SPAN_REFERENCES", 10)
     monkeypatch.setattr(module, "REPORT_EVERY", 4)
     draws = torch.Generator().manual_seed(seed)
     rows_ND = torch.nn.functional.normalize(torch.randn(70, 6, generator=draws) + 0.3)
@@ -19,7 +21,10 @@ def test_picks_are_those_of_naive_greedy(monkeypatch, seed, on_demand):
     groups_N = torch.arange(70) % 2
     references_R = torch.arange(0, 70, 2)
     reported = []
-    picks_P = dense_lazy_greedy(rows_ND, references_R, linear_N, 0.8, groups_N, (6, 3), reported.append)
+    with Workers(2) as workers:
+        picks_P = dense_lazy_greedy(
+            rows_ND, references_R, linear_N, 0.8, groups_N, (6, 3), workers, reported.append
+        )
 
     similar_RN = (rows_ND[references_R] @ rows_ND.T).clamp(min=0).double()
     best_R, left, expected = torch.zeros(35, dtype=torch.float64), [6, 3], []

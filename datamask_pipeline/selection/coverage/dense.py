@@ -1,6 +1,7 @@
 """Lazy greedy on every similarity: the fair opponent of neighbour lists. Knows no list, quality or certificate.
 
-Shape suffixes: N documents, R references, D embedding dimensions, b documents of a batch, P picks.
+Shape suffixes: N documents, R references, r references of a span, D embedding dimensions, b documents of a batch, P
+picks.
 
 Minoux's accelerated greedy (1978): gains only fall, so old gains bound new ones and only the candidates at the top
 of a heap are evaluated again. The similarities stay in memory where they fit; else each evaluation computes its
@@ -10,19 +11,23 @@ own, a batch of candidates at a time, since one candidate alone would wait for m
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from datamask_pipeline.selection.parallel import Workers
 
 MATRIX_BYTES = 4 << 30
 """Largest similarity matrix kept in memory."""
-BATCH_IN_MEMORY, BATCH_ON_DEMAND = 1, 32
-"""Candidates evaluated at once: more than one only pays where they share the reading of every embedding."""
-CHUNK = 1024
+CHUNK_DOCUMENTS = 256
+SPAN_REFERENCES = 8192
+BATCH_ON_DEMAND = 32
+"""Candidates that share one reading of every embedding."""
 REPORT_EVERY = 256
-
-Gains = Callable[[Tensor, Tensor], Tensor]
 
 
 def dense_lazy_greedy(
@@ -32,6 +37,7 @@ def dense_lazy_greedy(
     weight: float,
     groups_N: Tensor,
     limits: Sequence[int],
+    workers: Workers,
     report: Callable[[int], None],
 ) -> Tensor:
     """Picks of the greedy algorithm in order, int64 of shape (P,), equal gains in row order.
@@ -43,31 +49,16 @@ def dense_lazy_greedy(
         weight: Of the mean coverage.
         groups_N: Group of each document.
         limits: Documents of each group, no more than it has.
+        workers: Threads over chunks of products.
         report: Called with the number of picks, once in a while.
     """
-    references_RD = documents_ND[references_R]
-    in_memory = len(documents_ND) * len(references_R) * 4 <= MATRIX_BYTES
-    matrix_NR = (
-        torch.cat([_similar(part, references_RD) for part in torch.split(documents_ND, CHUNK)])
-        if in_memory
-        else None
-    )
-
-    def similar(index_b: Tensor) -> Tensor:
-        return _similar(documents_ND[index_b], references_RD) if matrix_NR is None else matrix_NR[index_b]
-
-    scale = weight / len(references_R)
-    best_R = torch.zeros(len(references_R))
-    gains = [
-        gain
-        for index_b in torch.split(torch.arange(len(documents_ND)), CHUNK)
-        for gain in (linear_N[index_b] + scale * _above(similar(index_b), best_R)).tolist()
-    ]
-    heap = [(-gain, document, 0) for document, gain in enumerate(gains)]
+    fits = len(documents_ND) * len(references_R) * 4 <= MATRIX_BYTES
+    similar = (_InMemory if fits else _OnDemand)(documents_ND, documents_ND[references_R], workers)
+    linear, scale = linear_N.tolist(), weight / len(references_R)
+    heap = [(-linear[i] - scale * above, i, 0) for i, above in enumerate(similar.first_gains())]
     heapq.heapify(heap)
     left, groups = list(limits), groups_N.tolist()
     picks: list[int] = []
-    batch = BATCH_ON_DEMAND if matrix_NR is None else BATCH_IN_MEMORY
     wanted = sum(left)
     while len(picks) < wanted:
         if heap[0][2] == len(picks):
@@ -76,21 +67,98 @@ def dense_lazy_greedy(
                 continue
             left[groups[document]] -= 1
             picks.append(document)
-            torch.maximum(best_R, similar(torch.tensor([document]))[0], out=best_R)
+            similar.select(document)
             if len(picks) % REPORT_EVERY == 0:
                 report(len(picks))
             continue
-        stale = [heapq.heappop(heap)[1] for _ in range(min(batch, len(heap)))]
-        index_b = torch.tensor(stale)
-        fresh_b = linear_N[index_b] + scale * _above(similar(index_b), best_R)
-        for document, gain in zip(stale, fresh_b.tolist(), strict=True):
-            heapq.heappush(heap, (-gain, document, len(picks)))
+        stale = [heapq.heappop(heap)[1] for _ in range(min(similar.batch, len(heap)))]
+        for document, above in zip(stale, similar.gains(stale), strict=True):
+            heapq.heappush(heap, (-linear[document] - scale * above, document, len(picks)))
     return torch.tensor(picks)
 
 
-def _similar(documents_bD: Tensor, references_RD: Tensor) -> Tensor:
-    return (documents_bD @ references_RD.T).clamp_(min=0)
+class _Similarities(ABC):
+    """Sums over references of how far a document's similarity stands above the best selected one's."""
+
+    batch: int
+
+    def __init__(self, documents_ND: Tensor, references_RD: Tensor, workers: Workers) -> None:
+        self.documents_ND, self.references_RD, self.workers = documents_ND, references_RD, workers
+
+    @abstractmethod
+    def first_gains(self) -> list[float]:
+        """Of every document while none is selected."""
+
+    @abstractmethod
+    def gains(self, documents: list[int]) -> list[float]:
+        """Of these documents now."""
+
+    @abstractmethod
+    def select(self, document: int) -> None:
+        """Counts a document as selected."""
 
 
-def _above(similar_bR: Tensor, best_R: Tensor) -> Tensor:
-    return (similar_bR - best_R).clamp_(min=0).sum(1, dtype=torch.float64)
+class _InMemory(_Similarities):
+    batch = 1
+
+    def first_gains(self) -> list[float]:
+        self._matrix_NR = np.empty((len(self.documents_ND), len(self.references_RD)), dtype=np.float32)
+        self._best_R = np.zeros(len(self.references_RD), dtype=np.float32)
+        self._above_R = np.empty_like(self._best_R)
+
+        def work(start: int) -> NDArray[np.float32]:
+            rows_bR = torch.from_numpy(self._matrix_NR[start : start + CHUNK_DOCUMENTS])
+            torch.mm(
+                self.documents_ND[start : start + CHUNK_DOCUMENTS], self.references_RD.T, out=rows_bR
+            ).clamp_(min=0)
+            sums: NDArray[np.float32] = rows_bR.numpy().sum(1)
+            return sums
+
+        parts = list(self.workers.map(work, range(0, len(self.documents_ND), CHUNK_DOCUMENTS)))
+        return np.concatenate(parts).tolist()
+
+    def gains(self, documents: list[int]) -> list[float]:
+        return [self._gain(document) for document in documents]
+
+    def _gain(self, document: int) -> float:
+        np.subtract(self._matrix_NR[document], self._best_R, out=self._above_R)
+        np.maximum(self._above_R, 0, out=self._above_R)
+        return float(self._above_R.sum())
+
+    def select(self, document: int) -> None:
+        np.maximum(self._best_R, self._matrix_NR[document], out=self._best_R)
+
+
+class _OnDemand(_Similarities):
+    batch = BATCH_ON_DEMAND
+
+    def first_gains(self) -> list[float]:
+        self._best_R = torch.zeros(len(self.references_RD))
+
+        def work(start: int) -> Tensor:
+            chunk_bD = self.documents_ND[start : start + CHUNK_DOCUMENTS]
+            sums_b = torch.zeros(len(chunk_bD), dtype=torch.float64)
+            for span_rD in torch.split(self.references_RD, SPAN_REFERENCES):
+                sums_b += (chunk_bD @ span_rD.T).clamp_(min=0).sum(1, dtype=torch.float64)
+            return sums_b
+
+        return torch.cat(
+            list(self.workers.map(work, range(0, len(self.documents_ND), CHUNK_DOCUMENTS)))
+        ).tolist()
+
+    def gains(self, documents: list[int]) -> list[float]:
+        rows_bD = self.documents_ND[torch.tensor(documents)]
+
+        def work(start: int) -> Tensor:
+            span = slice(start, start + SPAN_REFERENCES)
+            above_br = rows_bD @ self.references_RD[span].T - self._best_R[span]
+            return above_br.clamp_(min=0).sum(1, dtype=torch.float64)
+
+        total_b = torch.zeros(len(documents), dtype=torch.float64)
+        for part_b in self.workers.map(work, range(0, len(self.references_RD), SPAN_REFERENCES)):
+            total_b += part_b
+        return total_b.tolist()
+
+    def select(self, document: int) -> None:
+        similar_R = self.references_RD @ self.documents_ND[document]
+        torch.maximum(self._best_R, similar_R, out=self._best_R)

@@ -203,6 +203,7 @@ def greedy_coverage(problem: Problem) -> Solution:
         task.weight,
         quotas.groups_N,
         quotas.limits,
+        problem.workers,
         report=lambda picks: problem.report({"step": picks, "num_steps": quotas.budget}),
     )
     ranks_N = torch.full((problem.num_rows,), -1.0, dtype=torch.float64)
