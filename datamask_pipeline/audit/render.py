@@ -31,7 +31,7 @@ def _copy_lines(copy: Story) -> Iterator[str]:
         yield f"      in {_place(embedding['record'])}"
     for score in copy["scores"]:
         value = "none: " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
-        scale = f"{score['scale_min']:g}..{score['scale_max']:g}"
+        scale = f"{_bound(score['scale_min'])}..{_bound(score['scale_max'])}"
         yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
 
 
@@ -88,3 +88,8 @@ def _place(record: Story) -> str:
 
 def _number(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"
+
+
+def _bound(value: float | None) -> str:
+    """An end of a scale; a scale without that end is open there."""
+    return "open" if value is None else f"{value:g}"

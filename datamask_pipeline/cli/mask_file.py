@@ -192,7 +192,7 @@ def _read_embeddings(
     assert array_ND is not None, "an empty file was refused"
     if isinstance(array_ND, np.memmap):
         array_ND.flush()
-        return np.memmap(array_ND.filename, dtype=dtype, mode="r", shape=array_ND.shape)  # type: ignore[arg-type]
+        array_ND.flags.writeable = False
     return array_ND
 
 
