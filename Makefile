@@ -32,7 +32,7 @@ demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on t
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## All tests (no network, no browser)
-	@$(BIN)/python -m pytest -m "not ui"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui" -n auto --dist loadfile
 
 test-ui: setup ## The Dagster page in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
