@@ -5,7 +5,6 @@ import torch
 
 from datamask_pipeline.selection.coverage import nearest as module
 from datamask_pipeline.selection.coverage.evaluate import coverage_of, listed_marginals
-from datamask_pipeline.selection.coverage.lists import by_document
 from datamask_pipeline.selection.coverage.nearest import nearest, rounding_margin
 from datamask_pipeline.selection.parallel import Workers
 
@@ -69,22 +68,11 @@ def test_the_margin_bounds_the_rounding_of_products():
         assert error <= rounding_margin(rows_ND, torch.bfloat16, workers) <= 6 * error
 
 
-def test_shorter_lists_keep_a_valid_ceiling():
-    rows_ND = unit_rows(200, 16, seed=4)
-    with Workers(1) as workers:
-        lists = nearest(rows_ND, torch.arange(200), 20, workers)
-    short = lists.cut(5)
-    rest_R = (rows_ND @ rows_ND.T).clamp(min=0).scatter(1, short.documents_Rk, 0).amax(1)
-    assert short.length == 5
-    assert (short.ceiling_R >= rest_R - 1e-6).all()
-    assert lists.cut(20) is lists
-
-
 def test_entries_by_document_are_the_same_entries():
     rows_ND = unit_rows(60, 8, seed=5)
     with Workers(1) as workers:
         lists = nearest(rows_ND, torch.arange(60), 6, workers)
-    entries = by_document(lists)
+    entries = lists.by_document
     back = {
         (document, int(entries.references_E[place]), float(entries.similarities_E[place]))
         for document in range(60)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.selection.coverage.lists import ByDocument, NeighbourLists, by_document
+from datamask_pipeline.selection.coverage.lists import NeighbourLists
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,6 @@ class CoverageState:
     """
 
     lists: NeighbourLists
-    entries: ByDocument
     best_R: NDArray[np.float32]
     gains_N: NDArray[np.float64]
     scale: float
@@ -55,23 +54,35 @@ class CoverageState:
         self.best_R[references_e] = new_e
 
     def __post_init__(self) -> None:
+        self.entries = self.lists.by_document
         self.documents_Rk = self.lists.documents_Rk.numpy()
         self.similarities_Rk = self.lists.similarities_Rk.numpy()
 
 
-def empty_state(lists: NeighbourLists, linear_N: NDArray[np.float64], weight: float) -> CoverageState:
-    """The state of the empty mask."""
+def empty_state(
+    lists: NeighbourLists,
+    linear_N: NDArray[np.float64],
+    weight: float,
+    floor_R: NDArray[np.float32] | None = None,
+) -> CoverageState:
+    """The state of the empty mask.
+
+    Args:
+        lists: Of every reference.
+        linear_N: Linear part of each document.
+        weight: Of the mean coverage.
+        floor_R: What counts as covered already; the lists' own floor when none. A higher one makes early picks
+            compete for what they alone can give.
+    """
     scale = weight / lists.num_references
-    above_Rk = (lists.similarities_Rk - lists.floor_R[:, None]).double()
+    covered_R = lists.floor_R.numpy().copy() if floor_R is None else floor_R.copy()
+    above_Rk = np.maximum(lists.similarities_Rk.numpy() - covered_R[:, None], 0)
     gains_N = np.bincount(
-        lists.documents_Rk.reshape(-1).numpy(),
-        weights=above_Rk.reshape(-1).numpy(),
-        minlength=lists.num_documents,
+        lists.documents_Rk.reshape(-1).numpy(), weights=above_Rk.reshape(-1), minlength=lists.num_documents
     )
     return CoverageState(
         lists=lists,
-        entries=by_document(lists),
-        best_R=lists.floor_R.numpy().copy(),
+        best_R=covered_R,
         gains_N=linear_N + scale * gains_N,
         scale=scale,
     )

@@ -6,10 +6,26 @@ Shape suffixes: N documents, R references, k list entries, E = R * k entries in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByDocument:
+    """List entries grouped by document: those of document i stand at ``offsets[i]:offsets[i + 1]``.
+
+    Attributes:
+        offsets_N1: int64, N + 1 of them.
+        references_E: int64, rising within a document.
+        similarities_E: float32.
+    """
+
+    offsets_N1: NDArray[np.int64]
+    references_E: NDArray[np.int64]
+    similarities_E: NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,43 +60,14 @@ class NeighbourLists:
         """The smallest listed similarity: what any text reaches here, subtracted before documents compete."""
         return self.similarities_Rk[:, -1]
 
-    def cut(self, length: int) -> NeighbourLists:
-        """The same lists shortened; what is cut off is known exactly, so the ceiling stays valid."""
-        if length >= self.length:
-            return self
-        ceiling_R = self.similarities_Rk[:, length] if self.ceiling_R is not None else None
-        if ceiling_R is not None and self.ceiling_R is not None:
-            ceiling_R = ceiling_R.maximum(self.ceiling_R)
-        return NeighbourLists(
-            num_documents=self.num_documents,
-            documents_Rk=self.documents_Rk[:, :length].contiguous(),
-            similarities_Rk=self.similarities_Rk[:, :length].contiguous(),
-            ceiling_R=ceiling_R,
+    @cached_property
+    def by_document(self) -> ByDocument:
+        """The same entries, grouped by document."""
+        documents_E = self.documents_Rk.reshape(-1).numpy()
+        order_E = np.argsort(documents_E, kind="stable")
+        counts_N = np.bincount(documents_E, minlength=self.num_documents)
+        return ByDocument(
+            offsets_N1=np.concatenate([[0], np.cumsum(counts_N)]).astype(np.int64),
+            references_E=(order_E // self.length).astype(np.int64),
+            similarities_E=self.similarities_Rk.reshape(-1).numpy()[order_E],
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByDocument:
-    """List entries grouped by document: those of document i stand at ``offsets[i]:offsets[i + 1]``.
-
-    Attributes:
-        offsets_N1: int64, N + 1 of them.
-        references_E: int64, rising within a document.
-        similarities_E: float32.
-    """
-
-    offsets_N1: NDArray[np.int64]
-    references_E: NDArray[np.int64]
-    similarities_E: NDArray[np.float32]
-
-
-def by_document(lists: NeighbourLists) -> ByDocument:
-    """The transposed lists."""
-    documents_E = lists.documents_Rk.reshape(-1).numpy()
-    order_E = np.argsort(documents_E, kind="stable")
-    counts_N = np.bincount(documents_E, minlength=lists.num_documents)
-    return ByDocument(
-        offsets_N1=np.concatenate([[0], np.cumsum(counts_N)]).astype(np.int64),
-        references_E=(order_E // lists.length).astype(np.int64),
-        similarities_E=lists.similarities_Rk.reshape(-1).numpy()[order_E],
-    )

@@ -15,18 +15,16 @@ from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.coverage.clustered import clustered_lists
 from datamask_pipeline.selection.coverage.dense import dense_lazy_greedy
-from datamask_pipeline.selection.coverage.dual import dual_bound
 from datamask_pipeline.selection.coverage.evaluate import (
     Coverage,
     coverage_of,
     listed_coverage,
     listed_marginals,
 )
-from datamask_pipeline.selection.coverage.greedy import empty_state, lazy_greedy
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
 from datamask_pipeline.selection.coverage.nearest import nearest
-from datamask_pipeline.selection.coverage.quotas import Quotas
 from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, missed_excess
+from datamask_pipeline.selection.coverage.solve import CoverageMask, CoverageTask, certified_greedy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
@@ -36,10 +34,10 @@ NEIGHBOURS_PER_RATIO = 2.4
 FEWEST_NEIGHBOURS = 16
 MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
-MOST_BOUND_STEPS = 120
-"""Subgradient steps of the bound; it stops earlier when they no longer help."""
+MOST_BARE, LENGTHEN = 0.03, 4
+"""Lists are made this many times longer while a larger share of references has no selected document on theirs."""
 NUM_STEPS = 4
-"""What is reported as a step: lists, picks, coverage, bound."""
+"""What is reported as a step: lists, a first mask, the best mask, the certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +57,27 @@ class Shuffled:
     offset: float
 
     @property
-    def quotas(self) -> Quotas:
-        """The budget in documents."""
-        limits = tuple(int(limit) for limit in self.problem.budget.limits)
-        return Quotas(groups_N=self.problem.budget.groups_N[self.order_N], limits=limits)
+    def exact(self) -> bool:
+        """Whether the metric has every document as a reference."""
+        return len(self.references_R) == len(self.order_N)
 
-    def value(self, selected_T: Tensor, coverage: Coverage) -> float:
-        """The objective of a mask with this coverage, without `offset`."""
-        return float(self.linear_N[selected_T].sum()) + self.weight * coverage.mean
+    def on(self, lists: NeighbourLists) -> CoverageTask:
+        """What the solver needs to know, coverage found exactly or from the lists."""
+        budget, workers, dtype = self.problem.budget, self.problem.workers, self.problem.dtype
+
+        def cover(selected_T: Tensor) -> Coverage:
+            if self.exact:
+                return coverage_of(self.documents_ND, self.references_R, selected_T, workers, dtype)
+            return listed_coverage(lists, self.documents_ND, selected_T, workers, dtype)
+
+        return CoverageTask(
+            linear_N=self.linear_N,
+            weight=self.weight,
+            costs_N=budget.costs_N[self.order_N],
+            groups_N=budget.groups_N[self.order_N],
+            limits=tuple(budget.limits),
+            cover=cover,
+        )
 
     def mask(self, selected_T: Tensor) -> Tensor:
         """The mask of these rows, in the block's order."""
@@ -105,80 +116,28 @@ def shuffled(problem: Problem) -> Shuffled:
     )
 
 
-def list_length(num_documents: int, num_references: int, budget: float) -> int:
-    """k of the neighbour lists."""
-    wanted = max(FEWEST_NEIGHBOURS, math.ceil(NEIGHBOURS_PER_RATIO * num_documents / budget))
-    return min(wanted, num_documents, max(FEWEST_NEIGHBOURS, MOST_ENTRIES // num_references))
-
-
 def choose_by_coverage(problem: Problem) -> Solution:
-    """Neighbour lists, lazy greedy on them, and the dual bound.
+    """Neighbour lists, greedy on them, the dual bound, and greedy led by it.
 
     Where the metric has every document as a reference, lists are exact. In larger blocks every document stays a
     reference too, but lists come from clusters; the metric's landmarks then only place random masks.
     """
-    task, budget, workers = shuffled(problem), problem.budget, problem.workers
-    exact = len(task.references_R) == problem.num_rows
-    length = list_length(problem.num_rows, problem.num_rows, budget.num_documents)
-    if exact:
-        lists = nearest(task.documents_ND, task.references_R, length, workers, dtype=problem.dtype)
-    else:
-        draws = generator(problem.config.seed, "clusters")
-        lists = clustered_lists(task.documents_ND, length, draws, workers, problem.dtype)
-    problem.report({"step": 1, "num_steps": NUM_STEPS})
-    picks, _ = lazy_greedy(
-        empty_state(lists, task.linear_N.numpy(), task.weight),
-        budget.costs_N[task.order_N].numpy(),
-        budget.groups_N[task.order_N].numpy(),
-        budget.limits,
-    )
-    selected_T = torch.from_numpy(picks)
-    problem.report({"step": 2, "num_steps": NUM_STEPS})
-    if exact:
-        coverage = coverage_of(task.documents_ND, task.references_R, selected_T, workers, problem.dtype)
-    else:
-        coverage = listed_coverage(lists, task.documents_ND, selected_T, workers, problem.dtype)
-    value = task.value(selected_T, coverage) + task.offset
-    problem.report({"step": 3, "num_steps": NUM_STEPS, "objective": value})
-    marginals_N = listed_marginals(lists, coverage)
-    solution = Solution(
-        mask_N=task.mask(selected_T),
-        scores_N=task.unshuffle(task.linear_N + task.weight * marginals_N),
-        raw={task.name: coverage.mean},
-        diversity_N=task.unshuffle(marginals_N),
-        notes={
-            "references": problem.num_rows,
-            "neighbours": length,
-            "lists": "exact" if exact else "from clusters",
-        },
-    )
-    _certify(task, lists, selected_T, coverage, solution)
-    return solution
-
-
-def _certify(
-    task: Shuffled, lists: NeighbourLists, selected_T: Tensor, coverage: Coverage, solution: Solution
-) -> None:
-    problem = task.problem
+    task = shuffled(problem)
+    lists, first = _listed(task)
+    problem.report({"step": 2, "num_steps": NUM_STEPS, "objective": first.value + task.offset})
     if problem.budget.tokens:
+        solution = _solution(task, lists, first)
         solution.method = "no bound: masks of a token budget differ in their number of documents"
-        return
-    value = task.value(selected_T, coverage)
-    bound, levels_R = dual_bound(
-        lists,
-        task.linear_N,
-        task.weight,
-        task.quotas,
-        start_R=(coverage.best_R + coverage.second_R) / 2,
-        width_R=coverage.best_R - coverage.second_R,
-        value=value,
-        num_steps=MOST_BOUND_STEPS,
-    )
-    solution.method = "dual thresholds on exact neighbour lists"
+        return solution
+    certified = certified_greedy(task.on(lists), lists, first)
+    solution = _solution(task, lists, certified.mask)
+    value = certified.mask.value + task.offset
+    problem.report({"step": 3, "num_steps": NUM_STEPS, "objective": value})
+    bound, solution.method = certified.bound, "dual thresholds on exact neighbour lists"
     if lists.ceiling_R is None:
         draws = generator(problem.config.seed, "certificate")
         excess, held = missed_excess(
-            task.documents_ND, lists, levels_R, draws, problem.workers, problem.dtype
+            task.documents_ND, lists, certified.levels_R, draws, problem.workers, problem.dtype
         )
         bound += task.weight * excess
         solution.notes |= {"missed_excess": excess, "recall_where_it_matters": held}
@@ -187,24 +146,70 @@ def _certify(
             f"holds with probability {1 - ERROR_PROBABILITY}"
         )
     solution.bound = bound + task.offset
-    record = {"step": NUM_STEPS, "num_steps": NUM_STEPS, "objective": value + task.offset}
-    gap = max(0.0, problem.gap(solution.bound, value + task.offset))
-    problem.report(record | {"bound": solution.bound, "gap": gap})
+    gap = max(0.0, problem.gap(solution.bound, value))
+    problem.report(
+        {"step": 4, "num_steps": NUM_STEPS, "objective": value, "bound": solution.bound, "gap": gap}
+    )
+    return solution
+
+
+def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
+    """Lists, and the first greedy mask; longer lists where that leaves too many references outside theirs."""
+    problem = task.problem
+    length, longest = first_length(problem.num_rows, problem.budget.num_documents)
+    while True:
+        if task.exact:
+            lists = nearest(
+                task.documents_ND, task.references_R, length, problem.workers, dtype=problem.dtype
+            )
+        else:
+            draws = generator(problem.config.seed, "clusters")
+            lists = clustered_lists(task.documents_ND, length, draws, problem.workers, problem.dtype)
+        problem.report({"step": 1, "num_steps": NUM_STEPS})
+        first = task.on(lists).greedy(lists)
+        bare = float((first.coverage.best_R < lists.floor_R).double().mean())
+        if bare <= MOST_BARE or length >= longest:
+            return lists, first
+        length = min(LENGTHEN * length, longest)
+
+
+def first_length(num_rows: int, budget: float) -> tuple[int, int]:
+    """List length to begin with, and the most that memory allows."""
+    longest = min(num_rows, max(FEWEST_NEIGHBOURS, MOST_ENTRIES // num_rows))
+    wanted = max(FEWEST_NEIGHBOURS, math.ceil(NEIGHBOURS_PER_RATIO * num_rows / budget))
+    return min(wanted, longest), longest
+
+
+def _solution(task: Shuffled, lists: NeighbourLists, mask: CoverageMask) -> Solution:
+    marginals_N = listed_marginals(lists, mask.coverage)
+    bare = float((mask.coverage.best_R < lists.floor_R).double().mean())
+    return Solution(
+        mask_N=task.mask(mask.selected_T),
+        scores_N=task.unshuffle(task.linear_N + task.weight * marginals_N),
+        raw={task.name: mask.coverage.mean},
+        diversity_N=task.unshuffle(marginals_N),
+        notes={
+            "references": lists.num_references,
+            "neighbours": lists.length,
+            "lists": "exact" if task.exact else "from clusters",
+            "references_outside_lists": bare,
+        },
+    )
 
 
 def greedy_coverage(problem: Problem) -> Solution:
     """Dense lazy greedy in float32: every similarity, no lists. The control that lists are measured against."""
-    task = shuffled(problem)
-    quotas = task.quotas
+    task, budget = shuffled(problem), problem.budget
+    total = int(sum(budget.limits))
     picks_P = dense_lazy_greedy(
         task.documents_ND,
         task.references_R,
         task.linear_N,
         task.weight,
-        quotas.groups_N,
-        quotas.limits,
+        budget.groups_N[task.order_N],
+        tuple(int(limit) for limit in budget.limits),
         problem.workers,
-        report=lambda picks: problem.report({"step": picks, "num_steps": quotas.budget}),
+        report=lambda picks: problem.report({"step": picks, "num_steps": total}),
     )
     ranks_N = torch.full((problem.num_rows,), -1.0, dtype=torch.float64)
     ranks_N[picks_P] = torch.arange(len(picks_P), 0, -1, dtype=torch.float64)

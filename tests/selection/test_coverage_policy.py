@@ -1,0 +1,180 @@
+"""Facility location through the public function: determinism, ties, quotas, budgets, large blocks, certificate."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.selection.coverage.evaluate import coverage_of
+from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.coverage.policy import first_length
+from datamask_pipeline.selection.coverage.solve import CoverageTask, certified_greedy
+from datamask_pipeline.selection.parallel import Workers
+
+
+def clumped(num_rows: int, seed: int, num_clumps: int = 30, dim: int = 16):
+    draws = np.random.default_rng(seed)
+    centres_CD = draws.standard_normal((num_clumps, dim))
+    rows_ND = centres_CD[draws.integers(num_clumps, size=num_rows)] + 0.4 * draws.standard_normal(
+        (num_rows, dim)
+    )
+    rows_ND /= np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    return rows_ND.astype(np.float32), draws.standard_normal(num_rows)
+
+
+def facility(embeddings, quality, **settings):
+    return select_documents(embeddings, quality, **({"diversity": "Facility"} | settings))
+
+
+def plain_task(rows_ND, budget, workers):
+    num_rows = len(rows_ND)
+    return CoverageTask(
+        linear_N=torch.zeros(num_rows, dtype=torch.float64),
+        weight=1.0,
+        costs_N=torch.ones(num_rows, dtype=torch.float64),
+        groups_N=torch.zeros(num_rows, dtype=torch.int64),
+        limits=(float(budget),),
+        cover=lambda selected_T: coverage_of(
+            rows_ND, torch.arange(num_rows), selected_T, workers, torch.float32
+        ),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_same_bytes_whatever_the_number_of_workers(dtype):
+    embeddings, quality = clumped(900, seed=0)
+    one, two = (facility(embeddings, quality, dtype=dtype, num_workers=workers) for workers in (1, 2))
+    assert np.array_equal(one.mask, two.mask)
+    assert np.array_equal(one.logits, two.logits)
+    assert one.certificate.bound == two.certificate.bound
+    assert one.objective.value == two.objective.value
+
+
+def test_not_below_dense_lazy_greedy_and_certified():
+    for seed in range(3):
+        embeddings, quality = clumped(900, seed)
+        ours = facility(embeddings, quality, seed=seed)
+        dense = facility(
+            embeddings, quality, seed=seed, policy="greedy", normalisation_constants=ours.normalisation
+        )
+        assert ours.mask.sum() == dense.mask.sum() == 90
+        assert ours.objective.value >= dense.objective.value - 1e-9
+        assert dense.objective.value <= ours.certificate.bound + 1e-6
+        assert 0 <= ours.certificate.gap < 0.05
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bound_and_mask_against_enumeration(seed):
+    embeddings, quality = clumped(14, seed, num_clumps=5, dim=5)
+    ours = facility(embeddings, quality, num_documents=3, normalisation="none", lamb=0.3, seed=seed)
+    similar_NN = np.maximum(embeddings.astype(np.float64) @ embeddings.T.astype(np.float64), 0)
+
+    def value(subset):
+        rows = list(subset)
+        return 0.3 * quality[rows].mean() + 0.7 * similar_NN[:, rows].max(1).mean()
+
+    values = [value(subset) for subset in combinations(range(14), 3)]
+    assert ours.objective.value == pytest.approx(value(np.flatnonzero(ours.mask)), abs=1e-6)
+    assert max(values) <= ours.certificate.bound + 1e-7
+    assert ours.objective.value >= max(values) - 0.1 * (max(values) - np.mean(values))
+
+
+def test_a_planted_cover_is_found():
+    draws = np.random.default_rng(1)
+    centres_CD = np.linalg.qr(draws.standard_normal((24, 24)))[0][:20]
+    rows_ND = np.repeat(centres_CD, 30, axis=0) + 0.15 * draws.standard_normal((600, 24))
+    rows_ND[::30] = centres_CD
+    rows_ND /= np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    found = facility(rows_ND.astype(np.float32), draws.standard_normal(600), num_documents=20, lamb=0.0)
+    assert np.array_equal(np.flatnonzero(found.mask), np.arange(0, 600, 30))
+
+
+def test_identical_documents_are_chosen_uniformly_over_seeds():
+    embeddings = np.zeros((12, 4), dtype=np.float32)
+    embeddings[:, 1] = 1
+    counts = np.zeros(12)
+    for seed in range(240):
+        counts += facility(
+            embeddings, np.zeros(12), num_documents=3, lamb=0.0, normalisation="none", seed=seed
+        ).mask
+    # Binomial with 240 draws of 1/4: mean 60, deviation 6.7.
+    assert counts.sum() == 720
+    assert counts.min() > 60 - 4 * 6.7
+    assert counts.max() < 60 + 4 * 6.7
+
+
+def test_isotropic_vectors_are_never_worse_than_random():
+    for seed in range(3):
+        draws = np.random.default_rng(seed)
+        rows_ND = draws.standard_normal((400, 64)).astype(np.float32)
+        found = facility(rows_ND, draws.standard_normal(400), seed=seed, lamb=0.0)
+        assert found.objective.value > found.objective.random
+
+
+def test_quotas_are_met_and_bounded():
+    embeddings, quality = clumped(600, seed=2)
+    groups = np.where(np.arange(600) % 4 == 0, "rare", "common")
+    found = facility(embeddings, quality, groups=groups, quotas={"rare": 0.5, "common": 0.5})
+    assert found.mask[groups == "rare"].sum() == found.mask[groups == "common"].sum() == 30
+    free = facility(embeddings, quality, normalisation_constants=found.normalisation)
+    assert found.certificate.bound >= found.objective.value
+    assert found.certificate.bound <= free.certificate.bound + 1e-3
+    assert free.objective.value > found.objective.value
+
+
+def test_a_token_budget_is_kept_and_has_no_bound():
+    embeddings, quality = clumped(600, seed=3)
+    tokens = np.random.default_rng(0).integers(10, 200, size=600)
+    found = select_documents(embeddings, quality, diversity="Facility", num_tokens=5000, token_counts=tokens)
+    assert 4900 < tokens[found.mask].sum() <= 5000
+    assert found.certificate.bound is None
+    assert "token budget" in found.certificate.method
+
+
+def test_blocks_beyond_exact_lists_are_certified_too():
+    embeddings, quality = clumped(1500, seed=4)
+    options = {"Facility": {"exact_rows": 1000, "num_landmarks": 700}}
+    exact = facility(embeddings, quality)
+    large = facility(
+        embeddings, quality, diversity_options=options, normalisation_constants=exact.normalisation
+    )
+    again = facility(
+        embeddings,
+        quality,
+        diversity_options=options,
+        normalisation_constants=exact.normalisation,
+        num_workers=1,
+    )
+    assert large.record["learner"]["lists"] == "from clusters"
+    assert "probability" in large.certificate.method
+    assert large.certificate.bound >= exact.objective.value
+    assert large.objective.value == pytest.approx(exact.objective.value, abs=0.02)
+    assert np.array_equal(large.mask, again.mask)
+    assert large.certificate.bound == again.certificate.bound
+
+
+def test_lists_grow_where_quality_leaves_references_outside():
+    embeddings, _ = clumped(800, seed=5)
+    # All quality in one half-space: the best documents are far from half of the references.
+    quality = 10.0 * (embeddings[:, 0] > 0.2) + 0.01 * embeddings[:, 1]
+    first, _ = first_length(800, 40)
+    found = facility(embeddings, quality, ratio=0.05, lamb=0.95)
+    assert found.record["learner"]["neighbours"] > first
+    assert found.record["learner"]["references_outside_lists"] < 0.5
+
+
+def test_greedy_led_by_the_bound_beats_plain_greedy():
+    gains = []
+    for seed in range(4):
+        rows_ND = torch.from_numpy(clumped(900, seed)[0])
+        with Workers(2) as workers:
+            lists = nearest(rows_ND, torch.arange(900), 24, workers)
+            task = plain_task(rows_ND, 90, workers)
+            first = task.greedy(lists)
+            certified = certified_greedy(task, lists, first)
+        assert first.value <= certified.mask.value <= certified.bound + 1e-9
+        gains.append((certified.mask.value - first.value) / (certified.bound - first.value))
+    # It closes a good part of the distance to the bound.
+    assert np.median(gains) > 0.3
