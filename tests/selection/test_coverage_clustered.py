@@ -25,6 +25,7 @@ def clumps(num_rows: int = 1200, dim: int = 32, seed: int = 0) -> torch.Tensor:
 @pytest.fixture
 def small_pools(monkeypatch):
     monkeypatch.setattr(module, "DOCUMENTS_PER_CLUSTER", 16)
+    monkeypatch.setattr(module, "GROUP_REFERENCES", 32)
     monkeypatch.setattr(module, "POOL", 64)
 
 
@@ -40,6 +41,10 @@ def test_clusters_partition_the_documents():
     assert sorted(clusters.order_N.tolist()) == list(range(len(rows_ND)))
     assert clusters.offsets[0] == 0
     assert clusters.offsets[-1] == len(rows_ND)
+    groups = clusters.groups(100)
+    assert [first for first, _ in groups] == [0, *(last for _, last in groups[:-1])]
+    assert groups[-1][1] == 30
+    assert all(len(set(clusters.families_C[first:last].tolist())) == 1 for first, last in groups)
     inside = [
         float((rows_ND[clusters.order_N[start:stop]] @ clusters.centroids_CD[cluster]).mean())
         for cluster, (start, stop) in enumerate(zip(clusters.offsets, clusters.offsets[1:], strict=False))

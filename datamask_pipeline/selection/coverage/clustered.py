@@ -3,7 +3,7 @@
 Shape suffixes: N documents, C clusters, D dimensions, q references of a cluster, p documents of its pool, v voters,
 k list entries.
 
-Every document is a reference. Those of one cluster are compared with one pool: the clusters whose centroids they
+Every document is a reference. Those of a few similar clusters are compared with one pool: the clusters whose centroids they
 are most similar to, by vote, until the pool holds
 `POOL` documents; then a document that lists
 another is offered to that one's list in return. The work grows as N times the pool. What a list leaves out is
@@ -27,8 +27,10 @@ from datamask_pipeline.selection.parallel import Workers
 
 DOCUMENTS_PER_CLUSTER = 64
 POOL = 32_768
-VOTERS, VOTES = 32, 32
-"""Members of a cluster that vote, and centroids that each names; the r-th one gets 1 / r of a vote."""
+GROUP_REFERENCES = 256
+"""References that share a pool: fewer find better pools, more are compared at a better rate."""
+VOTERS, VOTES = 64, 32
+"""References of a group that vote, and centroids that each names; the r-th one gets 1 / r of a vote."""
 
 
 def clustered_lists(
@@ -44,18 +46,19 @@ def clustered_lists(
     similarities_Nk = torch.empty(num_documents, length)
     documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
 
-    def work(cluster: int) -> tuple[Tensor, Tensor, Tensor]:
-        members_q = clusters.order_N[clusters.offsets[cluster] : clusters.offsets[cluster + 1]]
+    def work(group: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        members_q = clusters.order_N[clusters.offsets[group[0]] : clusters.offsets[group[1]]]
         found = [(torch.empty(0, length), torch.empty(0, length, dtype=torch.int64))]
         if len(members_q):
-            spans = _pool(documents_ND[members_q[:VOTERS]], clusters, max(POOL, length))
+            voters_q = members_q[:: 1 + len(members_q) // VOTERS]
+            spans = _pool(documents_ND[voters_q], clusters, max(POOL, length))
             pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
             pool_pD = torch.cat([sorted_ND[start:stop] for start, stop in spans])
             for part_q in torch.split(members_q, CHUNK_REFERENCES):
                 found.append(_listed(documents_ND, part_q, pool_p, pool_pD, length))
         return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
 
-    for members_q, similarities_qk, documents_qk in workers.map(work, range(num_clusters)):
+    for members_q, similarities_qk, documents_qk in workers.map(work, clusters.groups(GROUP_REFERENCES)):
         similarities_Nk[members_q], documents_Nk[members_q] = similarities_qk, documents_qk
     return _returned(documents_Nk, similarities_Nk)
 

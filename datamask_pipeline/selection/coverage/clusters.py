@@ -1,6 +1,6 @@
 """Cutting a block into clusters of similar documents. Knows no list, mask or quality.
 
-Shape suffixes: N documents, n documents of a sample or chunk, C clusters, D embedding dimensions.
+Shape suffixes: N documents, n documents of a sample or chunk, C clusters, F families, D embedding dimensions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datamask_pipeline.selection.parallel import Workers
 SAMPLE_PER_CLUSTER = 16
 ROUNDS = 6
 CHUNK = 4096
+CLUSTERS_PER_FAMILY = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,39 +23,61 @@ class Clusters:
     """A partition of the documents.
 
     Attributes:
-        centroids_CD: float32 of unit norm.
+        centroids_CD: float32 of unit norm, similar ones side by side: those of one family are consecutive.
+        families_C: int64 family of each cluster, rising.
         order_N: int64 rows of the block, cluster by cluster, rising within one.
         offsets: Where each cluster starts in that order, and its end; a cluster may be empty.
     """
 
     centroids_CD: Tensor
+    families_C: Tensor
     order_N: Tensor
     offsets: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.centroids_CD)
 
+    def groups(self, num_documents: int) -> list[tuple[int, int]]:
+        """Ranges of clusters of one family that hold about so many documents together."""
+        groups, first, families = [], 0, self.families_C.tolist()
+        for last in range(1, len(self) + 1):
+            held = self.offsets[last] - self.offsets[first]
+            if last == len(self) or held >= num_documents or families[last] != families[first]:
+                groups.append((first, last))
+                first = last
+        return groups
+
 
 def spherical_clusters(
     documents_ND: Tensor, num_clusters: int, draws: torch.Generator, workers: Workers, dtype: torch.dtype
 ) -> Clusters:
-    """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at its nearest centroid.
-
-    A centroid that lost its members keeps its place.
-    """
+    """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at its nearest centroid."""
     size = min(len(documents_ND), SAMPLE_PER_CLUSTER * num_clusters)
     sample_nD = documents_ND[torch.randperm(len(documents_ND), generator=draws)[:size]]
-    centroids_CD = sample_nD[:num_clusters].clone()
-    for _ in range(ROUNDS):
-        owner_n = _assign(sample_nD, centroids_CD, workers, dtype)
-        sums_CD = torch.zeros_like(centroids_CD, dtype=torch.float64)
-        sums_CD.index_add_(0, owner_n.to(sums_CD.device), sample_nD.double())
-        norms_C1 = torch.linalg.vector_norm(sums_CD, dim=1, keepdim=True)
-        centroids_CD = torch.where(norms_C1 > 0, (sums_CD / norms_C1).float(), centroids_CD)
+    centroids_CD = _means(sample_nD, num_clusters, workers, dtype)
+    families_FD = _means(centroids_CD, max(1, num_clusters // CLUSTERS_PER_FAMILY), workers, dtype)
+    families_C, order_C = _assign(centroids_CD, families_FD, workers, dtype).sort(stable=True)
+    centroids_CD = centroids_CD[order_C]
     owner_N = _assign(documents_ND, centroids_CD, workers, dtype)
-    order_N = torch.argsort(owner_N, stable=True)
     ends_C = torch.bincount(owner_N, minlength=num_clusters).cumsum(0)
-    return Clusters(centroids_CD=centroids_CD, order_N=order_N, offsets=(0, *ends_C.tolist()))
+    return Clusters(
+        centroids_CD=centroids_CD,
+        families_C=families_C,
+        order_N=torch.argsort(owner_N, stable=True),
+        offsets=(0, *ends_C.tolist()),
+    )
+
+
+def _means(rows_nD: Tensor, number: int, workers: Workers, dtype: torch.dtype) -> Tensor:
+    """Unit means of k-means from the first rows; one that lost its members keeps its place."""
+    means_CD = rows_nD[:number].clone()
+    for _ in range(ROUNDS):
+        owner_n = _assign(rows_nD, means_CD, workers, dtype).to(rows_nD.device)
+        sums_CD = torch.zeros_like(means_CD, dtype=torch.float64)
+        sums_CD.index_add_(0, owner_n, rows_nD.double())
+        norms_C1 = torch.linalg.vector_norm(sums_CD, dim=1, keepdim=True)
+        means_CD = torch.where(norms_C1 > 0, (sums_CD / norms_C1).float(), means_CD)
+    return means_CD
 
 
 def _assign(rows_nD: Tensor, centroids_CD: Tensor, workers: Workers, dtype: torch.dtype) -> Tensor:
