@@ -13,7 +13,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
-from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store
@@ -237,11 +237,32 @@ def _select_block(
         vectors if whole else vectors[block],
         taken.column("quality").to_numpy(),
         ids=taken.column("id").to_pylist(),
-        token_counts=taken.column("token_count").to_numpy(),
+        token_counts=_token_counts(config, taken),
         groups=taken.column("crawl").to_pylist() if config.quotas else None,
         checkpoint_dir=checkpoint_dir,
         progress=progress,
         **engine,
+    )
+
+
+def _token_counts(config: SelectConfig, rows: pa.Table) -> NDArray[np.int64] | None:
+    """Tokens of each row; none where a count is missing, unless the budget is counted in tokens.
+
+    Raises:
+        InputError: a document has no token count and the budget needs one.
+    """
+    counts = rows.column("token_count")
+    if not counts.null_count:
+        return counts.to_numpy()
+    if config.num_tokens is None:
+        return None
+    row = int(np.flatnonzero(counts.is_null().to_numpy())[0])
+    raise InputError(
+        f"{counts.null_count} documents have no token count",
+        row=rows.column("position")[row].as_py(),
+        field="token_count",
+        value=rows.column("id")[row].as_py(),
+        remedy="fill token_count, or give the budget as ratio or num_documents",
     )
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline import schema
-from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.stages import select
 from datamask_pipeline.storage import Ref, Store
 
@@ -18,7 +18,7 @@ CRAWL = "one"
 class Inputs:
     """Candidates, embeddings and scores of one crawl, as the stages before write them."""
 
-    def __init__(self, store: Store, *, unscored: int = 0, unembedded: int = 0) -> None:
+    def __init__(self, store: Store, *, unscored: int = 0, unembedded: int = 0, uncounted: int = 0) -> None:
         generator = np.random.default_rng(0)
         self.store = store
         names = [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
@@ -37,7 +37,13 @@ class Inputs:
         ]
         self.scores = {CRAWL: self.write("score", CRAWL, pa.Table.from_pylist(rows, schema=schema.SCORES))}
         candidates = [
-            {"position": number, "crawl": CRAWL, "id": name, "token_count": 10 + number, "eligible": True}
+            {
+                "position": number,
+                "crawl": CRAWL,
+                "id": name,
+                "token_count": 10 + number if number >= uncounted else None,
+                "eligible": True,
+            }
             for number, name in enumerate(names)
         ]
         table = pa.Table.from_pylist(candidates, schema=schema.CANDIDATES)
@@ -92,6 +98,13 @@ def test_a_missing_embedding_is_an_error_that_names_the_document(tmp_path: Path)
         IntegrityError, match="1 documents of crawl 'one' have no embedding, the first 'd000'"
     ):
         Inputs(Store(tmp_path), unembedded=1).select(policy="random")
+
+
+def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path), uncounted=2)
+    assert sum(row["selected"] for row in inputs.select(policy="quality_topk", num_documents=5)[1]) == 5
+    with pytest.raises(InputError, match=r"2 documents have no token count .*'d000'"):
+        inputs.select(policy="quality_topk", num_tokens=900)
 
 
 def test_an_unknown_scorer_names_what_there_is(tmp_path: Path) -> None:
