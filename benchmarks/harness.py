@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +21,8 @@ from datamask_pipeline.embedding.hardware import resolve_dtype
 from datamask_pipeline.selection.result import SelectionResult
 
 RATIO, LAMB = 0.1, 0.5
+SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
+"""Documents where time is measured against their number."""
 PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "datamask-pipeline")
 FEWEST_DOCUMENTS, FEWEST_EPOCHS = 512, 10
 """Below these, a shrunken run would not try the code that a full one runs."""
@@ -119,6 +121,11 @@ def both_orders(first: Callable[[], Any], second: Callable[[], Any], turn: int) 
         return left, second()
     right = second()
     return first(), right
+
+
+def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Slope of the time against the number of documents, both logarithmic, by least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
 def attainment(value: float, random: float, reference: float) -> float:

@@ -39,7 +39,7 @@ def write_report(path: Path, results: Path, order: Sequence[str]) -> None:
         parts.append(_section(record))
         if record["series"]:
             plot = path.parent / path.stem / f"{name}.svg"
-            plot_series(plot, record["title"], record["series"], scaling=name == "scaling")
+            plot_series(plot, record["title"], record["series"], scaling="N" in record["rows"][0])
             parts.append(f"![{record['title']}]({path.stem}/{name}.svg)\n")
     path.write_text("\n".join(parts))
 

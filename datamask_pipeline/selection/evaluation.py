@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.coverage.evaluate import value_and_marginals
 from datamask_pipeline.selection.objective import Term
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.solution import Solution
@@ -81,6 +83,8 @@ def _other_parts(problem: Problem, term: Term, solution: Solution) -> tuple[floa
     if term.name in solution.raw and solution.diversity_N is not None:
         return solution.raw[term.name], solution.diversity_N
     embeddings_ND = problem.rows.everything()
+    if isinstance(term.metric, CoverageMetric):
+        return value_and_marginals(term.metric, embeddings_ND, solution.mask_N, problem.workers)
     mask_N = solution.mask_N.to(embeddings_ND.device)
     value = float(term.metric.values(embeddings_ND, mask_N[None])[0])
     marginals_N = term.metric.marginals(embeddings_ND, mask_N)
