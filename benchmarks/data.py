@@ -63,8 +63,9 @@ def base_of_installation(cache: Path) -> Base:
     """The first documents of the embedded default, embedded by the embedded default's model."""
     from datamask_pipeline.embedding.config import EncoderConfig
     from datamask_pipeline.embedding.encode import embed_tokens
-    from datamask_pipeline.embedding.encoder import load_encoder
-    from datamask_pipeline.embedding.hardware import resolve_dtype
+    from datamask_pipeline.embedding.encoder import load_encoders
+    from datamask_pipeline.embedding.hardware import resolve_batch_tokens
+    from datamask_pipeline.embedding.workers import Workers
     from datamask_pipeline.sources.installed import InstalledConfig, InstalledSource
 
     what = (
@@ -79,11 +80,10 @@ def base_of_installation(cache: Path) -> Base:
                 for batch in source.read(crawl, shard, batch_rows=1024):
                     texts += batch.documents.column("text").to_pylist()
         step = max(1, len(texts) // DEFAULT_DOCUMENTS)
-        config = EncoderConfig(max_tokens=DEFAULT_TOKENS)
-        encoder = load_encoder(config.spec(), device="cpu", dtype=resolve_dtype("auto", "cpu"))
-        window = embed_tokens(
-            encoder, encoder.tokenise(texts[::step][:DEFAULT_DOCUMENTS]), config.batch_tokens
-        )
+        config = EncoderConfig(max_tokens=DEFAULT_TOKENS, device="cpu")
+        with Workers(load_encoders(config)) as workers:
+            tokens = workers.model.tokenise(texts[::step][:DEFAULT_DOCUMENTS])
+            window = embed_tokens(workers, tokens, resolve_batch_tokens(None, "cpu"))
         np.save(cache, window.vectors_ND)
     vectors_MD = np.load(cache)
     return Base(vectors_MD=_unit_half(torch.from_numpy(vectors_MD)), quality_M=None, source=what)

@@ -1,72 +1,88 @@
 """Embedding against plain `SentenceTransformer.encode` at its best batch size. Run as `python -m benchmarks.embed DIR`.
 
-Same model, same length limit, same documents, same process; cosines between the two for every document.
+Same model, length limit, documents, process and number of cores. The peer's batch size is searched on the first
+documents. All documents are then embedded a thousand at a time by every method in turn, the order turning with
+each thousand, so that a machine that slows down slows all; ratios of rates, and cosines for every document.
 """
 
 import argparse
 import json
+import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.harness import machine
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory
 from datamask_pipeline.embedding.encode import embed_windows
-from datamask_pipeline.embedding.encoder import load_encoder
-from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
+from datamask_pipeline.embedding.encoder import load_encoders
+from datamask_pipeline.embedding.hardware import resolve_batch_tokens, resolve_devices, resolve_dtype
+
+Method = Callable[[list[str]], np.ndarray]
 
 
 def texts_of(source: Path, number: int, seed: int) -> list[str]:
-    """Documents of mixed length, drawn over all files."""
+    """Documents of mixed length, drawn over all files, in random order."""
     tables = [pq.read_table(path, columns=["text"]) for path in sorted(source.rglob("*.parquet"))]
     table = pa.concat_tables(tables)
-    rows = np.sort(
-        np.random.default_rng(seed).choice(table.num_rows, min(number, table.num_rows), replace=False)
-    )
+    rows = np.random.default_rng(seed).permutation(table.num_rows)[:number]
     texts: list[str] = table.column("text").take(pa.array(rows)).to_pylist()
     return texts
 
 
-def plain(
-    texts: list[str], config: EncoderConfig, batch_sizes: list[int]
-) -> tuple[np.ndarray, dict[int, float]]:
-    """Mean-pooled vectors, and documents per second by batch size."""
+def plain(config: EncoderConfig) -> Callable[[list[str], int], np.ndarray]:
+    """The peer, given texts and a batch size: float32, as it comes."""
     from sentence_transformers import SentenceTransformer
 
     spec = config.spec()
-    device = resolve_device(config.device)
     model = SentenceTransformer(
-        str(model_directory(spec) or spec.model), revision=spec.revision or None, device=device
+        str(model_directory(spec) or spec.model),
+        revision=spec.revision or None,
+        device=resolve_devices(config.device)[0],
     )
     model.max_seq_length = spec.max_tokens or model.max_seq_length
-    model.encode(texts[:8])
-    rates = {}
-    for size in batch_sizes:
-        begun = time.perf_counter()
-        vectors = model.encode(
-            [spec.prefix + text for text in texts], batch_size=size, normalize_embeddings=True
+
+    def embed(texts: list[str], batch_size: int) -> np.ndarray:
+        prefixed = [spec.prefix + text for text in texts]
+        vectors: np.ndarray = model.encode(
+            prefixed, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
         )
-        rates[size] = len(texts) / (time.perf_counter() - begun)
-    return vectors, rates
+        return vectors
+
+    return embed
 
 
-def ours(texts: list[str], config: EncoderConfig) -> tuple[np.ndarray, float]:
-    """Vectors of the pipeline's path, checkpoints included, and documents per second."""
-    dtype = resolve_dtype(config.dtype, config.device)
-    encoder = load_encoder(config.spec(), device=resolve_device(config.device), dtype=dtype)
-    encoder.embed(encoder.tokenise(texts[:8]), {})
-    size = config.window_documents
-    windows = [texts[first : first + size] for first in range(0, len(texts), size)]
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        found = embed_windows(
-            encoder, windows, batch_tokens=config.batch_tokens, checkpoints=Path(folder) / "c"
-        )
-        vectors = np.concatenate([window.vectors_ND for window in found])
-        return vectors.astype(np.float32), len(texts) / (time.perf_counter() - begun)
+def ours(config: EncoderConfig) -> Method:
+    """The pipeline's path, checkpoints included."""
+    encoders = load_encoders(config)
+
+    def embed(texts: list[str]) -> np.ndarray:
+        size = config.window_documents
+        windows = [texts[first : first + size] for first in range(0, len(texts), size)]
+        budget = resolve_batch_tokens(config.batch_tokens, config.device)
+        with tempfile.TemporaryDirectory() as folder:
+            found = embed_windows(encoders, windows, batch_tokens=budget, checkpoints=Path(folder) / "c")
+            return np.concatenate([window.vectors_ND for window in found]).astype(np.float32)
+
+    return embed
+
+
+def seconds_of(method: Method, texts: list[str]) -> tuple[np.ndarray, float]:
+    begun = time.perf_counter()
+    vectors = method(texts)
+    return vectors, time.perf_counter() - begun
+
+
+def cosines(vectors_ND: np.ndarray, reference_ND: np.ndarray) -> np.ndarray:
+    """To the peer's; the offline default sets mean beside CLS, and the mean half is what the model itself gives."""
+    half_ND = vectors_ND[:, : reference_ND.shape[1]]
+    return (half_ND / np.linalg.norm(half_ND, axis=1, keepdims=True) * reference_ND).sum(axis=1)
 
 
 def main() -> None:
@@ -74,24 +90,63 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--documents", type=int, default=5_000)
     parser.add_argument("--encoder", default="minilm-mean-cls")
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[16, 32, 64])
-    parser.add_argument("--dtypes", nargs="+", default=["auto", "float32"])
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--search-documents", type=int, default=150, help="for the peer's batch size")
+    parser.add_argument("--turn", type=int, default=1_000, help="documents that each method does in turn")
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     texts = texts_of(options.source, options.documents, options.seed)
-    reference, rates = plain(texts, EncoderConfig(encoder=options.encoder), options.batch_sizes)
-    best = max(rates.values())
-    report: dict[str, object] = {"documents": len(texts), "sentence_transformers": rates}
-    for dtype in options.dtypes:
-        config = EncoderConfig(encoder=options.encoder, dtype=dtype)
-        vectors, rate = ours(texts, config)
-        # The offline default sets mean beside CLS; the mean half is what the model itself gives.
-        half = vectors[:, : reference.shape[1]]
-        cosines = (half / np.linalg.norm(half, axis=1, keepdims=True) * reference).sum(axis=1)
-        report[resolve_dtype(dtype, "auto")] = {
-            "documents_per_second": rate,
-            "ratio": rate / best,
-            "min_cosine": float(cosines.min()),
+
+    def settings(dtype: str) -> EncoderConfig:
+        return EncoderConfig(encoder=options.encoder, max_tokens=options.max_tokens, dtype=dtype)
+
+    peer = plain(settings("float32"))
+    sample = texts[: options.search_documents]
+    peer(sample[:32], 8)
+    found = {
+        size: len(sample) / seconds_of(lambda t, s=size: peer(t, s), sample)[1]
+        for size in options.batch_sizes
+    }
+    best = max(found, key=found.__getitem__)
+    methods: dict[str, Method] = {"sentence-transformers": lambda texts: peer(texts, best)}
+    for dtype in dict.fromkeys(resolve_dtype(name, "auto") for name in options.dtypes):
+        methods[f"ours {dtype}"] = ours(settings(dtype))
+        methods[f"ours {dtype}"](sample[:32])
+
+    names = list(methods)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    lowest: dict[str, float] = dict.fromkeys(names[1:], 1.0)
+    for turn, first in enumerate(range(0, len(texts), options.turn)):
+        some = texts[first : first + options.turn]
+        vectors = {}
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            vectors[name], taken = seconds_of(methods[name], some)
+            seconds[name].append(taken)
+        for name in lowest:
+            lowest[name] = min(lowest[name], float(cosines(vectors[name], vectors[names[0]]).min()))
+        print(
+            f"{first + len(some)} documents",
+            {n: round(s[-1], 1) for n, s in seconds.items()},
+            file=sys.stderr,
+        )
+
+    report = {
+        "documents": len(texts),
+        "peer_documents_per_second_by_batch_size": {size: round(rate, 1) for size, rate in found.items()},
+        "peer_batch_size": best,
+        "documents_per_second": {name: round(len(texts) / sum(taken), 1) for name, taken in seconds.items()},
+        "machine": machine(),
+    }
+    for name in names[1:]:
+        pairs = zip(seconds[names[0]], seconds[name], strict=True)
+        ratios = sorted(theirs / mine for theirs, mine in pairs)
+        report[name] = {
+            "ratio": round(sum(seconds[names[0]]) / sum(seconds[name]), 3),
+            "median_ratio": round(statistics.median(ratios), 3),
+            "ratios": [round(ratio, 3) for ratio in ratios],
+            "min_cosine": round(lowest[name], 6),
         }
     print(json.dumps(report, indent=1))
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pydantic
 
+from datamask_pipeline.embedding.hardware import resolve_batch_tokens, resolve_dtype
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.settings import Settings, execution_field
@@ -40,24 +41,30 @@ class EncoderConfig(Settings):
         description="Arithmetic of the forward pass; auto is bfloat16 on hardware that multiplies it natively. "
         "Pooling and normalisation are always float32.",
     )
-    batch_tokens: int = pydantic.Field(
-        16_384, ge=64, description="Tokens of a batch, padding included; documents of like length share one."
+    batch_tokens: int | None = pydantic.Field(
+        None,
+        ge=64,
+        description="Tokens of a batch, padding included; documents of like length share one. Null takes what "
+        "suits the device.",
     )
     window_documents: int = pydantic.Field(
         1_024,
         ge=1,
         description="Documents sorted by length together. Also the checkpoint interval: a kill repeats at most one.",
     )
-    device: str = execution_field(
-        "auto", description="`cpu`, `cuda`, `cuda:1`, or auto: the first accelerator, else the CPU."
+    device: str | tuple[str, ...] = execution_field(
+        "auto",
+        description="`cpu` (a worker a core), `cuda:1`, several workers such as [cuda:0, cuda:1] or [cpu, cpu], or "
+        "auto: every accelerator, else the CPU. Order and bytes are the same for any number of workers.",
     )
 
     def result_config(self) -> dict[str, Any]:
         """The settings as they resolve here: ``auto`` is never part of a fingerprint."""
-        from datamask_pipeline.embedding.hardware import resolve_dtype
-
-        spec = self.spec()
-        resolved = {"dtype": resolve_dtype(self.dtype, self.device), "model": dataclasses.asdict(spec)}
+        resolved = {
+            "dtype": resolve_dtype(self.dtype, self.device),
+            "batch_tokens": resolve_batch_tokens(self.batch_tokens, self.device),
+            "model": dataclasses.asdict(self.spec()),
+        }
         return super().result_config() | resolved
 
     def spec(self) -> EncoderSpec:

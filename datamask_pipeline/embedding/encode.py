@@ -1,4 +1,4 @@
-"""Embeds windows of documents, each resumable. Knows an encoder and a directory of checkpoints; no storage.
+"""Embeds windows of documents, each resumable. Knows encoders and a directory of checkpoints; no storage.
 
 A window is sorted by length, cut into batches, embedded and put back into its own order. Its vectors depend
 on its texts and the settings alone, not on where an earlier run was interrupted. While one window is in the
@@ -6,7 +6,7 @@ forward pass, a thread tokenises the next.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.batching import compose_batches
-from datamask_pipeline.embedding.encoder import Encoder, Head
-
-Tokens = list[list[int]]
+from datamask_pipeline.embedding.encoder import Encoder
+from datamask_pipeline.embedding.workers import Tokens, Workers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,77 +32,69 @@ class Window:
 
 
 def embed_windows(
-    encoder: Encoder,
+    encoders: Sequence[Encoder],
     windows: Iterable[Sequence[str]],
     *,
     batch_tokens: int,
     checkpoints: Path,
-    heads: Mapping[str, Head] | None = None,
     on_documents: Callable[[int], None] | None = None,
 ) -> Iterator[Window]:
     """Vectors of each window, in its order.
 
     Args:
-        encoder: The model.
+        encoders: The model, once a worker.
         windows: Texts of each window.
         batch_tokens: Most tokens of a batch, padding included.
         checkpoints: Directory where each finished window's vectors are kept.
-        heads: Further heads on the same hidden states, by name.
         on_documents: Told the number of documents of each finished window.
     """
-    heads = heads or {}
     checkpoints.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenise") as pool:
+    with Workers(encoders) as workers, ThreadPoolExecutor(1, thread_name_prefix="tokenise") as pool:
 
         def begin(number: int, texts: Sequence[str]) -> "Future[Tokens] | None":
             known = _checkpoint(checkpoints, number).exists()
-            return None if known else pool.submit(encoder.tokenise, list(texts))
+            return None if known else pool.submit(workers.model.tokenise, list(texts))
+
+        def finish(number: int, future: "Future[Tokens] | None") -> Window:
+            window = _window(workers, _checkpoint(checkpoints, number), future, batch_tokens)
+            if on_documents is not None:
+                on_documents(len(window.vectors_ND))
+            return window
 
         pending: list[tuple[int, Future[Tokens] | None]] = []
         for number, texts in enumerate(windows):
             pending.append((number, begin(number, texts)))
             if len(pending) > 1:
-                yield _finish(encoder, checkpoints, *pending.pop(0), batch_tokens, heads, on_documents)
+                yield finish(*pending.pop(0))
         for number, future in pending:
-            yield _finish(encoder, checkpoints, number, future, batch_tokens, heads, on_documents)
+            yield finish(number, future)
 
 
-def embed_tokens(
-    encoder: Encoder, tokens: Tokens, batch_tokens: int, heads: Mapping[str, Head] | None = None
-) -> Window:
+def embed_tokens(workers: Workers, tokens: Tokens, batch_tokens: int) -> Window:
     """One window of tokenised documents, in its order."""
-    vectors_ND = np.empty((len(tokens), encoder.dim), dtype=np.float16)
-    head_scores_N = {name: np.empty(len(tokens), dtype=np.float64) for name in heads or {}}
-    for rows in compose_batches([len(ids) for ids in tokens], batch_tokens):
-        vectors_BD, scores_B = encoder.embed([tokens[row] for row in rows], heads or {})
+    vectors_ND = np.empty((len(tokens), workers.model.dim), dtype=np.float16)
+    head_scores_N = {name: np.empty(len(tokens), dtype=np.float64) for name in workers.model.heads}
+    batches = compose_batches([len(ids) for ids in tokens], batch_tokens)
+    results = workers.embed([tokens[row] for row in rows] for rows in batches)
+    for rows, (vectors_BD, scores_B) in zip(batches, results, strict=True):
         vectors_ND[rows] = vectors_BD
         for name, values_B in scores_B.items():
             head_scores_N[name][rows] = values_B
     return Window(vectors_ND, head_scores_N)
 
 
-def _finish(
-    encoder: Encoder,
-    checkpoints: Path,
-    number: int,
-    future: "Future[Tokens] | None",
-    batch_tokens: int,
-    heads: Mapping[str, Head],
-    on_documents: Callable[[int], None] | None,
-) -> Window:
-    path = _checkpoint(checkpoints, number)
+def _window(workers: Workers, path: Path, future: "Future[Tokens] | None", batch_tokens: int) -> Window:
+    """The window as its checkpoint holds it, or computed and kept there."""
     if future is None:
         with np.load(path) as stored:
-            window = Window(stored["vectors"], {name: stored[f"head {name}"] for name in heads})
-    else:
-        window = embed_tokens(encoder, future.result(), batch_tokens, heads)
-        private = path.with_suffix(".tmp")
-        arrays = {f"head {name}": values_N for name, values_N in window.head_scores_N.items()}
-        with private.open("wb") as stream:
-            np.savez(stream, vectors=window.vectors_ND, **arrays)  # type: ignore[arg-type]
-        private.replace(path)
-    if on_documents is not None:
-        on_documents(len(window.vectors_ND))
+            heads = {name: stored[f"head {name}"] for name in workers.model.heads}
+            return Window(stored["vectors"], heads)
+    window = embed_tokens(workers, future.result(), batch_tokens)
+    private = path.with_suffix(".tmp")
+    arrays = {f"head {name}": values_N for name, values_N in window.head_scores_N.items()}
+    with private.open("wb") as stream:
+        np.savez(stream, vectors=window.vectors_ND, **arrays)  # type: ignore[arg-type]
+    private.replace(path)
     return window
 
 

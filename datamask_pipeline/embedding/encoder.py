@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamask_pipeline.embedding.config import model_directory, model_identity
+from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
+from datamask_pipeline.embedding.hardware import resolve_devices, resolve_dtype
+from datamask_pipeline.embedding.packed import pack_linears
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
 
@@ -32,6 +34,7 @@ class Encoder:
         revision: Its revision.
         dim: D, the width of its vectors.
         max_tokens: Tokens a document is cut to.
+        heads: Further heads on the same hidden states, by name.
     """
 
     spec: EncoderSpec
@@ -43,6 +46,7 @@ class Encoder:
     dtype: torch.dtype
     _model: Any
     _tokenizer: Any
+    heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
 
     def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, prefix and special tokens included, cut to ``max_tokens``."""
@@ -96,16 +100,16 @@ class Encoder:
 
     @torch.inference_mode()
     def embed(
-        self, token_ids: Sequence[Sequence[int]], heads: Mapping[str, Head]
+        self, token_ids: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float64]]]:
         """One batch of tokenised documents in one forward pass.
 
         Returns:
-            Unit vectors_BD, and by head the scores_B it reads off the hidden states.
+            Unit vectors_BD, and for each of ``heads`` the scores_B it reads off the hidden states.
         """
         states_BTH, mask_BT = self.token_states(token_ids)
         vectors_BD: NDArray[np.float32] = self.pool(states_BTH, mask_BT).cpu().numpy()
-        scores = {name: head(states_BTH).double().cpu().numpy() for name, head in heads.items()}
+        scores = {name: head(states_BTH).double().cpu().numpy() for name, head in self.heads.items()}
         return vectors_BD, scores
 
     def weights(self) -> dict[str, torch.Tensor]:
@@ -117,6 +121,24 @@ class Encoder:
     def tokenizer(self) -> Any:
         """The transformers tokenizer behind ``tokenise``."""
         return self._tokenizer
+
+
+def load_encoders(
+    config: EncoderConfig, prepare: Callable[[Encoder], Encoder] = lambda encoder: encoder
+) -> list[Encoder]:
+    """One encoder for each worker that the settings ask for; workers of one device share theirs.
+
+    Args:
+        config: The model and its devices.
+        prepare: Done to each device's encoder.
+
+    Raises:
+        ConfigurationError, IntegrityError: as ``load_encoder``.
+    """
+    devices = resolve_devices(config.device)
+    dtype = resolve_dtype(config.dtype, config.device)
+    loaded = {name: prepare(load_encoder(config.spec(), device=name, dtype=dtype)) for name in set(devices)}
+    return [loaded[name] for name in devices]
 
 
 def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
@@ -150,6 +172,7 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     model.eval().requires_grad_(False)
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     model[0].to(precision)
+    pack_linears(model[0])
     limit = spec.max_tokens or model.max_seq_length
     if limit is None:
         raise ConfigurationError(f"encoder {location!r} states no length limit; set `max_tokens`")

@@ -1,25 +1,54 @@
-"""Which device and arithmetic to use here. Knows no model."""
+"""Which devices, arithmetic and batches suit this machine. Knows no model."""
 
 import functools
 from pathlib import Path
+from typing import Final
+
+from datamask_pipeline.errors import ConfigurationError
+
+#: Tokens of a batch, padding included. On a processor the widest activations of a base model must stay below
+#: the 32 MiB from which the C library maps and clears new pages for every tensor.
+BATCH_TOKENS: Final = {"cpu": 2_048, "cuda": 16_384}
 
 
-def resolve_device(device: str) -> str:
-    """``auto`` becomes the first accelerator, else ``cpu``."""
-    if device != "auto":
-        return device
+def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:
+    """One entry a worker.
+
+    Args:
+        device: ``auto``: every accelerator, else the processor; ``cpu``: a worker for each core that torch may
+            use; a tuple is taken as it stands.
+
+    Raises:
+        ConfigurationError: no device, or processors beside accelerators, whose results differ in the last bits.
+    """
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto":
+        device = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) or "cpu"
+    if device == "cpu":
+        return ("cpu",) * torch.get_num_threads()
+    named = (device,) if isinstance(device, str) else device
+    if not named or len({name.split(":")[0] for name in named}) > 1:
+        raise ConfigurationError(f"device {list(named)} must name devices of one kind, e.g. [cuda:0, cuda:1]")
+    return named
 
 
-def resolve_dtype(dtype: str, device: str) -> str:
+def device_kind(device: str | tuple[str, ...]) -> str:
+    """``cpu`` or ``cuda``: what the arithmetic and the batches are chosen by."""
+    first = device if isinstance(device, str) else device[0]
+    return first.split(":")[0] if first != "auto" else "cuda" if _has_cuda() else "cpu"
+
+
+def resolve_dtype(dtype: str, device: str | tuple[str, ...]) -> str:
     """``auto`` becomes ``bfloat16`` where it is multiplied natively, else ``float32``."""
     if dtype != "auto":
         return dtype
-    if device.startswith("cuda") or (device == "auto" and _has_cuda()):
-        return "bfloat16"
-    return "bfloat16" if _cpu_multiplies_bfloat16() else "float32"
+    return "bfloat16" if device_kind(device) == "cuda" or _cpu_multiplies_bfloat16() else "float32"
+
+
+def resolve_batch_tokens(batch_tokens: int | None, device: str | tuple[str, ...]) -> int:
+    """``None`` becomes what suits the device."""
+    return batch_tokens or BATCH_TOKENS[device_kind(device)]
 
 
 @functools.cache
@@ -34,4 +63,8 @@ def _cpu_multiplies_bfloat16() -> bool:
 
 def _has_cuda() -> bool:
     # Asking the driver costs the import of torch; the device node does not.
-    return Path("/dev/nvidia0").exists() and resolve_device("auto") == "cuda"
+    if not Path("/dev/nvidia0").exists():
+        return False
+    import torch
+
+    return torch.cuda.is_available()

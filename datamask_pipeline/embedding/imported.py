@@ -36,7 +36,6 @@ class ImportedVectors:
         root = Path(location)
         self.paths = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
         self._id, self._vector = id_column, vector_column
-        self.num_normalised = 0
         if not self.paths or not self.paths[0].exists():
             raise InputError("no Parquet file of vectors", file=location, remedy="correct the path")
         for path in self.paths:
@@ -51,8 +50,8 @@ class ImportedVectors:
                 hashed.update(hashlib.file_digest(stream, "sha256").digest())
         return hashed.hexdigest()
 
-    def gather(self, ids_N: Sequence[str], target: Path) -> NDArray[np.float16]:
-        """The vectors of these documents, in their order, in a memory-mapped file.
+    def gather(self, ids_N: Sequence[str], target: Path) -> tuple[NDArray[np.float16], int]:
+        """The vectors of these documents, in their order, in a memory-mapped file; and how many had to be made unit.
 
         Only row groups that hold one of the ids are read beyond their ids.
 
@@ -67,10 +66,11 @@ class ImportedVectors:
         vectors_ND = np.memmap(target, dtype=np.float16, mode="w+", shape=(len(ids_N), EMBEDDING_DIM))
         wanted = {name: row for row, name in enumerate(ids_N)}
         found_N = np.zeros(len(ids_N), dtype=bool)
+        num_normalised = 0
         for path in self.paths:
             with pq.ParquetFile(path) as opened:
                 for group in range(opened.num_row_groups):
-                    self._take_group(opened, group, path, wanted, found_N, vectors_ND)
+                    num_normalised += self._take_group(opened, group, path, wanted, found_N, vectors_ND)
         if not found_N.all():
             missing = ids_N[int(np.flatnonzero(~found_N)[0])]
             raise InputError(
@@ -79,7 +79,7 @@ class ImportedVectors:
                 field=self._id,
                 remedy="add their rows, or let the embed stage compute them",
             )
-        return vectors_ND
+        return vectors_ND, num_normalised
 
     def _take_group(
         self,
@@ -89,11 +89,12 @@ class ImportedVectors:
         wanted: dict[str, int],
         found_N: NDArray[np.bool_],
         vectors_ND: NDArray[np.float16],
-    ) -> None:
+    ) -> int:
+        """Fill in what one row group holds; how many of its vectors were not of unit norm."""
         names = opened.read_row_group(group, columns=[self._id]).column(0).to_pylist()
         pairs = [(row, wanted[name]) for row, name in enumerate(names) if name in wanted]
         if not pairs:
-            return
+            return 0
         sources, targets = (np.array(side) for side in zip(*pairs, strict=True))
         unique, first = np.unique(targets, return_index=True)
         if len(unique) < len(targets) or found_N[targets].any():
@@ -106,11 +107,12 @@ class ImportedVectors:
                 remedy="keep one row per document",
             )
         column = opened.read_row_group(group, columns=[self._vector]).column(0).combine_chunks()
-        vectors_ND[targets] = self._unit(column.take(pa.array(sources)), path)
+        vectors_ND[targets], num_normalised = self._unit(column.take(pa.array(sources)), path)
         found_N[targets] = True
+        return num_normalised
 
-    def _unit(self, column: Any, path: Path) -> NDArray[np.float16]:
-        """Rows as unit vectors; those already of unit norm are not touched."""
+    def _unit(self, column: Any, path: Path) -> tuple[NDArray[np.float16], int]:
+        """Rows as unit vectors; those already of unit norm are not touched, the others counted."""
         lengths = {int(n) for n in np.unique(pa.compute.list_value_length(column).fill_null(0).to_numpy())}
         if lengths != {EMBEDDING_DIM}:
             raise InputError(
@@ -121,10 +123,9 @@ class ImportedVectors:
         if not (np.isfinite(norms_R) & (norms_R > 0)).all():
             raise InputError("a vector is zero or not finite", file=str(path), field=self._vector)
         off_R = np.abs(norms_R - 1.0) > UNIT_TOLERANCE
-        self.num_normalised += int(off_R.sum())
         divisors_R1 = np.where(off_R, norms_R, 1.0)[:, None]
         unit_RD: NDArray[np.float16] = (raw_RD / divisors_R1).astype(np.float16)
-        return unit_RD
+        return unit_RD, int(off_R.sum())
 
     def _check(self, path: Path) -> None:
         try:

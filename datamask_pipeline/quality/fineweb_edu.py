@@ -8,8 +8,10 @@ published scores came from bfloat16. Direction: higher is better. Cost: one forw
 Shape suffixes: B documents of a batch, T tokens, H hidden width, N documents.
 """
 
+import copy
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,7 +43,9 @@ class FineWebEduConfig(Settings):
         "bfloat16", description="Arithmetic of the encoder; the head is always float32."
     )
     max_tokens: int = pydantic.Field(MAX_TOKENS, ge=8, description="Tokens a document is cut to.")
-    batch_tokens: int = pydantic.Field(16_384, ge=64, description="Tokens of a batch, padding included.")
+    batch_tokens: int | None = pydantic.Field(
+        None, ge=64, description="Tokens of a batch, padding included; null takes what suits the device."
+    )
     device: str = execution_field("auto", description="`cpu`, `cuda`, or auto.")
 
 
@@ -58,6 +62,11 @@ class EduModel:
         """scores_B out of the encoder's last hidden states: pooler on the first token, then the linear layer."""
         scores_B1: torch.Tensor = self.classifier(self.pooler(states_BTH))
         return scores_B1[:, 0]
+
+    def head_on(self, device: "torch.device") -> "Callable[[torch.Tensor], torch.Tensor]":
+        """``head`` with its weights on a device; the encoder stays behind."""
+        pooler, classifier = (copy.deepcopy(part).to(device) for part in (self.pooler, self.classifier))
+        return EduModel(None, None, pooler, classifier).head
 
 
 class FineWebEduScorer(Scorer):
@@ -93,7 +102,8 @@ class FineWebEduScorer(Scorer):
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        from datamask_pipeline.embedding.hardware import resolve_device
+        from datamask_pipeline.embedding.hardware import resolve_devices
+        from datamask_pipeline.embedding.packed import pack_linears
 
         where = self.config.model
         revision = None if Path(where).is_dir() else self.config.revision
@@ -107,10 +117,11 @@ class FineWebEduScorer(Scorer):
                 f"classifier {where!r} is a {type(model).__name__} of {model.config.num_labels} labels; "
                 "one regression label on a BERT encoder is needed"
             )
-        model.eval().requires_grad_(False).to(resolve_device(self.config.device))
+        model.eval().requires_grad_(False).to(resolve_devices(self.config.device)[0])
         encoder, pooler = model.bert, model.bert.pooler
         encoder.pooler = None
         encoder.to(torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32)
+        pack_linears(encoder)
         return EduModel(encoder, tokenizer, pooler.float(), model.classifier.float())
 
     def score(self, batch: ScoreBatch) -> Scores:
@@ -121,13 +132,15 @@ class FineWebEduScorer(Scorer):
         import torch
 
         from datamask_pipeline.embedding.batching import compose_batches
+        from datamask_pipeline.embedding.hardware import resolve_batch_tokens
 
         model = self.loaded
+        batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
         tokens = model.tokenizer(texts, truncation=True, max_length=self.config.max_tokens)["input_ids"]
         scores_N = np.empty(len(texts), dtype=np.float64)
         device = next(model.encoder.parameters()).device
         with torch.inference_mode():
-            for rows in compose_batches([len(ids) for ids in tokens], self.config.batch_tokens):
+            for rows in compose_batches([len(ids) for ids in tokens], batch_tokens):
                 padded = model.tokenizer.pad(
                     {"input_ids": [tokens[row] for row in rows]}, return_tensors="pt"
                 )

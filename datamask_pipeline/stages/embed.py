@@ -4,7 +4,7 @@ Knows the record and an encoder; knows no source and no scorer. Vectors that exi
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
-from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
+from datamask_pipeline.embedding.hardware import resolve_batch_tokens
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
@@ -22,10 +22,10 @@ from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
-    from datamask_pipeline.embedding.encoder import Encoder, Head
+    from datamask_pipeline.embedding.encoder import Encoder
 
 STAGE: Final = "embed"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -82,10 +82,12 @@ def run(
     parts = []
     for name in store.part_names(documents):
         checkpoints = builder.scratch() / name
-        rows = _rows(store, documents, name, vectors.windows(name, checkpoints), vectors.schema)
-        parts.append(builder.write_part(name, rows, vectors.schema))
+        counted: dict[str, int] = {}
+        windows = vectors.windows(name, checkpoints, counted)
+        rows = _rows(store, documents, name, windows, vectors.schema)
+        parts.append(builder.write_part(name, rows, vectors.schema, counts=counted))
     counts = {"rows_in": documents.rows, "kept": sum(part["rows"] for part in parts)}
-    return builder.commit(parts, counts=counts, metadata=vectors.metadata())
+    return builder.commit(parts, counts=counts, metadata=vectors.metadata(parts))
 
 
 class _Computed:
@@ -106,20 +108,18 @@ class _Computed:
         self.schema = pa.schema([*schema.EMBEDDINGS, *columns])
 
     @functools.cached_property
-    def encoder(self) -> "Encoder":
-        from datamask_pipeline.embedding.encoder import load_encoder
+    def encoders(self) -> "list[Encoder]":
+        from datamask_pipeline.embedding.encoder import load_encoders
 
-        device = resolve_device(self._config.device)
-        dtype = resolve_dtype(self._config.dtype, self._config.device)
-        encoder = load_encoder(self._config.spec(), device=device, dtype=dtype)
-        if encoder.dim != schema.EMBEDDING_DIM:
+        encoders = load_encoders(self._config, lambda encoder: attach(encoder, self._heads))
+        if encoders[0].dim != schema.EMBEDDING_DIM:
             raise ConfigurationError(
-                f"encoder {self._config.encoder!r} gives {encoder.dim} numbers per document, "
+                f"encoder {self._config.encoder!r} gives {encoders[0].dim} numbers per document, "
                 f"{schema.EMBEDDING_DIM} are needed; choose a base-size model"
             )
-        return encoder
+        return encoders
 
-    def windows(self, name: str, checkpoints: Path) -> "Iterator[list[NDArray[Any]]]":
+    def windows(self, name: str, checkpoints: Path, counts: dict[str, int]) -> "Iterator[list[NDArray[Any]]]":
         from datamask_pipeline.embedding.encode import embed_windows
 
         with self._store.part_file(self._documents, name) as part:
@@ -128,20 +128,15 @@ class _Computed:
                 for table in windows_of(part, ["text"], self._config.window_documents)
             )
             for window in embed_windows(
-                self.encoder,
+                self.encoders,
                 texts,
-                batch_tokens=self._config.batch_tokens,
+                batch_tokens=resolve_batch_tokens(self._config.batch_tokens, self._config.device),
                 checkpoints=checkpoints,
-                heads=self._attached,
                 on_documents=self._tell,
             ):
                 yield [window.vectors_ND, *window.head_scores_N.values()]
 
-    @functools.cached_property
-    def _attached(self) -> "dict[str, Head]":
-        return attach(self.encoder, self._heads)
-
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         about = {"model": self.model, "revision": self.digest, "dtype": self.settings["dtype"]}
         return about | {"heads": self.settings.get("heads", {})}
 
@@ -168,19 +163,19 @@ class _Imported:
         self.settings = {name: getattr(config, name) for name in named}
         self.digest = self._file.digest
 
-    def windows(self, name: str, checkpoints: Path) -> "Iterator[list[NDArray[Any]]]":
+    def windows(self, name: str, checkpoints: Path, counts: dict[str, int]) -> "Iterator[list[NDArray[Any]]]":
         with self._store.part_file(self._documents, name) as part:
             ids = part.read(columns=["id"]).column("id").to_pylist()
-        vectors = self._file.gather(ids, checkpoints / "imported.f16")
+        vectors, counts["normalised"] = self._file.gather(ids, checkpoints / "imported.f16")
         for first in range(0, len(ids), self._config.window_documents):
             yield [vectors[first : first + self._config.window_documents]]
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {
             "model": self._config.imported_model,
             "revision": self._config.imported_revision,
             "imported_digest": self.digest,
-            "normalised": self._file.num_normalised,
+            "normalised": sum(part["counts"]["normalised"] for part in parts),
         }
 
 

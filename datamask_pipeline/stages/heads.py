@@ -4,6 +4,7 @@ A head may ride along only where its encoder is the embedding's: same weights bi
 cut. That is checked, never assumed.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,13 +37,14 @@ def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> d
     return found
 
 
-def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "dict[str, Head]":
-    """The scorers' heads, each checked to belong on this encoder.
+def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "Encoder":
+    """The encoder with the scorers' heads, each checked to belong on it.
 
     Raises:
         ConfigurationError: weights, tokenizer, prefix or cut differ.
     """
-    return {name: _checked(encoder, scorer) for name, scorer in scorers.items()}
+    heads = {name: _checked(encoder, scorer) for name, scorer in scorers.items()}
+    return dataclasses.replace(encoder, heads=heads)
 
 
 def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
@@ -59,11 +61,12 @@ def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
         raise ConfigurationError(f"the tokenizers of the embedding and {scorer.name!r} differ; {remedy}")
     ours, theirs = encoder.weights(), model.encoder.state_dict()
     for name, tensor in theirs.items():
+        tensor = tensor.to(encoder.device)
         if name not in ours or ours[name].dtype != tensor.dtype or not torch.equal(ours[name], tensor):
             raise ConfigurationError(
                 f"the encoders of the embedding and {scorer.name!r} differ, first in tensor {name!r}; {remedy}"
             )
-    return model.head
+    return model.head_on(encoder.device)
 
 
 def _tokenizer_rules(tokenizer: Any) -> dict[str, Any]:

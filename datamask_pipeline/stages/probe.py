@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig
+from datamask_pipeline.embedding.hardware import resolve_batch_tokens
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.quality import linear
 from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
@@ -133,18 +134,15 @@ def _embed(
     config: EncoderConfig, examples: Examples, checkpoints: Path, progress: Progress | None
 ) -> NDArray[np.float16]:
     from datamask_pipeline.embedding.encode import embed_windows
-    from datamask_pipeline.embedding.encoder import load_encoder
-    from datamask_pipeline.embedding.hardware import resolve_device, resolve_dtype
+    from datamask_pipeline.embedding.encoder import load_encoders
 
-    encoder = load_encoder(
-        config.spec(),
-        device=resolve_device(config.device),
-        dtype=resolve_dtype(config.dtype, config.device),
-    )
     texts, size = examples.texts, config.window_documents
     windows = (texts[first : first + size] for first in range(0, len(texts), size))
     blocks = []
-    for window in embed_windows(encoder, windows, batch_tokens=config.batch_tokens, checkpoints=checkpoints):
+    batch_tokens = resolve_batch_tokens(config.batch_tokens, config.device)
+    for window in embed_windows(
+        load_encoders(config), windows, batch_tokens=batch_tokens, checkpoints=checkpoints
+    ):
         blocks.append(window.vectors_ND)
         if progress is not None:
             progress("embed labelled examples", sum(map(len, blocks)), len(texts))

@@ -1,6 +1,7 @@
 """The real MiniLM weights: equal to sentence-transformers itself, in any batch, window and arithmetic."""
 
 import dataclasses
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
 from datamask_pipeline.embedding.encode import embed_tokens, embed_windows
-from datamask_pipeline.embedding.encoder import Encoder, load_encoder
+from datamask_pipeline.embedding.encoder import Encoder, load_encoder, load_encoders
+from datamask_pipeline.embedding.hardware import resolve_devices
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
+from datamask_pipeline.embedding.workers import Workers
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 
 SPEC = dataclasses.replace(PRESETS["minilm-mean-cls"], max_tokens=64)
@@ -35,7 +38,7 @@ def embed(
     encoder: Encoder, texts: list[str], tmp_path: Path, window: int = 4, budget: int = 256
 ) -> np.ndarray:
     windows = [texts[first : first + window] for first in range(0, len(texts), window)]
-    blocks = embed_windows(encoder, windows, batch_tokens=budget, checkpoints=tmp_path / "checkpoints")
+    blocks = embed_windows([encoder], windows, batch_tokens=budget, checkpoints=tmp_path / "checkpoints")
     return np.concatenate([block.vectors_ND for block in blocks])
 
 
@@ -89,37 +92,73 @@ def test_a_finished_window_is_read_back_and_the_bytes_are_the_same(encoder: Enco
     whole = embed(encoder, TEXTS, tmp_path / "whole", window=3)
     windows = [TEXTS[first : first + 3] for first in range(0, len(TEXTS), 3)]
     checkpoints = tmp_path / "killed"
-    interrupted = embed_windows(encoder, windows, batch_tokens=256, checkpoints=checkpoints)
+    interrupted = embed_windows([encoder], windows, batch_tokens=256, checkpoints=checkpoints)
     next(interrupted)
     interrupted.close()
     assert [path.name for path in checkpoints.iterdir()] == ["window-000000.npz"]
     calls: list[int] = []
 
     class Counting(Encoder):
-        def embed(self, token_ids: list[list[int]], heads: object) -> object:
+        def embed(self, token_ids: list[list[int]]) -> object:
             calls.append(len(token_ids))
-            return super().embed(token_ids, heads)
+            return super().embed(token_ids)
 
     counting = Counting(**{f.name: getattr(encoder, f.name) for f in dataclasses.fields(encoder)})
-    blocks = embed_windows(counting, windows, batch_tokens=256, checkpoints=checkpoints)
+    blocks = embed_windows([counting], windows, batch_tokens=256, checkpoints=checkpoints)
     resumed = np.concatenate([window.vectors_ND for window in blocks])
     assert resumed.tobytes() == whole.tobytes()
     assert sum(calls) == len(TEXTS) - 3
 
 
-def test_threads_do_not_change_the_bytes(encoder: Encoder) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_workers_do_not_change_order_or_bytes(dtype: str) -> None:
     import torch
 
-    tokens = encoder.tokenise(TEXTS)
     before = torch.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append(embed_tokens(encoder, tokens, 256).vectors_ND.tobytes())
-    finally:
-        torch.set_num_threads(before)
-    assert results[0] == results[1]
+    texts = [text for text in TEXTS for _ in range(5)]
+    results = set()
+    for devices in (("cpu",), ("cpu",) * 2, ("cpu",) * 5):
+        config = EncoderConfig(max_tokens=64, dtype=dtype, device=devices)
+        encoders = load_encoders(config)
+        assert len(encoders) == len(devices)
+        assert len({id(encoder) for encoder in encoders}) == 1
+        with Workers(encoders) as workers:
+            results.add(embed_tokens(workers, encoders[0].tokenise(texts), 256).vectors_ND.tobytes())
+    assert len(results) == 1
+    assert torch.get_num_threads() == before
+
+
+def test_workers_really_share_the_batches(encoder: Encoder) -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    class Waiting(Encoder):
+        def embed(self, token_ids: list[list[int]]) -> object:
+            together.wait()
+            return super().embed(token_ids)
+
+    waiting = Waiting(**{f.name: getattr(encoder, f.name) for f in dataclasses.fields(encoder)})
+    with Workers([waiting] * 3) as workers:
+        window = embed_tokens(workers, encoder.tokenise(TEXTS[:3]), 1)
+    assert window.vectors_ND.shape == (3, 768)
+
+
+def test_a_worker_that_fails_stops_the_window(encoder: Encoder) -> None:
+    with Workers([encoder] * 2) as workers, pytest.raises(IndexError):
+        embed_tokens(workers, [[1, 2, 3], [10**9]], 8)
+
+
+def test_devices_are_one_worker_each_and_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert resolve_devices("cpu") == ("cpu", "cpu", "cpu")
+    assert resolve_devices(("cpu",)) == ("cpu",)
+    assert resolve_devices(("cuda:0", "cuda:1")) == ("cuda:0", "cuda:1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert resolve_devices("auto") == ("cuda:0", "cuda:1")
+    for wrong in (("cpu", "cuda:0"), ()):
+        with pytest.raises(ConfigurationError, match="of one kind"):
+            resolve_devices(wrong)
 
 
 def test_the_weights_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +187,8 @@ def test_auto_never_enters_a_fingerprint() -> None:
     assert "device" not in one.result_config()
     assert EncoderConfig(dtype="float32").result_config() != EncoderConfig(dtype="bfloat16").result_config()
     assert one.result_config().keys() == two.result_config().keys()
+    cpu, cuda = (EncoderConfig(device=name).result_config()["batch_tokens"] for name in ("cpu", "cuda:1"))
+    assert cpu < cuda
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -32,16 +32,16 @@ def test_rows_are_taken_by_id_in_the_order_asked(tmp_path: Path, kind: pa.DataTy
     matrix = vectors(10)
     path = write(tmp_path / "v.parquet", [f"d{i}" for i in range(10)], matrix, kind)
     imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
-    found = imported.gather(["d7", "d0", "d9"], tmp_path / "out")
+    found, num_normalised = imported.gather(["d7", "d0", "d9"], tmp_path / "out")
     np.testing.assert_allclose(found.astype(np.float32), matrix[[7, 0, 9]], atol=1e-3)
-    assert imported.num_normalised == 0
+    assert num_normalised == 0
 
 
 def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
     matrix = vectors(4)
     write(tmp_path / "a.parquet", ["x", "y"], matrix[:2])
     write(tmp_path / "b.parquet", ["z", "w"], matrix[2:])
-    found = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr").gather(["w", "x"], tmp_path / "out")
+    found, _ = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr").gather(["w", "x"], tmp_path / "out")
     np.testing.assert_allclose(found.astype(np.float32), matrix[[3, 0]], atol=1e-3)
 
 
@@ -49,9 +49,9 @@ def test_vectors_of_another_norm_are_made_unit_and_counted(tmp_path: Path) -> No
     matrix = vectors(3)
     path = write(tmp_path / "v.parquet", ["a", "b", "c"], matrix * np.array([[1.0], [4.0], [0.5]]))
     imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
-    found = imported.gather(["a", "b", "c"], tmp_path / "out")
+    found, num_normalised = imported.gather(["a", "b", "c"], tmp_path / "out")
     np.testing.assert_allclose(found.astype(np.float32), matrix, atol=1e-3)
-    assert imported.num_normalised == 2
+    assert num_normalised == 2
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -86,12 +86,12 @@ from datamask_pipeline.stages import embed
 from datamask_pipeline.storage import Store
 
 whole, calls = Encoder.embed, 0
-def deadly(self, token_ids, heads):
+def deadly(self, token_ids):
     global calls
     calls += 1
     if calls == 4:
         os.kill(os.getpid(), signal.SIGKILL)
-    return whole(self, token_ids, heads)
+    return whole(self, token_ids)
 Encoder.embed = deadly
 store = Store(sys.argv[1])
 config = embed.EmbedConfig(max_tokens=16, dtype="float32", window_documents=4, batch_tokens=64, device="cpu")
@@ -114,10 +114,10 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     whole = Encoder.embed
     fresh = 0
 
-    def counting(self: Encoder, token_ids: list[list[int]], heads: object) -> object:
+    def counting(self: Encoder, token_ids: list[list[int]]) -> object:
         nonlocal fresh
         fresh += len(token_ids)
-        return whole(self, token_ids, heads)
+        return whole(self, token_ids)
 
     monkeypatch.setattr(Encoder, "embed", counting)
     resumed = embedded(store, documents)

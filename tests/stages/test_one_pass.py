@@ -105,7 +105,7 @@ def test_the_score_of_one_pass_is_the_published_classifiers(
 
     monkeypatch.setattr(FineWebEduScorer, "_score_texts", forbidden)
     shared = edu_scores(store, (ingested, embedded), config)
-    np.testing.assert_allclose(shared, separate, atol=1e-5)
+    np.testing.assert_allclose(shared, separate, rtol=1e-5, atol=1e-5)
 
     model = AutoModelForSequenceClassification.from_pretrained(models[1])
     tokenizer = AutoTokenizer.from_pretrained(models[1])
@@ -115,7 +115,7 @@ def test_the_score_of_one_pass_is_the_published_classifiers(
             model(**tokenizer(text, return_tensors="pt", truncation=True, max_length=64)).logits.item()
             for text in texts
         ]
-    np.testing.assert_allclose(shared, expected, atol=1e-4)
+    np.testing.assert_allclose(shared, expected, atol=1e-3)
     assert np.std(expected) > 0.01
 
 
