@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 
 
 class DiSFUncentred(MomentMetric):
@@ -20,6 +20,7 @@ class DiSFUncentred(MomentMetric):
     needs_second = True
     concave = True
     quadratic = True
+    exact_marginals = True
 
     def value(self, moments: Moments) -> float:
         return -float((_second(moments) / moments.count).square().sum())
@@ -34,10 +35,14 @@ class DiSFUncentred(MomentMetric):
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         return (left_TD @ right_ND.T).square_().mul_(-2 / moments.count**2)
 
-    def marginals_from_scores(
-        self, scores_N: Tensor, squared_N: Tensor, weights_N: Tensor, count: float
-    ) -> Tensor:
-        return scores_N + (2 * weights_N - 1) * squared_N.square() / count**2
+    def marginals_at(self, moments: Moments) -> RowMarginals:
+        form, scale = self.form(moments), 1 / moments.count**2
+
+        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
+            squared_n = squared_norms(rows_nD)
+            return form.scores(rows_nD, squared_n) + (2 * weights_n - 1) * squared_n.square() * scale
+
+        return marginals
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         # One Gram matrix of the batch serves every mask: G products of N x N instead of G matrices of D x D.

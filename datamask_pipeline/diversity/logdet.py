@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 
 
@@ -24,6 +24,7 @@ class LogDeterminant(MomentMetric):
     name = "LogDet"
     needs_second = True
     concave = True
+    exact_marginals = True
 
     def __init__(self, scale: float | None = None) -> None:
         if scale is not None and not scale > 0:
@@ -49,22 +50,25 @@ class LogDeterminant(MomentMetric):
         products_TN = (left_TD @ matrix_DD.to(left_TD.dtype)) @ right_ND.T
         return products_TN.square_().mul_(-dim)
 
-    def marginals_from_scores(
-        self, scores_N: Tensor, squared_N: Tensor, weights_N: Tensor, count: float
-    ) -> Tensor:
-        # The matrix determinant lemma: one row more or less multiplies the determinant by 1 +- its leverage.
-        sign_N = 1 - 2 * weights_N
-        dim = float(self._dim)
-        return sign_N * torch.log1p(sign_N * scores_N * dim) / dim
+    def marginals_at(self, moments: Moments) -> RowMarginals:
+        form, dim = self.form(moments), len(moments.first_D)
+
+        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
+            # The matrix determinant lemma: one row more or less multiplies the determinant by 1 +- its leverage.
+            leverage_n = form.scores(rows_nD, squared_norms(rows_nD)) * dim
+            sign_n = 1 - 2 * weights_n
+            return sign_n * torch.log1p(sign_n * leverage_n) / dim
+
+        return marginals
 
     def _weight(self, dim: int) -> float:
         return float(dim) if self.scale is None else self.scale
 
     def _regularised(self, moments: Moments) -> Tensor:
         assert moments.second_DD is not None, "needs_second was honoured"
-        self._dim = len(moments.first_D)
-        identity_DD = torch.eye(self._dim, dtype=torch.float64, device=moments.first_D.device)
-        return identity_DD + moments.second_DD * (self._weight(self._dim) / moments.count)
+        dim = len(moments.first_D)
+        identity_DD = torch.eye(dim, dtype=torch.float64, device=moments.first_D.device)
+        return identity_DD + moments.second_DD * (self._weight(dim) / moments.count)
 
 
 METRIC = LogDeterminant

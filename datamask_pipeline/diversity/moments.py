@@ -9,6 +9,7 @@ map-reduce of ``d + d^2`` numbers; one vector and one matrix then score every do
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -71,12 +72,15 @@ class LinearForm:
 
     def scores(self, embeddings_ND: Tensor, squared_N: Tensor) -> Tensor:
         """The score of every row, computed in the rows' dtype and returned in float64 of shape (N,)."""
-        dtype = embeddings_ND.dtype
-        scores_N = (embeddings_ND @ self.vector_D.to(dtype)).to(torch.float64)
+        scores_N = (embeddings_ND @ self.vector_D.to(embeddings_ND)).to(torch.float64)
         if self.matrix_DD is not None:
-            products_ND = embeddings_ND @ self.matrix_DD.to(dtype)
+            products_ND = embeddings_ND @ self.matrix_DD.to(embeddings_ND)
             scores_N += torch.linalg.vecdot(_exact(products_ND), _exact(embeddings_ND)).to(torch.float64)
         return scores_N + self.squared * squared_N
+
+
+RowMarginals = Callable[[Tensor, Tensor], Tensor]
+"""Marginals of some rows at a mask that is already known: (rows (n, D), their mask as float64 (n,)) -> float64 (n,)."""
 
 
 class MomentMetric(DiversityMetric):
@@ -90,6 +94,9 @@ class MomentMetric(DiversityMetric):
     concave: ClassVar[bool]
     quadratic: ClassVar[bool] = False
     """Whether `interaction` is the same at every mask of a count: greedy and swaps are then exact."""
+    exact_marginals: ClassVar[bool] = False
+    moving_count: ClassVar[bool] = False
+    """Whether marginals let the number of documents move with the document: there is no value at another number."""
 
     @abstractmethod
     def value(self, moments: Moments) -> float:
@@ -107,20 +114,17 @@ class MomentMetric(DiversityMetric):
         del moments, left_TD, right_ND
         return None
 
-    def marginals_from_scores(
-        self, scores_N: Tensor, squared_N: Tensor, weights_N: Tensor, count: float
-    ) -> Tensor:
-        """Marginals (see `DiversityMetric.marginals`) from the scores of `form`; first order unless overridden.
+    def marginals_at(self, moments: Moments) -> RowMarginals:
+        """Marginals (see `DiversityMetric.marginals`) of any rows at a mask with these moments.
+
+        First order unless overridden. For a quadratic metric the rows' mask may be relaxed: the result is then the
+        derivative of the metric's expectation under independent inclusion with these probabilities.
 
         Args:
-            scores_N: The scores at the mask.
-            squared_N: ``|x_i|^2``.
-            weights_N: The mask in float64. For a quadratic metric it may be relaxed: the result is then the
-                derivative of the metric's expectation under independent inclusion with these probabilities.
-            count: The number the metric divides by.
+            moments: With the count that the metric is to divide by.
         """
-        del squared_N, weights_N, count
-        return scores_N
+        form = self.form(moments)
+        return lambda rows_nD, weights_n: form.scores(rows_nD, squared_norms(rows_nD))
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         return torch.tensor(
@@ -130,9 +134,7 @@ class MomentMetric(DiversityMetric):
 
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         moments = moments_of(embeddings_ND, mask_N, self.needs_second)
-        squared_N = squared_norms(embeddings_ND)
-        scores_N = self.form(moments).scores(embeddings_ND, squared_N)
-        return self.marginals_from_scores(scores_N, squared_N, mask_N.to(torch.float64), moments.count)
+        return self.marginals_at(moments)(embeddings_ND, mask_N.to(torch.float64))
 
 
 def moments_of(embeddings_ND: Tensor, weights_N: Tensor, needs_second: bool) -> Moments:

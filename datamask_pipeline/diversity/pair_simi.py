@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 
 
 class PairSimilarity(MomentMetric):
@@ -20,6 +20,7 @@ class PairSimilarity(MomentMetric):
     needs_second = False
     concave = True
     quadratic = True
+    exact_marginals = True
 
     def value(self, moments: Moments) -> float:
         return -(float(moments.first_D @ moments.first_D) - moments.squared) / _pairs(moments.count)
@@ -31,11 +32,15 @@ class PairSimilarity(MomentMetric):
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         return (left_TD @ right_ND.T) * (-2 / _pairs(moments.count))
 
-    def marginals_from_scores(
-        self, scores_N: Tensor, squared_N: Tensor, weights_N: Tensor, count: float
-    ) -> Tensor:
-        # The relaxed derivative counts a document's product with itself; the change on moving it does not.
-        return scores_N + (2 * weights_N - 1) * squared_N / _pairs(count)
+    def marginals_at(self, moments: Moments) -> RowMarginals:
+        form, scale = self.form(moments), 1 / _pairs(moments.count)
+
+        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
+            # The relaxed derivative counts a document's product with itself; the change on moving it does not.
+            squared_n = squared_norms(rows_nD)
+            return form.scores(rows_nD, squared_n) + (2 * weights_n - 1) * squared_n * scale
+
+        return marginals
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         weights_GN = masks_GN.to(embeddings_ND.dtype)

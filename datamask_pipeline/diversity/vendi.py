@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals
 
 
 class Vendi(MomentMetric):
@@ -15,12 +15,13 @@ class Vendi(MomentMetric):
     is the Vendi score, an effective number of directions.
     Source: Friedman and Dieng 2023 (arXiv 2210.02410).
     Cost: O(N d^2 + d^3) a step. The entropy is concave in the relaxed mask for unit rows; its exponential is not.
+    Marginals are exact to what their integral over `NODES` leaves, 1e-9. The value of an empty mask is 0.
     """
 
     name = "Vendi"
     needs_second = True
     concave = True
-    exact_marginals = False
+    exact_marginals = True
 
     def value(self, moments: Moments) -> float:
         return float(_entropy(torch.linalg.eigvalsh(_density(moments))).sum())
@@ -34,6 +35,40 @@ class Vendi(MomentMetric):
             squared=-float(eigenvalues_D @ slopes_D) / moments.squared,
         )
 
+    def marginals_at(self, moments: Moments) -> RowMarginals:
+        eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
+        eigenvalues_D = eigenvalues_D.clamp(min=0)
+        scale = 1 / max(moments.squared, TINY)
+        nodes_J = NODES.to(eigenvalues_D.device)
+        inverse_DJ = 1 / (eigenvalues_D[:, None] + nodes_J)
+        energy, total = float(torch.xlogy(eigenvalues_D, eigenvalues_D).sum()), float(eigenvalues_D.sum())
+        before = _entropy_of(torch.tensor(total), torch.tensor(energy))
+
+        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
+            shares_nD = (rows_nD @ vectors_DD.to(rows_nD)).to(torch.float64).square_().mul_(scale)
+            mass_n1 = shares_nD.sum(1, keepdim=True)
+            sign_n1 = (1 - 2 * weights_n)[:, None]
+            inverse_on_rows_DJ = inverse_DJ.to(rows_nD.device)
+            leverage_nJ = shares_nD @ inverse_on_rows_DJ
+            slope_nJ = shares_nD @ inverse_on_rows_DJ.square()
+            nodes_on_rows_J = nodes_J.to(rows_nD.device)
+            # How the resolvent's trace moves, times t; eigenvalues interlace, which bounds it by one.
+            share_nJ = (nodes_on_rows_J * slope_nJ / (1 + sign_n1 * leverage_nJ)).nan_to_num(nan=1.0)
+            share_nJ = torch.where(share_nJ < 0, 1.0, share_nJ.clamp(max=1))
+            integrand_nJ = mass_n1 / (1 + nodes_on_rows_J) - share_nJ
+            moved_n = STEP * (integrand_nJ @ nodes_on_rows_J)
+            sign_n = sign_n1[:, 0]
+            after_n = _entropy_of(total + sign_n * mass_n1[:, 0], energy + sign_n * moved_n)
+            return sign_n * (after_n - before.to(rows_nD.device))
+
+        return marginals
+
+
+TINY = 1e-12
+STEP = 0.7
+NODES = torch.arange(-45, 41, dtype=torch.float64).mul(STEP).exp()
+"""Where ``x log x = integral over t of x / (1 + t) - x / (x + t)`` is sampled, evenly in log t: the rule's error is
+``exp(-2 pi^2 / STEP)``, what lies outside is as small."""
 
 FLOOR = 1e-9
 """Below this eigenvalue ``-l log l`` continues as its tangent: still concave, its slope no longer infinite on
@@ -45,9 +80,15 @@ def _entropy(eigenvalues_D: Tensor) -> Tensor:
     return -safe_D * safe_D.log() - (1 + safe_D.log()) * (eigenvalues_D - safe_D)
 
 
+def _entropy_of(total: Tensor, energy: Tensor) -> Tensor:
+    """Entropy of eigenvalues divided by their total, from it and their sum of ``l log l``; 0 where there is none."""
+    safe = total.clamp(min=TINY)
+    return torch.where(total > TINY, safe.log() - energy / safe, 0.0)
+
+
 def _density(moments: Moments) -> Tensor:
     assert moments.second_DD is not None, "needs_second was honoured"
-    return moments.second_DD / moments.squared
+    return moments.second_DD / max(moments.squared, TINY)
 
 
 METRIC = Vendi

@@ -66,15 +66,11 @@ def _moment_parts(problem: Problem, terms: list[Term], mask_N: Tensor, raw: dict
     statistics = problem.statistics
     moments = statistics.moments(mask_N)
     total_N = torch.zeros(problem.num_rows, dtype=torch.float64)
-    weights_N = mask_N.to(torch.float64)
     for term in terms:
         metric = term.metric
         assert isinstance(metric, MomentMetric), "filtered by the caller"
         raw[term.name] = metric.value(moments)
-        scores_N = statistics.scores(metric.form(moments))
-        total_N += term.scale * metric.marginals_from_scores(
-            scores_N, problem.squared_N, weights_N, moments.count
-        )
+        total_N += term.scale * statistics.marginals(metric.marginals_at(moments), mask_N)
     return total_N
 
 

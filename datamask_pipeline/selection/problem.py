@@ -80,3 +80,7 @@ class Problem:
     def gap(self, bound: float, value: float) -> float:
         """How far a value is from a bound, as a share of the bound's distance from random."""
         return (bound - value) / (bound - self.random_value) if bound > self.random_value else 0.0
+
+    def value_at(self, gap: float, bound: float) -> float:
+        """The objective at which a bound leaves this gap."""
+        return bound - gap * max(0.0, bound - self.random_value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, Moments, squared_norms
+from datamask_pipeline.diversity.moments import LinearForm, Moments, RowMarginals, squared_norms
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import Rows
 
@@ -92,6 +92,15 @@ class Statistics:
         scores_n = torch.cat(list(self.workers.map(part, self.rows.spans(total))))
         squared_n = self.squared_N if index_n is None else self.squared_N[index_n]
         return scores_n + form.squared * squared_n
+
+    def marginals(self, of_rows: RowMarginals, mask_N: Tensor) -> Tensor:
+        """Each row's marginal at a mask on the CPU, by a metric's function of rows: float64 on the CPU."""
+
+        def part(span: tuple[int, int]) -> Tensor:
+            weights_n = mask_N[slice(*span)].to(device=self.rows.device, dtype=torch.float64)
+            return of_rows(self.rows.chunk(*span), weights_n).cpu()
+
+        return torch.cat(list(self.workers.map(part, self.rows.spans())))
 
 
 def squared_of(rows: Rows, workers: Workers) -> Tensor:

@@ -9,6 +9,7 @@ objective as measured in float32: a round never makes the mask worse.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,7 @@ def swap(
     budget: Budget,
     num_rounds: int,
     dtype: torch.dtype,
+    goal: float = math.inf,
 ) -> SwapResult:
     """Exchange documents of equal group while the objective rises.
 
@@ -57,6 +59,7 @@ def swap(
         budget: Groups and limits.
         num_rounds: Most rounds.
         dtype: Arithmetic of the scores that say who is near the threshold; all else is float32.
+        goal: Stop at this objective: a bound says that more is hardly worth the time.
     """
     moments = statistics.moments(mask_N)
     result = SwapResult(
@@ -65,6 +68,8 @@ def swap(
     band_n: Tensor | None = None
     fresh, size = True, FEWEST
     for _ in range(num_rounds):
+        if result.value >= goal:
+            break
         form = objective.form(result.moments)
         if band_n is None:
             scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)

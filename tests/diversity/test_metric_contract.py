@@ -121,9 +121,13 @@ def test_marginals_are_finite_differences(name: str, rows_ND: torch.Tensor, mask
             low[row], high[row], width = 0.0, 1.0, 1.0
         else:
             low[row], high[row], width = low[row] - 1e-5, high[row] + 1e-5, 2e-5
-        difference = fixed_count_value(metric, rows_ND, high, count) - fixed_count_value(
-            metric, rows_ND, low, count
-        )
+        ends = [
+            fixed_count_value(
+                metric, rows_ND, weights, float(weights.sum()) if metric.moving_count else count
+            )
+            for weights in (high, low)
+        ]
+        difference = ends[0] - ends[1]
         expected.append(difference / width)
     torch.testing.assert_close(marginals_N, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-8)
 

@@ -1,11 +1,12 @@
 """Every estimator against the exact gradient of its own policy's expectation, for every metric."""
 
+from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
 import torch
 
-from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of
+from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.diversity.registry import create_metric, metric_classes
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
@@ -111,9 +112,7 @@ def fixed_count_values(batch: Batch, masks: torch.Tensor) -> torch.Tensor:
     for row, mask in enumerate(masks):
         if isinstance(term.metric, MomentMetric):
             found = moments_of(batch.embeddings_ND, mask, True)
-            value = term.metric.value(
-                Moments(count=K, first_D=found.first_D, second_DD=found.second_DD, squared=found.squared)
-            )
+            value = term.metric.value(found if term.metric.moving_count else replace(found, count=K))
         else:
             value = float(term.metric.values(batch.embeddings_ND, mask[None])[0]) if mask.any() else 0.0
         total[row] += (1 - function.lamb) * (term.scale * value + term.offset)

@@ -14,13 +14,15 @@ from datamask_pipeline.selection.rollouts import IndependentInclusion
 class Counterfactual(GradientEstimator):
     """``dE/dp_i = E[F(mask with i) - F(mask without i)]`` under independent inclusion, from sampled masks.
 
-    Unbiased for metrics with exact marginals, to first order for others.
+    Unbiased for metrics with exact marginals, to first order for others. Masks of fewer than two documents, which
+    only batches of a handful draw, are drawn again.
     """
 
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
         policy = IndependentInclusion(batch.logits_N, batch.budget)
-        masks_GN = policy.sample(config.num_rollouts, draws).masks_GN
-        masks_GN = masks_GN[masks_GN.sum(1) >= 2]
+        masks_GN = _of_two(policy.sample(config.num_rollouts, draws).masks_GN)
+        while not len(masks_GN):
+            masks_GN = _of_two(policy.sample(config.num_rollouts, draws).masks_GN)
         mean_N = torch.zeros_like(policy.probabilities_N)
         for mask_N in masks_GN:
             mean_N += marginals(batch, mask_N) / len(masks_GN)
@@ -28,6 +30,10 @@ class Counterfactual(GradientEstimator):
 
     def update(self, estimate: Estimate, batch: Batch) -> Tensor:
         return natural_step(estimate, batch)
+
+
+def _of_two(masks_GN: Tensor) -> Tensor:
+    return masks_GN[masks_GN.sum(1) >= 2]
 
 
 def natural_step(estimate: Estimate, batch: Batch) -> Tensor:

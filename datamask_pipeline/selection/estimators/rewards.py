@@ -5,12 +5,13 @@ Shape suffixes: N documents of a batch, G masks.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.estimators.base import Batch
 
@@ -80,16 +81,8 @@ def marginals(batch: Batch, weights_N: Tensor) -> Tensor:
 
 def _moment_marginals(batch: Batch, metric: MomentMetric, weights_N: Tensor, count: float) -> Tensor:
     found = moments_of(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device), metric.needs_second)
-    # The policy's masks hold the budget in expectation: exact marginals divide by the budget, first-order ones
-    # by what the mask holds, without which a correlation is none.
-    moments = Moments(
-        count=count if metric.exact_marginals else found.count,
-        first_D=found.first_D,
-        second_DD=found.second_DD,
-        squared=found.squared,
-    )
-    squared_N = squared_norms(batch.embeddings_ND)
-    scores_N = metric.form(moments).scores(batch.embeddings_ND, squared_N)
-    return metric.marginals_from_scores(
-        scores_N.cpu(), squared_N.cpu(), weights_N.to(torch.float64), moments.count
-    )
+    # The policy's masks hold the budget in expectation: that is what a metric divides by where it can.
+    at_budget = metric.exact_marginals and not metric.moving_count
+    moments = replace(found, count=count) if at_budget else found
+    weights_N = weights_N.to(device=batch.embeddings_ND.device, dtype=torch.float64)
+    return metric.marginals_at(moments)(batch.embeddings_ND, weights_N).cpu()

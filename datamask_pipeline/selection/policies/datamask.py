@@ -33,6 +33,8 @@ from datamask_pipeline.selection.statistics import Statistics
 from datamask_pipeline.selection.swaps import swap
 
 SAMPLE_STEPS = 12
+ROUNDING_SHARE = 0.1
+"""Swaps end at this share of the gap that ends the ascent: they are the cheaper way to the same objective."""
 
 
 class DataMaskPolicy(SelectionPolicy):
@@ -80,11 +82,11 @@ def choose_by_moments(problem: Problem) -> Solution:
     start = Ascent.restore(state) if state is not None else start_at(relaxed, _first_mask(problem))
     ascent = ascend(relaxed, start, config.num_steps, on_step)
     mask_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget)
-    num_swaps = 0
+    num_swaps, bound = 0, proof.of(ascent)
     if not budget.tokens:
-        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype)
+        goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * ROUNDING_SHARE, bound)
+        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype, goal)
         mask_N, num_swaps = swapped.mask_N, swapped.num_swaps
-    bound = proof.of(ascent)
     return Solution(
         mask_N=mask_N,
         scores_N=_logits(ascent.weights_N, proof.gradient_N),

@@ -3,10 +3,13 @@
 Shape suffixes: N documents, D embedding dimensions.
 
 Quadratic moment metrics keep every document's gain up to date with one product per pick, ``O(N d)``. Other moment
-metrics recompute the first-order gains at each pick, ``O(N d^2)``. Facility location uses dense lazy greedy.
+metrics recompute every gain at each pick, ``O(N d^2)``: exactly where the metric has exact marginals, else to first
+order. Facility location uses dense lazy greedy.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -110,14 +113,24 @@ def _quadratic_picks(problem: Problem, order: _Picks) -> None:
 
 
 def _refreshed_picks(problem: Problem, order: _Picks) -> None:
-    objective, statistics = problem.moment_objective, problem.statistics
-    # One average document stands in for the moments that the first picks do not have yet.
+    objective, statistics = problem.objective, problem.statistics
+    terms = objective.moment_terms
+    assert terms is not None, "checked before any work"
+    moving = any(metric.moving_count for _, metric in terms)
+    # One average document stands in for the moments that a first-order gain needs before there is a pick.
     everything = statistics.moments(torch.ones(problem.num_rows, dtype=torch.bool))
-    moments = _empty(problem, 0).plus(everything, 1 / problem.num_rows)
+    average = _empty(problem, 0).plus(everything, 1 / problem.num_rows)
+    picked, outside_N = _empty(problem, 0), torch.zeros(problem.num_rows, dtype=torch.bool)
     while len(order.picks) < order.total:
-        gains_N = objective.linear_N(moments.count) + statistics.scores(objective.form(moments))
+        gains_N = problem.moment_objective.linear_N(len(order.picks) + 1 if moving else order.total)
+        for term, metric in terms:
+            moments = picked if metric.exact_marginals else picked.plus(average)
+            if not metric.moving_count:
+                moments = replace(moments, count=float(order.total))
+            marginals_N = statistics.marginals(metric.marginals_at(moments), outside_N)
+            gains_N = gains_N + (1 - objective.lamb) * term.scale * marginals_N
         row_1D = problem.rows.take(torch.tensor([order.best(gains_N)]))
-        moments = moments.plus(
+        picked = picked.plus(
             moments_of(row_1D.cpu(), torch.ones(1, dtype=torch.bool), statistics.needs_second)
         )
 
