@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="minilm-mean-cls")
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--search-documents", type=int, default=150, help="for the peer's batch size")
+    parser.add_argument("--search-documents", type=int, default=100, help="for the peer's batch size")
     parser.add_argument("--turn", type=int, default=1_000, help="documents that each method does in turn")
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--seed", type=int, default=0)
@@ -105,10 +105,10 @@ def main() -> None:
     peer = plain(settings("float32"))
     sample = texts[: options.search_documents]
     peer(sample[:32], 8)
-    found = {
-        size: len(sample) / seconds_of(lambda t, s=size: peer(t, s), sample)[1]
-        for size in options.batch_sizes
-    }
+    found = dict.fromkeys(options.batch_sizes, 0.0)
+    for size in [*options.batch_sizes, *reversed(options.batch_sizes)]:  # a busy moment must not decide
+        rate = len(sample) / seconds_of(lambda texts, size=size: peer(texts, size), sample)[1]
+        found[size] = max(found[size], rate)
     best = max(found, key=found.__getitem__)
     methods: dict[str, Method] = {"sentence-transformers": lambda texts: peer(texts, best)}
     for dtype in dict.fromkeys(resolve_dtype(name, "auto") for name in options.dtypes):

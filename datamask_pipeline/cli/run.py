@@ -14,6 +14,7 @@ from datamask_pipeline.cli.options import (
     build_pipeline,
     releases_of,
 )
+from datamask_pipeline.cli.probe import verdict
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.chain import STAGES, Pipeline
@@ -78,7 +79,17 @@ def _run_release(
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
         line = f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}"
         console.print(line, highlight=False, soft_wrap=True)
+        if stage == "score" and fresh:
+            _print_reports(pipeline, refs[0], console)
     console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
+
+
+def _print_reports(pipeline: Pipeline, scores: Ref, console: Console) -> None:
+    """How the scorers that were trained did on held-out examples."""
+    about: dict[str, Any] = pipeline.store.manifest(scores)["metadata"]["scorers"]
+    for name, scorer in about.items():
+        if scorer["report"]:
+            console.print(f"            {name}: {verdict(scorer['report'])}", highlight=False, soft_wrap=True)
 
 
 def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:

@@ -51,18 +51,20 @@ class Scorer(abc.ABC):
     """A family member; the subclass is built from its ``Config``.
 
     Attributes:
-        name: The name it is found by, and that its scores carry.
+        name: The name it is found by; an instance carries its label too, as its scores do.
         Config: Its settings, a model that imports nothing heavy.
         needs_embeddings: Whether it reads the documents' vectors.
+        batch_dependent: Whether the documents scored together show in a score's last bits.
         columns: Columns of the documents it reads.
         scale: Lowest and highest score there can be; ``None`` where there is no such limit.
         model: What computes the score, as the lineage names it.
         revision: The revision of that, down to the normalisation of the text.
     """
 
-    name: ClassVar[str]
+    name: str
     Config: ClassVar[type[Settings]]
     needs_embeddings: ClassVar[bool] = False
+    batch_dependent: ClassVar[bool] = False
     columns: tuple[str, ...] = ("text",)
     scale: tuple[float | None, float | None]
     model: str

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pydantic
 
+from datamask_pipeline.embedding.hardware import resolve_batch_tokens, resolve_devices
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
 from datamask_pipeline.settings import Settings, execution_field
@@ -74,6 +75,7 @@ class FineWebEduScorer(Scorer):
 
     name = "fineweb_edu"
     Config = FineWebEduConfig
+    batch_dependent = True
     scale = (None, None)
 
     def __init__(self, config: FineWebEduConfig) -> None:
@@ -92,6 +94,10 @@ class FineWebEduScorer(Scorer):
             )
         self.revision = f"{revision}+{NORMALISER}+{config.dtype}+{config.max_tokens}"
 
+    def identity(self) -> dict[str, Any]:
+        batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
+        return super().identity() | {"batch_tokens": batch_tokens}
+
     @functools.cached_property
     def loaded(self) -> EduModel:
         """The model on its device.
@@ -102,7 +108,6 @@ class FineWebEduScorer(Scorer):
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        from datamask_pipeline.embedding.hardware import resolve_devices
         from datamask_pipeline.embedding.packed import pack_linears
 
         where = self.config.model
@@ -132,7 +137,6 @@ class FineWebEduScorer(Scorer):
         import torch
 
         from datamask_pipeline.embedding.batching import compose_batches
-        from datamask_pipeline.embedding.hardware import resolve_batch_tokens
 
         model = self.loaded
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
@@ -14,6 +15,8 @@ from datamask_pipeline.quality.base import Scorer
 
 #: Other packages add members under this entry-point group: name = "module:ScorerClass".
 ENTRY_POINTS = "datamask_pipeline.quality_scorers"
+
+LABEL = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @functools.cache
@@ -38,19 +41,26 @@ def make_scorer(name: str, options: Mapping[str, Any] | None = None) -> Scorer:
     """Build a scorer.
 
     Args:
-        name: A member's name.
+        name: A member's name, or ``member:label`` where one is used several times.
         options: Its settings as plain values.
 
     Raises:
         UnknownNameError: no member has that name.
-        ConfigurationError: a setting is missing, misspelt or out of range.
+        ConfigurationError: a setting is missing, misspelt or out of range, or the label is no word.
     """
-    member = _members().get(name)
+    base, colon, label = name.partition(":")
+    member = _members().get(base)
     if member is None:
-        raise UnknownNameError("quality scorer", name, _members())
+        raise UnknownNameError("quality scorer", base, _members())
+    if colon and not LABEL.fullmatch(label):
+        raise ConfigurationError(
+            f"label {label!r} of quality scorer {name!r} must be letters, digits, _ and -"
+        )
     try:
         config = member.Config(**dict(options or {}))
     except pydantic.ValidationError as error:
         lines = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise ConfigurationError(f"options of quality scorer {name!r}: {lines}") from error
-    return member(config)  # type: ignore[call-arg]
+    scorer = member(config)  # type: ignore[call-arg]
+    scorer.name = name
+    return scorer

@@ -6,6 +6,7 @@ Direction: higher is better. Cost: the tokenizer's, about a megabyte of text a s
 """
 
 import functools
+import hashlib
 import re
 import unicodedata
 from pathlib import Path
@@ -23,7 +24,7 @@ FILE = "classifiers/ultra_fineweb_en.bin"
 TOKENIZER_FILE = "local_tokenizer/tokenizer.json"
 
 #: Raised when the same text would be put to the model in another form.
-NORMALISER = "ultra-fineweb-1"
+NORMALISER = "ultra-fineweb-2"
 
 _MANY_NEWLINES = re.compile(r"\n{3,}")
 _SPACES = re.compile(r" +")
@@ -49,7 +50,8 @@ def normalise(text: str, tokenizer: Any) -> str:
         sign for sign in unicodedata.normalize("NFKD", folded) if unicodedata.category(sign) != "Mn"
     )
     ids = tokenizer.encode(folded, add_special_tokens=False).ids
-    line = " ".join(tokenizer.decode([number]) for number in ids)
+    # What looks like a special token is a token like any other.
+    line = " ".join(tokenizer.decode([number], skip_special_tokens=False) for number in ids)
     line = line.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return _SPACES.sub(" ", line).strip()
 
@@ -72,6 +74,9 @@ class UltraFineWebFastTextScorer(Scorer):
                 "no such tokenizer", file=config.tokenizer_file, remedy="correct `tokenizer_file`"
             )
         self.revision = f"{self._classifier.revision}+{NORMALISER}"
+        if config.tokenizer_file is not None:
+            tokenizer = hashlib.sha256(Path(config.tokenizer_file).read_bytes()).hexdigest()
+            self.revision += f"+tokenizer-sha256:{tokenizer}"
 
     def score(self, batch: ScoreBatch) -> Scores:
         values = [self._classifier.probability(normalise(text, self._tokenizer)) for text in batch.texts()]

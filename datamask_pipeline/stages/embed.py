@@ -50,6 +50,10 @@ class EmbedConfig(EncoderConfig):
     imported_model: str = pydantic.Field("", description="The model that made them, for the lineage.")
     imported_revision: str = pydantic.Field("", description="That model's revision, for the lineage.")
 
+    def encoder_config(self) -> EncoderConfig:
+        """The encoder's part of the settings."""
+        return EncoderConfig(**{name: getattr(self, name) for name in EncoderConfig.model_fields})
+
 
 def run(
     config: EmbedConfig, *, store: Store, crawl: str, documents: Ref, progress: Progress | None = None
@@ -99,8 +103,7 @@ class _Computed:
         self._config, self._store, self._documents = config, store, documents
         self._label, self._progress, self._done = label, progress, 0
         self._heads = make_heads(config.heads, config.head_options)
-        encoder = {name: getattr(config, name) for name in EncoderConfig.model_fields}
-        self.settings = EncoderConfig(**encoder).result_config()
+        self.settings = config.encoder_config().result_config()
         if self._heads:
             self.settings["heads"] = {name: scorer.identity() for name, scorer in self._heads.items()}
         self.model, self.digest = model_identity(config.spec())

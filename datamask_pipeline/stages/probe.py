@@ -3,6 +3,7 @@
 Knows the record, the examples and an encoder; knows no crawl, so every crawl is scored by the same probe.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datamask_pipeline.embedding.config import EncoderConfig
+from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.hardware import resolve_batch_tokens
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.quality import linear
@@ -20,7 +21,7 @@ from datamask_pipeline.stages.probe_examples import Examples, examples_digest, r
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "probe"
-VERSION: Final = "1"
+VERSION: Final = "2"
 PART: Final = "00000"
 
 WEIGHTS: Final = pa.schema(
@@ -36,13 +37,44 @@ WEIGHTS: Final = pa.schema(
 Progress = Callable[[str, int, int | None], None]
 
 
-def run(config: ProbeConfig, *, store: Store, embeddings: Ref, progress: Progress | None = None) -> Ref:
-    """Train a probe for documents embedded as these are.
+@dataclasses.dataclass(frozen=True)
+class VectorSpace:
+    """What the documents' vectors were made by, and what a probe's examples must be embedded by.
+
+    Attributes:
+        settings: The embedding's settings, as they stand in its fingerprint.
+        revision: Revision of the model, or digest of the imported vectors.
+        encoder: The settings that embed examples; ``None`` for imported vectors.
+    """
+
+    settings: Mapping[str, Any]
+    revision: str
+    encoder: EncoderConfig | None
+
+
+def space_of_embeddings(store: Store, embeddings: Ref) -> VectorSpace:
+    """The space of vectors in the record."""
+    manifest = store.manifest(embeddings)
+    found = manifest["basis"]["config"]
+    revision = str(manifest["metadata"]["revision"])
+    if "encoder" not in found:
+        return VectorSpace(found, revision, None)
+    known = {name: found[name] for name in EncoderConfig.model_fields if name in found}
+    return dataclasses.replace(space_of_encoder(EncoderConfig(**known)), revision=revision)
+
+
+def space_of_encoder(config: EncoderConfig) -> VectorSpace:
+    """The space of vectors that an encoder will make."""
+    return VectorSpace(config.result_config(), model_identity(config.spec())[1], config)
+
+
+def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Progress | None = None) -> Ref:
+    """Train a probe on vectors of a space.
 
     Args:
         config: The examples and the fit.
         store: The record.
-        embeddings: Any crawl's embeddings; their manifest says which model the examples are embedded by.
+        space: Where the documents' vectors live.
         progress: Told of examples embedded.
 
     Returns:
@@ -52,19 +84,14 @@ def run(config: ProbeConfig, *, store: Store, embeddings: Ref, progress: Progres
         ConfigurationError: the embeddings were imported, and the examples bring no vectors.
         InputError: the examples cannot be used.
     """
-    manifest = store.manifest(embeddings)
-    encoder = _encoder_settings(manifest)
-    if encoder is None and config.vector_column is None:
+    if space.encoder is None and config.vector_column is None:
         raise ConfigurationError(
             "the documents' embeddings were imported, so examples cannot be embedded here: "
             "give them vectors and name the column in the probe's option `vector_column`"
         )
     settings = {name: value for name, value in config.result_config().items() if name != "examples"}
-    settings["encoder"] = manifest["basis"]["config"]
-    inputs: dict[str, Ref | str] = {
-        "examples": examples_digest(config),
-        "vectors": str(manifest["metadata"]["revision"]),
-    }
+    settings["encoder"] = dict(space.settings)
+    inputs: dict[str, Ref | str] = {"examples": examples_digest(config), "vectors": space.revision}
     key = "installed" if config.examples == "installed" else Path(config.examples).stem
     builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
@@ -74,8 +101,8 @@ def run(config: ProbeConfig, *, store: Store, embeddings: Ref, progress: Progres
     if examples.vectors_ND is not None:
         vectors_ND = examples.vectors_ND
     else:
-        assert encoder is not None
-        vectors_ND = _embed(encoder, examples, builder.scratch() / "windows", progress)
+        assert space.encoder is not None
+        vectors_ND = _embed(space.encoder, examples, builder.scratch() / "windows", progress)
     probe, report = _fit(config, examples, vectors_ND)
     rows = pa.Table.from_pylist(
         [
@@ -120,14 +147,6 @@ def _fit(
         "held_out": linear.evaluate(probe, vectors_ND[held_out], examples.labels_N[held_out]),
     }
     return probe, report
-
-
-def _encoder_settings(manifest: Mapping[str, Any]) -> EncoderConfig | None:
-    """The settings that the embeddings were computed with; ``None`` if they were imported."""
-    found = manifest["basis"]["config"]
-    if "encoder" not in found:
-        return None
-    return EncoderConfig(**{name: found[name] for name in EncoderConfig.model_fields if name in found})
 
 
 def _embed(

@@ -25,7 +25,7 @@ from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "score"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -34,15 +34,28 @@ class ScoreConfig(Settings):
     """Which scorers, and their options."""
 
     scorers: tuple[str, ...] = pydantic.Field(
-        ("rules", "probe"), min_length=1, description="Quality scorers by name."
+        ("rules", "probe"),
+        min_length=1,
+        description="Quality scorers by name. One that is used several times takes a label each time: "
+        "`column:edu`, `column:toxicity`.",
     )
     options: dict[str, dict[str, Any]] = pydantic.Field(
         default_factory=dict,
-        description="Options of each scorer, by its name; those not named take defaults.",
+        description="Options of each scorer, by its name and label as in `scorers`; those not named take defaults.",
     )
     window_documents: int = execution_field(
-        1_024, ge=1, description="Documents scored together, and the checkpoint interval."
+        1_024,
+        ge=1,
+        description="Documents scored together. Also the checkpoint interval: a kill repeats at most one.",
     )
+
+    @pydantic.field_validator("scorers")
+    @classmethod
+    def _each_once(cls, scorers: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({name for name in scorers if scorers.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice} stand twice; tell them apart by a label, as in {twice[0]}:first")
+        return scorers
 
 
 def run(
@@ -80,13 +93,16 @@ def run(
     inputs: dict[str, Ref | str] = {"documents": documents}
     for scorer in scorers:
         if isinstance(scorer, ProbeScorer):
-            trained = probe.run(scorer.config, store=store, embeddings=embeddings, progress=progress)
+            space = probe.space_of_embeddings(store, embeddings)
+            trained = probe.run(scorer.config, store=store, space=space, progress=progress)
             probe.install(scorer, store, trained)
-            inputs["probe"] = trained
+            inputs[scorer.name] = trained
     heads = _heads(store, embeddings, scorers)
     if heads or any(scorer.needs_embeddings for scorer in scorers):
         inputs["embeddings"] = embeddings
-    settings = {"scorers": [scorer.identity() for scorer in scorers]}
+    settings: dict[str, Any] = {"scorers": [scorer.identity() for scorer in scorers]}
+    if any(scorer.batch_dependent and scorer.name not in heads for scorer in scorers):
+        settings["window_documents"] = config.window_documents
     builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
@@ -122,10 +138,7 @@ class _Work:
         self._config, self._store = config, store
         self._documents, self._embeddings, self._scorers = documents, embeddings, scorers
         self._columns = list(dict.fromkeys(["id", *(c for scorer in scorers for c in scorer.columns)]))
-        known = store.manifest(embeddings)["metadata"].get("heads", {})
-        self._heads = [
-            scorer.name for scorer in scorers if known.get(scorer.name) == plain(scorer.identity())
-        ]
+        self._heads = heads
         self._reads_vectors = bool(self._heads) or any(scorer.needs_embeddings for scorer in scorers)
 
     def rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:

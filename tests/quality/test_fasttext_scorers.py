@@ -72,6 +72,8 @@ def test_ultra_fineweb_puts_tokens_of_the_folded_text_on_one_line(tmp_path: Path
     assert ultra_line("BAD good", tokenizer) == "bad good"
     assert ultra_line("bad\n\n\n\ngood\tbad\r", tokenizer) == r"bad \n \n good \t bad \r"
     assert ultra_line("", tokenizer) == ""
+    tokenizer.add_special_tokens(["</s>"])
+    assert ultra_line("good</s>bad", tokenizer) == "good </s> bad"
 
 
 def test_ultra_fineweb_scores_every_row(tmp_path: Path) -> None:
@@ -81,7 +83,10 @@ def test_ultra_fineweb_scores_every_row(tmp_path: Path) -> None:
     texts = ["GOOD", "", "bad", "góod\nbad"]
     expected = [probability(WORDS, line) for line in ("good", "", "bad", "good bad")]
     np.testing.assert_allclose(scores(scorer, texts), expected, atol=2e-5)
-    assert scorer.revision.endswith("+ultra-fineweb-1")
+    assert "+ultra-fineweb-2+tokenizer-sha256:" in scorer.revision
+    with (tmp_path / "t.json").open("a") as stream:
+        stream.write("\n")
+    assert make_scorer("ultra_fineweb_fasttext", options).revision != scorer.revision
 
 
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     windows = list(Path(store.root).rglob("window-*.npz"))
     assert windows
     rows = sum(len(np.load(path)["vectors"]) for path in windows)
+    assert rows == 12, "the fourth window was at work, so three of four documents each are kept"
     whole = Encoder.embed
     fresh = 0
 
@@ -153,6 +154,29 @@ def test_vectors_that_exist_are_imported(tmp_path: Path, store: Store) -> None:
     pq.write_table(shuffled.rename_columns(["feature_arr", "key"]).slice(0, 5), tmp_path / "vectors.parquet")
     with pytest.raises(InputError, match="have no vector"):
         embedded(store, documents, **options)
+
+
+def test_vectors_made_unit_are_counted_in_kept_parts_too(tmp_path: Path, store: Store) -> None:
+    from datamask_pipeline.embedding.imported import ImportedVectors
+
+    documents = crawl(tmp_path, store, {"a": 6, "b": 3})
+    ids = store.read_table(documents, ["id"]).column(0)
+    raw = np.random.default_rng(0).standard_normal((len(ids), 768)).astype(np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(raw.reshape(-1)), 768)
+    pq.write_table(pa.table({"id": ids, "embedding": vectors}), tmp_path / "vectors.parquet")
+    whole = ImportedVectors.gather
+
+    def stopping(self: ImportedVectors, names: list[str], target: Path) -> object:
+        if names[0].startswith("b"):
+            raise KeyboardInterrupt
+        return whole(self, names, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImportedVectors, "gather", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            embedded(store, documents, imported_file=str(tmp_path / "vectors.parquet"))
+    imported = embedded(store, documents, imported_file=str(tmp_path / "vectors.parquet"))
+    assert store.manifest(imported)["metadata"]["normalised"] == 9
 
 
 def test_a_model_of_another_width_is_refused(tmp_path: Path, store: Store) -> None:

@@ -1,10 +1,14 @@
 """One row per document and scorer; a missing score is null with its reason."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pydantic
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
@@ -32,6 +36,7 @@ def prepared(tmp_path: Path, store: Store, number: int = 40) -> tuple[Ref, Ref]:
                 "id": f"{shard}-{n}",
                 "text": f"{TOPICS[n % 2]} {shard} {n}.",
                 "edu": None if n % 7 == 0 else float(n),
+                "language_score": n / 100,
             }
             for n in range(number // 2)
         ]
@@ -182,6 +187,84 @@ def test_a_scorer_that_breaks_its_contract_is_found_out(
     with pytest.raises(IntegrityError, match=told):
         scored(store, refs, scorers=("rules",))
     assert store.current("score", "crawl") is None
+
+
+def test_one_scorer_judges_by_several_columns_under_labels(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    options = {"column:edu": {"column": "edu"}, "column:certain": {"column": "language_score"}}
+    ref = scored(store, refs, scorers=("rules", "column:edu", "column:certain"), options=options)
+    rows = store.read_table(ref).to_pylist()
+    documents = store.read_table(refs[0], ["edu", "language_score"]).to_pylist()
+    for name, column in (("column:edu", "edu"), ("column:certain", "language_score")):
+        found = [row["score"] for row in rows if row["scorer"] == name]
+        assert found == [entry[column] for entry in documents]
+    assert list(store.manifest(ref)["metadata"]["scorers"]) == ["column:certain", "column:edu", "rules"]
+    for wrong in ({"scorers": ("rules", "rules")}, {"scorers": ("column:edu",) * 2}):
+        with pytest.raises(pydantic.ValidationError, match="tell them apart by a label"):
+            score.ScoreConfig(**wrong)
+    with pytest.raises(ConfigurationError, match="must be letters"):
+        scored(store, refs, scorers=("column:a b",))
+
+
+def test_two_probes_learn_two_labels(tmp_path: Path, store: Store) -> None:
+    refs = prepared(tmp_path, store)
+    path = write_examples(tmp_path)
+    table = pq.read_table(path)
+    flipped = pa.array([None if label is None else not label for label in table["label"].to_pylist()])
+    pq.write_table(table.append_column("other", flipped), path)
+    options = {
+        "probe:one": {"examples": str(path)},
+        "probe:two": {"examples": str(path), "label_column": "other"},
+    }
+    ref = scored(store, refs, scorers=("probe:one", "probe:two"), options=options)
+    scores = store.read_table(ref, ["score"]).column(0).to_numpy().reshape(-1, 2)
+    np.testing.assert_allclose(scores.sum(1), 1.0, atol=1e-6)
+
+
+KILLED = """
+import os, signal, sys
+from datamask_pipeline.quality.rules import RulesScorer
+from datamask_pipeline.stages import score
+from datamask_pipeline.storage import Store
+
+whole, calls = RulesScorer.score, 0
+def deadly(self, batch):
+    global calls
+    calls += 1
+    if calls == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(self, batch)
+RulesScorer.score = deadly
+store = Store(sys.argv[1])
+documents, embeddings = (store.current(stage, "crawl") for stage in ("ingest", "embed"))
+config = score.ScoreConfig(scorers=("rules",), window_documents=5)
+score.run(config, store=store, crawl="crawl", documents=documents, embeddings=embeddings)
+"""
+
+
+def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = prepared(tmp_path, store)
+    done = subprocess.run([sys.executable, "-c", KILLED, store.root], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert store.current("score", "crawl") is None
+    whole, seen = RulesScorer.score, 0
+
+    def counting(self: RulesScorer, batch: ScoreBatch) -> Scores:
+        nonlocal seen
+        seen += batch.documents.num_rows
+        return whole(self, batch)
+
+    monkeypatch.setattr(RulesScorer, "score", counting)
+    resumed = scored(store, refs, scorers=("rules",), window_documents=5)
+    assert seen == 40 - 3 * 5, "three windows were finished; the fourth is repeated"
+    other = Store(tmp_path / "undisturbed")
+    expected = scored(other, prepared(tmp_path, other), scorers=("rules",), window_documents=5)
+    assert resumed == expected
+    for part in ("0", "1"):
+        path = f"{resumed.location}/{part}.parquet"
+        assert Path(store.root, path).read_bytes() == Path(other.root, path).read_bytes()
 
 
 def test_a_stopped_run_scores_only_what_is_left(

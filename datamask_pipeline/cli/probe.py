@@ -1,0 +1,65 @@
+"""`datamask probe`: train the quality probe on labelled examples and say how good it is. Knows no crawl."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.errors import ConfigurationError
+
+FIGURES = {"auc": "AUC", "pearson": "Pearson correlation", "spearman": "Spearman correlation"}
+
+
+def probe(
+    examples: Annotated[
+        str | None, typer.Argument(help="Parquet or JSON Lines of labelled texts; else the configured ones.")
+    ] = None,
+    text_column: Annotated[str | None, typer.Option(help="The examples' column of texts.")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Their column of labels: numbers or booleans, higher is better.")
+    ] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Train the quality probe on labelled examples, and print how well it does on held-out ones.
+
+    The probe stays in the record; a run with the same options scores its documents by it.
+
+    Examples:
+
+        datamask probe labels.parquet --label-column good
+
+        datamask run -s score.options.probe.examples=labels.parquet -s score.options.probe.label_column=good
+    """
+    from datamask_pipeline.quality.probe import ProbeConfig
+    from datamask_pipeline.stages.probe import run, space_of_encoder
+
+    console = Console(stderr=True)
+    with console.status("training the probe") as status:
+        pipeline = build_pipeline(config, settings)
+        if pipeline.config.embed.imported_file:
+            raise ConfigurationError(
+                "the embeddings are imported; run the chain until `score`, where the probe meets their vectors"
+            )
+        given = {"examples": examples, "text_column": text_column, "label_column": label_column}
+        options: dict[str, Any] = dict(pipeline.config.score.options.get("probe", {}))
+        options |= {name: value for name, value in given.items() if value is not None}
+        ref = run(
+            ProbeConfig(**options),
+            store=pipeline.store,
+            space=space_of_encoder(pipeline.config.embed.encoder_config()),
+            progress=lambda what, done, total: status.update(f"{what}: {done}/{total}"),
+        )
+    typer.echo(verdict(pipeline.store.manifest(ref)["metadata"]))
+    typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """One line: the held-out figures, and on how many examples they stand."""
+    figures = ", ".join(f"{FIGURES[name]} {value:.4f}" for name, value in report["held_out"].items())
+    trained = report["num_examples"] - report["num_held_out"]
+    return (
+        f"held-out {figures} on {report['num_held_out']} of {report['num_examples']} labelled examples; "
+        f"the other {trained} trained it, {report['num_unlabelled']} rows had no text or label"
+    )
