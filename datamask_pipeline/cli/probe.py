@@ -59,7 +59,9 @@ def verdict(report: dict[str, Any]) -> str:
     """One line: the held-out figures, and on how many examples they stand."""
     figures = ", ".join(f"{FIGURES[name]} {value:.4f}" for name, value in report["held_out"].items())
     trained = report["num_examples"] - report["num_held_out"]
+    seconds = report["seconds"]
     return (
         f"held-out {figures} on {report['num_held_out']} of {report['num_examples']} labelled examples; "
-        f"the other {trained} trained it, {report['num_unlabelled']} rows had no text or label"
+        f"the other {trained} trained it in {seconds['fit']:.1f} s after {seconds['embedding']:.1f} s of embedding; "
+        f"{report['num_unlabelled']} rows had no text or label"
     )

@@ -29,7 +29,7 @@ class PackedLinear(torch.nn.Module):
 
 
 def pack_linears(module: torch.nn.Module) -> None:
-    """Replace every linear layer inside a frozen module, where this processor and build of torch can."""
+    """Replace every linear layer inside a frozen module, where this processor and build of torch can; once is enough."""
     for name, child in list(module.named_children()):
         if isinstance(child, torch.nn.Linear) and _packable(child.weight):
             setattr(module, name, PackedLinear(child))

@@ -108,8 +108,6 @@ class FineWebEduScorer(Scorer):
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        from datamask_pipeline.embedding.packed import pack_linears
-
         where = self.config.model
         revision = None if Path(where).is_dir() else self.config.revision
         try:
@@ -126,7 +124,6 @@ class FineWebEduScorer(Scorer):
         encoder, pooler = model.bert, model.bert.pooler
         encoder.pooler = None
         encoder.to(torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32)
-        pack_linears(encoder)
         return EduModel(encoder, tokenizer, pooler.float(), model.classifier.float())
 
     def score(self, batch: ScoreBatch) -> Scores:
@@ -137,8 +134,10 @@ class FineWebEduScorer(Scorer):
         import torch
 
         from datamask_pipeline.embedding.batching import compose_batches
+        from datamask_pipeline.embedding.packed import pack_linears
 
         model = self.loaded
+        pack_linears(model.encoder)
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
         tokens = model.tokenizer(texts, truncation=True, max_length=self.config.max_tokens)["input_ids"]
         scores_N = np.empty(len(texts), dtype=np.float64)

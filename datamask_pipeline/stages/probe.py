@@ -4,6 +4,7 @@ Knows the record, the examples and an encoder; knows no crawl, so every crawl is
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -98,12 +99,15 @@ def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Prog
         return done
     examples = read_examples(config)
     vectors_ND: NDArray[np.floating[Any]]
+    begun = time.perf_counter()
     if examples.vectors_ND is not None:
         vectors_ND = examples.vectors_ND
     else:
         assert space.encoder is not None
         vectors_ND = _embed(space.encoder, examples, builder.scratch() / "windows", progress)
+    embedded = time.perf_counter()
     probe, report = _fit(config, examples, vectors_ND)
+    report["seconds"] = {"embedding": embedded - begun, "fit": time.perf_counter() - embedded}
     rows = pa.Table.from_pylist(
         [
             {
