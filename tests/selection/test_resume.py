@@ -25,15 +25,23 @@ result = select_documents(rows, quality, checkpoint_dir=folder, checkpoint_secon
 np.savez(out, mask=result.mask, logits=result.logits)
 """
 
+KILLED_AT = {"policy_gradient": 5, "datamask": 5, "exact lists": 30, "lists from clusters": 30}
 LEARNERS = {
     "policy_gradient": {"policy": "policy_gradient", "num_epochs": 60, "num_rollouts": 8, "partial": 0.5},
     "datamask": {"diversity": "DiSF", "num_steps": 12},
+    "exact lists": {"diversity": "Facility"},
+    "lists from clusters": {
+        "diversity": "Facility",
+        "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 100}},
+    },
 }
 
 
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_kill_and_resume(learner: str, clustered, tmp_path: Path) -> None:
-    rows, quality = clustered
+    rows = np.repeat(clustered[0], 8, axis=0)
+    rows += 0.1 * np.random.default_rng(3).standard_normal(rows.shape).astype(np.float32)
+    quality = np.repeat(clustered[1], 8)
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "quality.npy", quality)
     folder, out = tmp_path / "state", tmp_path / "out.npz"
@@ -42,7 +50,7 @@ def test_kill_and_resume(learner: str, clustered, tmp_path: Path) -> None:
     process = subprocess.Popen([*command, "0.1"], stdout=subprocess.PIPE, text=True, env=os.environ)
     assert process.stdout is not None
     for line in process.stdout:
-        if int(line) >= 5:
+        if int(line) >= KILLED_AT[learner]:
             break
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -51,7 +59,7 @@ def test_kill_and_resume(learner: str, clustered, tmp_path: Path) -> None:
     steps = subprocess.run(
         [*command, "0"], check=True, capture_output=True, text=True, env=os.environ
     ).stdout.split()
-    assert int(steps[0]) >= 4
+    assert int(steps[0]) >= KILLED_AT[learner] - 1
     resumed = np.load(out)
     whole = select_documents(rows, quality, **LEARNERS[learner])
     assert resumed["mask"].tobytes() == whole.mask.tobytes()

@@ -3,9 +3,8 @@
 Shape suffixes: N documents, C clusters, D dimensions, q references of a cluster, p documents of its pool, v voters,
 k list entries.
 
-Every document is a reference. Those of a few similar clusters are compared with one pool: the clusters whose centroids they
-are most similar to, by vote, until the pool holds
-`POOL` documents; then a document that lists
+Every document is a reference. Those of a few similar clusters are compared with one pool: the clusters whose
+centroids they are most similar to, by vote, until the pool holds `POOL` documents; then a document that lists
 another is offered to that one's list in return. The work grows as N times the pool. What a list leaves out is
 unknown: there is no ceiling, and certificates sample references instead (`sampled`).
 """
@@ -23,6 +22,7 @@ from datamask_pipeline.selection.coverage.nearest import (
     listed_products,
     search,
 )
+from datamask_pipeline.selection.coverage.parts import Parts
 from datamask_pipeline.selection.parallel import Workers
 
 DOCUMENTS_PER_CLUSTER = 64
@@ -34,17 +34,23 @@ VOTERS, VOTES = 64, 32
 
 
 def clustered_lists(
-    documents_ND: Tensor, length: int, draws: torch.Generator, workers: Workers, dtype: torch.dtype
+    documents_ND: Tensor,
+    length: int,
+    draws: torch.Generator,
+    workers: Workers,
+    dtype: torch.dtype,
+    parts: Parts | None = None,
 ) -> NeighbourLists:
-    """Approximate lists of the `length` most similar documents of every document, similarities in float32."""
+    """Approximate lists of the `length` most similar documents of every document, similarities in float32.
+
+    `parts` are those of an earlier run of the same search, and who is told of new ones.
+    """
     announce_sparse()
     num_documents = len(documents_ND)
     num_clusters = max(1, num_documents // DOCUMENTS_PER_CLUSTER)
     clusters = spherical_clusters(documents_ND, num_clusters, draws, workers, dtype)
     # Cluster by cluster, a pool is a few long copies instead of a row at a time.
     sorted_ND = documents_ND.to(dtype)[clusters.order_N.to(documents_ND.device)]
-    similarities_Nk = torch.empty(num_documents, length)
-    documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
 
     def work(group: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         members_q = clusters.order_N[clusters.offsets[group[0]] : clusters.offsets[group[1]]]
@@ -58,8 +64,12 @@ def clustered_lists(
                 found.append(_listed(documents_ND, part_q, pool_p, pool_pD, length))
         return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
 
-    for members_q, similarities_qk, documents_qk in workers.map(work, clusters.groups(GROUP_REFERENCES)):
+    found = (parts or Parts()).gather(workers, work, clusters.groups(GROUP_REFERENCES))
+    similarities_Nk = torch.empty(num_documents, length)
+    documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
+    for members_q, similarities_qk, documents_qk in found:
         similarities_Nk[members_q], documents_Nk[members_q] = similarities_qk, documents_qk
+    found.clear()
     return _returned(documents_Nk, similarities_Nk)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
+from datamask_pipeline.selection.coverage.parts import Parts
 from datamask_pipeline.selection.parallel import Workers
 
 CHUNK_REFERENCES = 256
@@ -34,6 +35,7 @@ def nearest(
     *,
     dtype: torch.dtype = torch.float32,
     candidates_C: Tensor | None = None,
+    parts: Parts | None = None,
 ) -> NeighbourLists:
     """The `length` most similar candidates of each reference.
 
@@ -44,6 +46,7 @@ def nearest(
         workers: Threads over chunks of references.
         dtype: Arithmetic of the search; float32 or bfloat16.
         candidates_C: int64 rows that may be listed; None means all.
+        parts: Of an earlier run of the same search, and who is told of new ones.
 
     Returns:
         Lists with a ceiling.
@@ -62,15 +65,16 @@ def nearest(
         sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
         return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rough_rk.amin(1).cpu()
 
-    parts = list(workers.map(work, range(0, len(references_R), CHUNK_REFERENCES)))
-    places_Rk = torch.cat([part[1] for part in parts])
-    ceiling_R = torch.cat([part[2] for part in parts]).add_(margin).clamp_(min=0)
+    starts = range(0, len(references_R), CHUNK_REFERENCES)
+    found = (parts or Parts()).gather(workers, work, starts)
+    places_Rk = torch.cat([part[1] for part in found])
+    ceiling_R = torch.cat([part[2] for part in found]).add_(margin).clamp_(min=0)
     if length == len(pool_CD):
         ceiling_R.zero_()
     return NeighbourLists(
         num_documents=len(documents_ND),
         documents_Rk=places_Rk if candidates_C is None else candidates_C[places_Rk],
-        similarities_Rk=torch.cat([part[0] for part in parts]),
+        similarities_Rk=torch.cat([part[0] for part in found]),
         ceiling_R=ceiling_R,
     )
 

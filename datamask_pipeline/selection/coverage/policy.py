@@ -23,6 +23,7 @@ from datamask_pipeline.selection.coverage.evaluate import (
 )
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
 from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.coverage.parts import Part, Parts
 from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, missed_excess
 from datamask_pipeline.selection.coverage.solve import CoverageMask, CoverageTask, certified_greedy
 from datamask_pipeline.selection.problem import Problem
@@ -36,8 +37,9 @@ MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
 MOST_BARE, LENGTHEN = 0.03, 4
 """Lists are made this many times longer while a larger share of references has no selected document on theirs."""
-NUM_STEPS = 4
-"""What is reported as a step: lists, a first mask, the best mask, the certificate."""
+LISTED, BEGUN, CHOSEN, CERTIFIED = 70, 80, 95, 100
+"""What is reported as a step: about so many hundredths of the time until lists, a first mask, the best one, the
+certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
     """
     task = shuffled(problem)
     lists, first = _listed(task)
-    problem.report({"step": 2, "num_steps": NUM_STEPS, "objective": first.value + task.offset})
+    problem.report({"step": BEGUN, "num_steps": CERTIFIED, "objective": first.value + task.offset})
     if problem.budget.tokens:
         solution = _solution(task, lists, first)
         solution.method = "no bound: masks of a token budget differ in their number of documents"
@@ -132,7 +134,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
     certified = certified_greedy(task.on(lists), lists, first)
     solution = _solution(task, lists, certified.mask)
     value = certified.mask.value + task.offset
-    problem.report({"step": 3, "num_steps": NUM_STEPS, "objective": value})
+    problem.report({"step": CHOSEN, "num_steps": CERTIFIED, "objective": value})
     bound, solution.method = certified.bound, "dual thresholds on exact neighbour lists"
     if lists.ceiling_R is None:
         draws = generator(problem.config.seed, "certificate")
@@ -148,7 +150,13 @@ def choose_by_coverage(problem: Problem) -> Solution:
     solution.bound = bound + task.offset
     gap = max(0.0, problem.gap(solution.bound, value))
     problem.report(
-        {"step": 4, "num_steps": NUM_STEPS, "objective": value, "bound": solution.bound, "gap": gap}
+        {
+            "step": CERTIFIED,
+            "num_steps": CERTIFIED,
+            "objective": value,
+            "bound": solution.bound,
+            "gap": gap,
+        }
     )
     return solution
 
@@ -157,20 +165,40 @@ def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
     """Lists, and the first greedy mask; longer lists where that leaves too many references outside theirs."""
     problem = task.problem
     length, longest = first_length(problem.num_rows, problem.budget.num_documents)
+    state = problem.checkpoint.load()
+    if state is not None:
+        length = state["length"]  # shorter ones were made and left too much outside
     while True:
+        parts = _parts(problem, length, [] if state is None else state["parts"])
+        state = None
+        documents_ND, workers, dtype = task.documents_ND, problem.workers, problem.dtype
         if task.exact:
-            lists = nearest(
-                task.documents_ND, task.references_R, length, problem.workers, dtype=problem.dtype
-            )
+            lists = nearest(documents_ND, task.references_R, length, workers, dtype=dtype, parts=parts)
         else:
             draws = generator(problem.config.seed, "clusters")
-            lists = clustered_lists(task.documents_ND, length, draws, problem.workers, problem.dtype)
-        problem.report({"step": 1, "num_steps": NUM_STEPS})
+            lists = clustered_lists(documents_ND, length, draws, workers, dtype, parts)
         first = task.on(lists).greedy(lists)
         bare = float((first.coverage.best_R < lists.floor_R).double().mean())
         if bare <= MOST_BARE or length >= longest:
             return lists, first
         length = min(LENGTHEN * length, longest)
+
+
+def _parts(problem: Problem, length: int, found: list[Part]) -> Parts:
+    """The parts of a list search, written down and reported as the search goes on."""
+    shown = 0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal shown
+        step = LISTED * done // total
+        if step > shown:
+            shown = step
+            problem.report({"step": step, "num_steps": CERTIFIED})
+
+    def keep(parts: list[Part]) -> None:
+        problem.checkpoint.save({"length": length, "parts": parts})
+
+    return Parts(found, keep, tell)
 
 
 def first_length(num_rows: int, budget: float) -> tuple[int, int]:
