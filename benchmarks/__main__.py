@@ -18,13 +18,14 @@ ORDER = (
     "facility_20k",
     "moments_100k",
     "faithful_20k",
-    "correlation_20k",
+    "correlation_5k",
     "facility_1m",
     "scaling",
     "ablation",
-    "defaults",
     "facility_100k",
+    "correlation_20k",
     "faithful_disf_20k",
+    "defaults",
     "out_of_core",
 )
 RESULTS = Path("benchmarks/results")
