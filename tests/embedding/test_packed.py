@@ -25,6 +25,24 @@ def test_the_products_are_the_same(dtype: torch.dtype, tolerance: float, bias: b
     assert list(model.state_dict()) == names
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_the_exact_gelu_joins_its_product(dtype: torch.dtype, tolerance: float) -> None:
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertIntermediate
+
+    torch.manual_seed(0)
+    inputs = 3 * torch.randn(5, 64).to(dtype)
+    for activation, joins in (("gelu", True), ("gelu_new", False), ("relu", False)):
+        config = BertConfig(hidden_size=64, intermediate_size=256, hidden_act=activation)
+        layer = BertIntermediate(config).eval().requires_grad_(False).to(dtype)
+        expected = layer(inputs)
+        packed.pack_linears(layer)
+        packed.pack_linears(layer)
+        torch.testing.assert_close(layer(inputs), expected, atol=tolerance, rtol=tolerance)
+        is_packed = isinstance(layer.dense, packed.PackedLinear)
+        assert isinstance(layer.intermediate_act_fn, torch.nn.Identity) == (joins and is_packed)
+
+
 def test_layers_are_left_alone_where_they_cannot_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed.platform, "machine", lambda: "arm64")
     model = network(torch.float32)
