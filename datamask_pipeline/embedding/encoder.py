@@ -155,8 +155,10 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     """
     from sentence_transformers import SentenceTransformer
 
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigurationError(f"device {device!r} is not available here; set `device: cpu`")
+    if device.startswith("cuda") and (torch.device(device).index or 0) >= torch.cuda.device_count():
+        raise ConfigurationError(
+            f"device {device!r} is not available here, there are {torch.cuda.device_count()}; set `device: cpu`"
+        )
     name, revision = model_identity(spec)
     directory = model_directory(spec)
     location = str(directory) if directory is not None else spec.model

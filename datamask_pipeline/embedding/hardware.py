@@ -8,7 +8,8 @@ from datamask_pipeline.errors import ConfigurationError
 
 #: Tokens of a batch, padding included. On a processor the widest activations of a base model must stay below
 #: the 32 MiB from which the C library maps and clears new pages for every tensor.
-BATCH_TOKENS: Final = {"cpu": 2_048, "cuda": 16_384}
+CPU_BATCH_TOKENS: Final = 2_048
+ACCELERATOR_BATCH_TOKENS: Final = 16_384
 
 
 def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -48,7 +49,8 @@ def resolve_dtype(dtype: str, device: str | tuple[str, ...]) -> str:
 
 def resolve_batch_tokens(batch_tokens: int | None, device: str | tuple[str, ...]) -> int:
     """``None`` becomes what suits the device."""
-    return batch_tokens or BATCH_TOKENS[device_kind(device)]
+    suited = CPU_BATCH_TOKENS if device_kind(device) == "cpu" else ACCELERATOR_BATCH_TOKENS
+    return batch_tokens or suited
 
 
 @functools.cache
