@@ -101,14 +101,14 @@ class _ColumnDigest:
 
     def update(self, array: pa.Array, path: str = "") -> None:
         kind = array.type
-        self._feed(path + "?", array.is_valid().to_numpy(zero_copy_only=False).astype(np.uint8))
+        self._stream(path + "?").update(_validity(array))
         if pa.types.is_dictionary(kind):
             self.update(array.dictionary_decode(), path + "d")
         elif pa.types.is_struct(kind):
             for index, child in enumerate(array.flatten()):
                 self.update(child, f"{path}.{index}")
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            self._feed(path + "#", _filled(array.value_lengths().cast(pa.int64())))
+            self._stream(path + "#").update(_filled(array.value_lengths().cast(pa.int64())))
             self.update(array.flatten(), path + "*")
         elif pa.types.is_fixed_size_list(kind):
             self.update(array.flatten(), path + "*")
@@ -116,11 +116,11 @@ class _ColumnDigest:
             large = array.cast(pa.large_binary()) if kind != pa.large_binary() else array
             self._feed_bytes(path, large)
         elif pa.types.is_float16(kind):
-            self._feed(path, _filled(array.view(pa.uint16())))
+            self._stream(path).update(_filled(array.view(pa.uint16())))
         elif pa.types.is_boolean(kind):
-            self._feed(path, _filled(array.cast(pa.uint8())))
+            self._stream(path).update(_filled(array.cast(pa.uint8())))
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            self._feed(path, _filled(array))
+            self._stream(path).update(_filled(array))
         elif not pa.types.is_null(kind):
             self._feed_bytes(path, array.cast(pa.string()).cast(pa.large_binary()))
 
@@ -130,7 +130,7 @@ class _ColumnDigest:
     def _feed_bytes(self, path: str, array: pa.LargeBinaryArray) -> None:
         import pyarrow.compute as pc
 
-        self._feed(path + "#", _filled(pc.binary_length(array).cast(pa.int64())))
+        self._stream(path + "#").update(_filled(pc.binary_length(array).cast(pa.int64())))
         dense = array.drop_null()
         if len(dense) == 0:
             return
@@ -140,9 +140,6 @@ class _ColumnDigest:
         data = dense.buffers()[2]
         if data is not None:
             self._stream(path).update(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
-
-    def _feed(self, path: str, values: np.ndarray[Any, Any]) -> None:
-        self._stream(path).update(np.ascontiguousarray(values).tobytes())
 
     def _stream(self, path: str) -> Any:
         return self._streams.setdefault(path, hashlib.sha256())
@@ -158,12 +155,20 @@ def _is_bytes_like(kind: pa.DataType) -> bool:
     )
 
 
+def _validity(array: pa.Array) -> np.ndarray[Any, Any]:
+    """0 where there is null, else 1."""
+    return _values(array.is_valid().cast(pa.uint8())) if array.null_count else np.ones(len(array), np.uint8)
+
+
 def _filled(array: pa.Array) -> np.ndarray[Any, Any]:
-    """Values with a zero where there is null: what lies under a null must not reach the digest."""
-    values: np.ndarray[Any, Any] = (array.fill_null(0) if array.null_count else array).to_numpy(
-        zero_copy_only=False
-    )
-    return values
+    """The values' bits with a zero where there is null: what lies under a null must not reach the digest."""
+    return _values(array) * _validity(array) if array.null_count else _values(array)
+
+
+def _values(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The bits of a fixed-width array; ``to_numpy`` would import pandas first."""
+    kind = np.dtype(f"u{array.type.bit_width // 8}")
+    return np.frombuffer(array.buffers()[1] or b"", kind)[array.offset : array.offset + len(array)]
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pydantic
+from fsspec.implementations.local import LocalFileSystem
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.settings import Settings, execution_field
@@ -83,6 +85,7 @@ class LocalSource(Source):
     def __init__(self, config: LocalConfig) -> None:
         self.config = config
         self._fs, path = fsspec.core.url_to_fs(config.root, **config.storage_options)
+        self._is_local = isinstance(self._fs, LocalFileSystem)
         self._root = path.rstrip("/") or "/"
         self._declared = [pa.field(name, ARROW_TYPES[kind]) for name, kind in config.extra_columns.items()]
 
@@ -93,11 +96,12 @@ class LocalSource(Source):
         paths = self._paths(crawl)
         return [Shard(name, path, self._digest(path), self._fs.size(path)) for name, path in paths.items()]
 
+    @functools.cache  # noqa: B019 - one source lives as long as a stage; a footer is read once
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         named = []
         for path in self._paths(crawl).values():
             if path.endswith(".parquet"):
-                with self._open(path) as stream, open_parquet(stream, path) as opened:
+                with self._parquet(path) as opened:
                     named.append((path, extra_fields(opened.schema_arrow, renamed=self.config.columns)))
             else:
                 named.append((path, [*self._declared, EXTRA_JSON]))
@@ -106,18 +110,18 @@ class LocalSource(Source):
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
         extras = self.extra_fields(crawl)
         renamed = self.config.columns
-        with self._open(shard.location) as stream:
-            if shard.location.endswith(".parquet"):
-                with open_parquet(stream, shard.location) as opened:
-                    yield from read_parquet(
-                        opened,
-                        shard.location,
-                        renamed=renamed,
-                        optional=self.config.optional_columns,
-                        extras=extras,
-                        batch_rows=batch_rows,
-                    )
-            else:
+        if shard.location.endswith(".parquet"):
+            with self._parquet(shard.location) as opened:
+                yield from read_parquet(
+                    opened,
+                    shard.location,
+                    renamed=renamed,
+                    optional=self.config.optional_columns,
+                    extras=extras,
+                    batch_rows=batch_rows,
+                )
+        else:
+            with self._open(shard.location) as stream:
                 yield from read_jsonl(
                     raw_lines(stream, shard.location),
                     shard.location,
@@ -197,6 +201,12 @@ class LocalSource(Source):
             raise InputError(f"the file cannot be opened: {error}", file=path) from error
         with stream:
             yield stream
+
+    @contextlib.contextmanager
+    def _parquet(self, path: str) -> Iterator[pq.ParquetFile]:
+        """The file's reader; a local file is left to Arrow, whose own reading costs less than a Python stream's."""
+        with self._open(path) as stream, open_parquet(path if self._is_local else stream, path) as opened:
+            yield opened
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a file is hashed once
     def _digest(self, path: str) -> str:

@@ -3,15 +3,17 @@
 What makes a row unfit is always rejected; the filters reject only what their settings name.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pydantic
+from numpy.typing import NDArray
 
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.sources.arrays import are_null, string_array, string_bytes, values_of
 
 #: Every reason a rejected row can carry, and what it says.
 REASONS: Final = {
@@ -94,30 +96,39 @@ def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
     Every row it leaves out would pass; the reason of the others is for ``verdict`` to say.
     """
     identifier, text = documents.column("id"), documents.column("text")
-    size, length = pc.binary_length(text), pc.utf8_length(text)
-    doubts = [
-        pc.is_null(identifier),
-        pc.equal(identifier, ""),
-        pc.match_substring(identifier, "\0"),
-        pc.is_null(text),
-        pc.equal(size, 0),
-        pc.utf8_is_space(text),
-        pc.match_substring(text, "\0"),
-        pc.greater(size, rules.max_text_bytes),
-        pc.less(length, rules.min_chars),
-    ]
+    sizes = np.diff(string_bytes(text)[0])
+    doubted = are_null(identifier) | (np.diff(string_bytes(identifier)[0]) == 0) | are_null(text)
+    doubted |= _are_space(text, sizes) | (sizes > rules.max_text_bytes)
+    doubted |= _have_nul(identifier) | _have_nul(text)
+    if rules.min_chars > 0:
+        doubted |= values_of(pc.utf8_length(text), np.int32) < rules.min_chars
     if rules.max_chars is not None:
-        doubts.append(pc.greater(length, rules.max_chars))
+        # A text has no more characters than bytes.
+        doubted |= sizes > rules.max_chars
     if rules.languages:
-        known = pa.array(rules.languages, pa.string())
-        doubts.append(pc.invert(pc.is_in(documents.column("language"), value_set=known)))
+        known = pc.is_in(documents.column("language"), value_set=string_array(rules.languages))
+        doubted |= values_of(known.cast(pa.uint8()), np.uint8) == 0
     if rules.min_language_score > 0:
-        # Written as "not at least", so that NaN and null are doubted.
-        enough = pc.greater_equal(documents.column("language_score"), rules.min_language_score)
-        doubts.append(pc.invert(pc.fill_null(enough, False)))
-    doubted = functools.reduce(pc.or_, (pc.fill_null(doubt, False) for doubt in doubts))
-    rows: list[int] = pc.indices_nonzero(doubted).to_pylist()
+        score = documents.column("language_score")
+        # Written as "not at least", so that NaN is doubted.
+        doubted |= are_null(score) | ~(values_of(score, np.float64) >= rules.min_language_score)
+    rows: list[int] = np.flatnonzero(doubted).tolist()
     return rows
+
+
+def _are_space(text: pa.StringArray, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Texts of nothing but white space, and empty ones."""
+    space: NDArray[np.bool_] = values_of(pc.utf8_is_space(text).cast(pa.uint8()), np.bool_)
+    return (sizes == 0) | space
+
+
+def _have_nul(strings: pa.StringArray) -> NDArray[np.bool_]:
+    """Strings that hold a NUL character; one look at the bytes of all strings tells that none does."""
+    edges, data = string_bytes(strings)
+    found = np.zeros(len(strings), np.bool_)
+    if not data.all():
+        found[np.searchsorted(edges, np.flatnonzero(data == 0), side="right") - 1] = True
+    return found
 
 
 def invalid_utf8_rows(documents: pa.RecordBatch, names: Sequence[str]) -> dict[int, str]:

@@ -3,7 +3,7 @@
 Knows the record and a source; knows no filter's meaning. The order of writing makes every step repeatable:
 
 1. a shard's documents are written, its rejected rows spilled to scratch just before they are published;
-2. when all shards stand, DuckDB finds the later rows of every id (exactly, spilling to disk);
+2. when all shards stand, the later rows of every id are found, exactly (``repeated_ids``);
 3. a shard's rejected rows are published, those duplicates among them;
 4. a shard that holds duplicates is written once more without the rows that step 3 lists.
 
@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from datamask_pipeline import duck, schema
+from datamask_pipeline import schema
 from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.sources.arrays import int64_array, string_array, values_of
 from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
-from datamask_pipeline.sources.content import content_hash
+from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, rows_to_judge, verdict
+from datamask_pipeline.stages.repeated_ids import repeated_ids
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Store
 
 Record = dict[str, Any]
@@ -69,21 +71,14 @@ class CrawlWriter:
         Returns:
             Records of the documents' parts and of the rejected rows' parts.
         """
+        names = [shard.name for shard in shards]
+        records = [self.documents.part(name) for name in names]
+        num_rows = sum(record["rows"] for record in records if record is not None)
         parts, rejected_parts = [], []
-        with duck.connect(self.store, self.documents.scratch()) as connection:
-            paths = [self.documents.part_path(shard.name) for shard in shards]
-            connection.execute(_duplicates_sql(self.store, paths))
-            for order, shard in enumerate(shards):
-                found = connection.execute(
-                    "SELECT row, id, first_order, first_row FROM duplicates WHERE part_order = ? ORDER BY row",
-                    [order],
-                ).fetchall()
-                duplicates = [
-                    Reject(row, name, "duplicate_id", f"first in shard {shards[first].name}, row {first_row}")
-                    for row, name, first, first_row in found
-                ]
-                rejected_parts.append(self._publish_rejected(shard, duplicates))
-                parts.append(self._without_duplicates(shard))
+        repeats = repeated_ids(self.documents, names, num_rows)
+        for shard, duplicates in zip(shards, repeats, strict=True):
+            rejected_parts.append(self._publish_rejected(shard, duplicates))
+            parts.append(self._without_duplicates(shard))
         return parts, rejected_parts
 
     def _judged(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
@@ -117,9 +112,8 @@ class CrawlWriter:
                 unfit[index] = reason
                 rejects.append(Reject(rows[index].as_py(), found.column("id")[index].as_py(), *reason))
         found, rows = _without(found, rows, set(unfit))
-        texts = found.column("text").cast(pa.binary()).to_pylist()
-        crawl, name = (pa.repeat(pa.scalar(word), len(rows)) for word in (self.crawl, shard.name))
-        hashes = pa.array([content_hash(text) for text in texts], pa.string())
+        crawl, name = (pa.repeat(word, len(rows)) for word in string_array([self.crawl, shard.name]))
+        hashes = content_hashes(found.column("text"))
         own = {"crawl": crawl, "shard": name, "row": rows, "content_hash": hashes}
         arrays = [own[name] if name in own else found.column(name) for name in self.schema.names]
         documents = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -145,9 +139,9 @@ class CrawlWriter:
             raise IntegrityError(f"part {shard.name} of crawl {self.crawl!r} vanished while it was written")
         with self.rejected.open_part(shard.name) as opened:
             table = opened.read(columns=["row", "reason"])
-        rows = table.filter(pc.equal(table.column("reason"), "duplicate_id")).column("row")
         if record["rows"] + table.num_rows == record["counts"]["rows_in"]:
             return record
+        rows = table.filter(pc.equal(table.column("reason"), "duplicate_id")).column("row")
         with self.documents.open_part(shard.name) as opened:
             batches = (_drop_rows(batch, rows) for batch in opened.iter_batches(batch_size=self.batch_rows))
             return self.documents.write_part(
@@ -155,14 +149,17 @@ class CrawlWriter:
             )
 
     def _rejected_table(self, shard: Shard, rejects: Sequence[Reject]) -> pa.Table:
-        rows = [
-            {"crawl": self.crawl, "shard": shard.name, **dataclasses.asdict(reject)} for reject in rejects
-        ]
-        for entry in rows:
-            if entry["id"] is not None:
-                # An id that cannot be encoded is shown escaped rather than lost.
-                entry["id"] = entry["id"].encode("utf-8", "backslashreplace").decode()
-        return pa.Table.from_pylist(rows, schema=schema.REJECTED)
+        # An id that cannot be encoded is shown escaped rather than lost.
+        ids = (reject.id and reject.id.encode("utf-8", "backslashreplace").decode() for reject in rejects)
+        columns = {
+            "crawl": string_array([self.crawl] * len(rejects)),
+            "shard": string_array([shard.name] * len(rejects)),
+            "row": int64_array(np.array([reject.row for reject in rejects], np.int64)),
+            "id": string_array(list(ids)),
+            "reason": string_array([reject.reason for reject in rejects]),
+            "detail": string_array([reject.detail for reject in rejects]),
+        }
+        return pa.Table.from_arrays(list(columns.values()), schema=schema.REJECTED)
 
     def _spill_path(self, shard: Shard) -> Path:
         return self.documents.scratch() / f"{shard.name}.rejected.parquet"
@@ -172,14 +169,14 @@ def _without(documents: pa.RecordBatch, rows: pa.Array, dropped: set[int]) -> tu
     """Both without the indices dropped."""
     if not dropped:
         return documents, rows
-    kept = pa.array([index for index in range(len(rows)) if index not in dropped], pa.int64())
+    kept = int64_array(np.delete(np.arange(len(rows)), list(dropped)))
     return documents.take(kept), rows.take(kept)
 
 
 def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:
     """A source must account for every row, in order."""
     rejected = [reject.row for reject in batch.rejects]
-    rows = np.sort(np.concatenate([batch.rows.to_numpy(), np.array(rejected, dtype=np.int64)]))
+    rows = np.sort(np.concatenate([values_of(batch.rows, np.int64), np.array(rejected, dtype=np.int64)]))
     if not np.array_equal(rows, np.arange(first, first + len(rows))):
         raise IntegrityError(
             f"{shard.location}: rows {first} to {first + len(rows) - 1} were expected next, "
@@ -189,24 +186,3 @@ def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:
 
 def _drop_rows(batch: pa.RecordBatch, rows: pa.ChunkedArray) -> pa.RecordBatch:
     return batch.filter(pc.invert(pc.is_in(batch.column("row"), value_set=rows)))
-
-
-def _duplicates_sql(store: Store, paths: Sequence[str]) -> str:
-    selects = []
-    for order, path in enumerate(paths):
-        url = path if store.is_local else store.fs.unstrip_protocol(path)
-        selects.append(f"SELECT id, row, {order} AS part_order FROM read_parquet({duck.literal(url)})")
-    return f"""
-        CREATE TEMP TABLE duplicates AS
-        WITH documents AS ({" UNION ALL ".join(selects)}),
-        repeated AS (SELECT id FROM documents GROUP BY id HAVING count(*) > 1),
-        ranked AS (
-            SELECT documents.*,
-                row_number() OVER copies AS copy,
-                first_value(part_order) OVER copies AS first_order,
-                first_value(row) OVER copies AS first_row
-            FROM documents JOIN repeated USING (id)
-            WINDOW copies AS (PARTITION BY id ORDER BY part_order, row)
-        )
-        SELECT part_order, row, id, first_order, first_row FROM ranked WHERE copy > 1
-    """

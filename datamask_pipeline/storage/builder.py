@@ -80,7 +80,7 @@ class ArtefactBuilder:
             counts: Counters for the part's record; read after the batches are drained, so a mapping that
                 the producer fills as it goes is fine.
             replace: Write it even when it is there already; its rows may be drawn from the old one.
-            plain: Columns whose values hardly repeat; a dictionary of them would be built for nothing.
+            plain: Columns whose values hardly repeat; a dictionary and bounds of them would be written for nothing.
 
         Returns:
             The part's record: name, rows, bytes, sha256, digest, counts.
@@ -93,7 +93,12 @@ class ArtefactBuilder:
         with self.store.staged(relative) as private:
             repeating = [name for name in schema.names if name not in plain] if plain else True
             with pq.ParquetWriter(
-                private, schema, compression="zstd", version="2.6", use_dictionary=repeating
+                private,
+                schema,
+                compression="zstd",
+                version="2.6",
+                use_dictionary=repeating,
+                write_statistics=repeating,
             ) as writer:
                 for batch in batches:
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])

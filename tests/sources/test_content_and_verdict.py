@@ -1,10 +1,16 @@
 """When two texts are the same, and why a row is rejected."""
 
+import unicodedata
+
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources.content import content_hash, normal_form
+from datamask_pipeline.sources import content
+from datamask_pipeline.sources.content import content_hash, content_hashes, normal_form
 from datamask_pipeline.sources.verdict import REASONS, RowRules, invalid_utf8_rows, rows_to_judge, verdict
 
 
@@ -13,6 +19,71 @@ def test_white_space_and_composition_do_not_make_a_text_new() -> None:
     assert normal_form("a\u00a0b".encode()) == "a\u00a0b".encode()
     assert content_hash("cafe\u0301  au lait\n") == content_hash("café au lait")
     assert content_hash("Café") != content_hash("café")
+
+
+ANY_TEXT = st.one_of(
+    st.text(max_size=30), st.text("ab \t\n\r\v\f\0é\u0301ñ\u2019\u2000\u1161가\u212b😀", max_size=30)
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(texts=st.lists(ANY_TEXT, max_size=12), chunk=st.integers(1, 40), cut=st.integers(0, 4))
+def test_a_columns_hashes_are_those_of_its_texts(texts: list[str], chunk: int, cut: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(content, "CHUNK_BYTES", chunk)
+        found = content_hashes(pa.array(texts, pa.string()).slice(cut))
+    assert found.to_pylist() == [content_hash(text) for text in texts[cut:]]
+
+
+def test_every_character_that_composition_may_change_is_doubted() -> None:
+    """Held against the decompositions themselves: an inert character is no mark, no part and has no parts."""
+    parts = {
+        part
+        for code in range(0x110000)
+        if (form := unicodedata.decomposition(chr(code))) and not form.startswith("<")
+        for part in form.split()[1:]
+    }
+    for code in [*range(0x80, 0xD800), *range(0xE000, 0x30000)]:
+        text = chr(code)
+        raw = np.frombuffer(text.encode(), np.uint8)
+        doubted = raw[0] >= 0xCC and len(content._may_compose(raw, np.array([0]))) == 1
+        jamo = 0x1161 <= code <= 0x11FF
+        may_change = unicodedata.combining(text) or not unicodedata.is_normalized("NFC", text)
+        assert doubted or not (may_change or jamo or f"{code:04X}" in parts), hex(code)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.text(max_size=3)),
+            st.one_of(st.none(), ANY_TEXT, st.text(" \n\u00a0\u2003", max_size=3)),
+            st.sampled_from([None, "en", "de", ""]),
+            st.sampled_from([None, 0.2, 0.5, 0.9, float("nan")]),
+        ),
+        max_size=8,
+    ),
+    rules=st.fixed_dictionaries(
+        {},
+        optional={
+            "languages": st.just(("en",)),
+            "min_language_score": st.just(0.5),
+            "min_chars": st.integers(0, 9),
+            "max_chars": st.integers(1, 9),
+            "max_text_bytes": st.integers(1, 20),
+        },
+    ),
+    cut=st.integers(0, 3),
+)
+def test_no_row_that_a_rule_rejects_is_left_out(
+    rows: list[tuple[str | None, str | None, str | None, float | None]], rules: dict[str, object], cut: int
+) -> None:
+    names = ("id", "text", "language", "language_score")
+    entries = [dict(zip(names, row, strict=True)) for row in rows]
+    batch = pa.RecordBatch.from_pylist(entries, schema=FINEWEB).slice(cut)
+    judged = set(rows_to_judge(RowRules(**rules), batch))
+    rejected = {n for n, row in enumerate(rows[cut:]) if verdict(RowRules(**rules), *row) is not None}
+    assert rejected <= judged
 
 
 @pytest.mark.parametrize(

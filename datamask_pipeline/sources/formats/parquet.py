@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.sources.arrays import int64_array
 from datamask_pipeline.sources.base import SourceBatch
 from datamask_pipeline.sources.columns import check_columns, conform, extra_fields
 
@@ -75,7 +77,7 @@ def read_parquet(
             raise InputError(
                 f"a page cannot be decoded: {_first_line(error)}", file=location, row=first, remedy=REMEDY
             ) from error
-        rows = pa.array(range(first, first + batch.num_rows), pa.int64())
+        rows = int64_array(np.arange(first, first + batch.num_rows))
         yield SourceBatch(rows, documents)
         first += batch.num_rows
     if first != opened.metadata.num_rows:
