@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pydantic
 from fsspec.implementations.local import LocalFileSystem
 
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import DataMaskError, InputError
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import extra_fields, merge_extras
@@ -172,12 +172,23 @@ class LocalSource(Source):
         return listing
 
     def _find(self) -> list[str]:
+        with self._reached(self.config.root):
+            # Listings are kept for the life of the process, by the file system, unless it is told.
+            self._fs.invalidate_cache()
+            return self._paths_found()
+
+    def _paths_found(self) -> list[str]:
         if any(sign in self._root for sign in "*?["):
             return [str(path) for path in self._fs.glob(self._root)]
-        if self._fs.isfile(self._root):
+        try:
+            # Asked for what it is, not whether it exists: object stores answer "no" to whom they do not know.
+            kind = self._fs.info(self._root)["type"]
+        except FileNotFoundError as error:
+            raise InputError(
+                "no such file or directory", file=self.config.root, remedy="correct `root`"
+            ) from error
+        if kind == "file":
             return [self._root]
-        if not self._fs.exists(self._root):
-            raise InputError("no such file or directory", file=self.config.root, remedy="correct `root`")
         return [str(path) for path in self._fs.find(self._root)]
 
     def _place(self, path: str) -> tuple[str, str]:
@@ -194,13 +205,43 @@ class LocalSource(Source):
         return posixpath.basename(posixpath.dirname(path)) or "crawl", relative
 
     @contextlib.contextmanager
-    def _open(self, path: str) -> Iterator[Any]:
+    def _reached(self, path: str) -> Iterator[None]:
+        """Say clearly what a file system refuses; object stores raise errors of their own libraries."""
         try:
+            yield
+        except DataMaskError:
+            raise
+        except Exception as error:
+            if self._is_local and not isinstance(error, OSError):
+                raise
+            raise InputError(
+                f"the storage refuses or cannot be reached: {type(error).__name__}: {error}",
+                file=path,
+                remedy="check that it exists, the credentials and `storage_options`",
+            ) from error
+
+    @contextlib.contextmanager
+    def _open(self, path: str) -> Iterator[Any]:
+        with self._reached(path):
+            listed = self._etag(path)
+            if listed is not None:
+                self._fs.invalidate_cache(path)
+                if (now := self._fs.info(path).get("ETag")) != listed:
+                    raise InputError(
+                        f"the file changed since it was listed, then {listed}",
+                        file=path,
+                        value=now,
+                        remedy="run again when nobody writes to the crawl",
+                    )
             stream = self._fs.open(path, "rb")
-        except OSError as error:
-            raise InputError(f"the file cannot be opened: {error}", file=path) from error
         with stream:
             yield stream
+
+    @functools.cache  # noqa: B019 - one source lives as long as a stage; what was listed stands
+    def _etag(self, path: str) -> str | None:
+        """The object store's identity of the bytes, as first listed; ``None`` where there is none."""
+        etag = self._fs.info(path).get("ETag")
+        return None if etag is None else str(etag)
 
     @contextlib.contextmanager
     def _parquet(self, path: str) -> Iterator[pq.ParquetFile]:
@@ -210,6 +251,9 @@ class LocalSource(Source):
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a file is hashed once
     def _digest(self, path: str) -> str:
+        with self._reached(path):
+            if (etag := self._etag(path)) is not None:
+                return f"etag:{etag}"
         with self._open(path) as stream:
             hashed = hashlib.sha256()
             while block := stream.read(1 << 20):

@@ -119,7 +119,7 @@ def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
 def _are_space(text: pa.StringArray, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Texts of nothing but white space, and empty ones."""
     space: NDArray[np.bool_] = values_of(pc.utf8_is_space(text).cast(pa.uint8()), np.bool_)
-    return (sizes == 0) | space
+    return np.logical_or(space, sizes == 0)
 
 
 def _have_nul(strings: pa.StringArray) -> NDArray[np.bool_]:

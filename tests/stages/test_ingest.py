@@ -14,7 +14,7 @@ from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
 from datamask_pipeline.sources import Source, SourceBatch, make_source
 from datamask_pipeline.sources.content import content_hash
-from datamask_pipeline.stages import ingest
+from datamask_pipeline.stages import ingest, repeated_ids
 from datamask_pipeline.storage import Ref, Store
 
 
@@ -89,6 +89,18 @@ def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Stor
     details = store.read_table(rejected, ["detail"]).column(0).to_pylist()
     assert details[2] == details[7] == "first in shard a, row 0"
     assert details[3] == "field language, value 'de'"
+
+
+def test_more_ids_than_are_counted_in_memory_end_the_same(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distinct = crawl(tmp_path / "distinct", {"a": [row("1"), row("2")], "b": [row("3")]})
+    repeating = crawl(tmp_path / "repeating", {"a": [row("1"), row("2")], "b": [row("2")]})
+    counted = [ingested(store, source) for source in (distinct, repeating)]
+    monkeypatch.setattr(repeated_ids, "COUNTED_ROWS", 0)
+    other = Store(tmp_path / "other")
+    assert [ingested(other, source) for source in (distinct, repeating)] == counted
+    assert [rejected.rows for _, rejected in counted] == [0, 1]
 
 
 def test_filters_are_off_unless_set(tmp_path: Path, store: Store) -> None:
@@ -225,7 +237,7 @@ def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: py
 KILLED = """
 import os, signal, sys
 from datamask_pipeline.sources import make_source
-from datamask_pipeline.stages import ingest
+from datamask_pipeline.stages import ingest, repeated_ids
 from datamask_pipeline.storage import Store
 
 calls = 0
