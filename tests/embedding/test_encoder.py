@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -112,9 +113,6 @@ def test_a_finished_window_is_read_back_and_the_bytes_are_the_same(encoder: Enco
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_workers_do_not_change_order_or_bytes(dtype: str) -> None:
-    import torch
-
-    before = torch.get_num_threads()
     texts = [text for text in TEXTS for _ in range(5)]
     results = set()
     for devices in (("cpu",), ("cpu",) * 2, ("cpu",) * 5):
@@ -125,7 +123,21 @@ def test_workers_do_not_change_order_or_bytes(dtype: str) -> None:
         with Workers(encoders) as workers:
             results.add(embed_tokens(workers, encoders[0].tokenise(texts), 256).vectors_ND.tobytes())
     assert len(results) == 1
-    assert torch.get_num_threads() == before
+
+
+def test_threads_yet_to_come_compute_with_as_many_threads_as_before(encoder: Encoder) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with Workers([encoder]) as workers:
+            embed_tokens(workers, encoder.tokenise(TEXTS[:1]), 64)
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(torch.get_num_threads).result() == 2
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_workers_really_share_the_batches(encoder: Encoder) -> None:

@@ -219,6 +219,7 @@ def test_two_probes_learn_two_labels(tmp_path: Path, store: Store) -> None:
     ref = scored(store, refs, scorers=("probe:one", "probe:two"), options=options)
     scores = store.read_table(ref, ["score"]).column(0).to_numpy().reshape(-1, 2)
     np.testing.assert_allclose(scores.sum(1), 1.0, atol=1e-6)
+    assert {"probe:one", "probe:two"} <= set(store.manifest(ref)["inputs"])
 
 
 KILLED = """
