@@ -12,10 +12,12 @@ from torch import Tensor
 
 from datamask_pipeline.selection.parallel import Workers
 
-SAMPLE_PER_CLUSTER = 16
-ROUNDS = 6
+SAMPLE_PER_CLUSTER = 8
+ROUNDS = 3
 CHUNK = 4096
 CLUSTERS_PER_FAMILY = 8
+NEAR_FAMILIES = 8
+"""Families whose clusters a document is compared with: those most similar to its own, which is one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +53,17 @@ class Clusters:
 def spherical_clusters(
     documents_ND: Tensor, num_clusters: int, draws: torch.Generator, workers: Workers, dtype: torch.dtype
 ) -> Clusters:
-    """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at its nearest centroid."""
+    """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at the nearest centroid found.
+
+    Documents find theirs through the families, so that the work does not grow as their number times the clusters'.
+    """
     size = min(len(documents_ND), SAMPLE_PER_CLUSTER * num_clusters)
     sample_nD = documents_ND[torch.randperm(len(documents_ND), generator=draws)[:size]]
     centroids_CD = _means(sample_nD, num_clusters, workers, dtype)
     families_FD = _means(centroids_CD, max(1, num_clusters // CLUSTERS_PER_FAMILY), workers, dtype)
     families_C, order_C = _assign(centroids_CD, families_FD, workers, dtype).sort(stable=True)
     centroids_CD = centroids_CD[order_C]
-    owner_N = _assign(documents_ND, centroids_CD, workers, dtype)
+    owner_N = _assign_by_family(documents_ND, centroids_CD, families_C, families_FD, workers, dtype)
     ends_C = torch.bincount(owner_N, minlength=num_clusters).cumsum(0)
     return Clusters(
         centroids_CD=centroids_CD,
@@ -87,3 +92,31 @@ def _assign(rows_nD: Tensor, centroids_CD: Tensor, workers: Workers, dtype: torc
         return (rows_nD[start : start + CHUNK].to(dtype) @ search_DC).argmax(1).cpu()
 
     return torch.cat(list(workers.map(work, range(0, len(rows_nD), CHUNK))))
+
+
+def _assign_by_family(
+    documents_ND: Tensor,
+    centroids_CD: Tensor,
+    families_C: Tensor,
+    families_FD: Tensor,
+    workers: Workers,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The nearest centroid of each document among those of the families most similar to its own: int64 (N,)."""
+    held_F, sizes_F = families_C.unique_consecutive(return_counts=True)
+    ends = [0, *sizes_F.cumsum(0).tolist()]
+    families_FD = families_FD[held_F.to(families_FD.device)]
+    near_Fn = (families_FD @ families_FD.T).topk(min(NEAR_FAMILIES, len(held_F)), dim=1).indices.tolist()
+    family_N = _assign(documents_ND, families_FD, workers, dtype)
+    order_N = torch.argsort(family_N, stable=True)
+    members = order_N.split(torch.bincount(family_N, minlength=len(held_F)).tolist())
+
+    def work(family: int) -> Tensor:
+        rows_m = members[family].to(documents_ND.device)
+        near_c = torch.cat([torch.arange(ends[near], ends[near + 1]) for near in sorted(near_Fn[family])])
+        similar_mc = documents_ND[rows_m].to(dtype) @ centroids_CD[near_c.to(centroids_CD.device)].to(dtype).T
+        return near_c[similar_mc.argmax(1).cpu()]
+
+    owner_N = torch.empty_like(family_N)
+    owner_N[order_N] = torch.cat(list(workers.map(work, range(len(held_F)))))
+    return owner_N
