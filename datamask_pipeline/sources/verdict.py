@@ -119,7 +119,8 @@ def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
 def _are_space(text: pa.StringArray, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Texts of nothing but white space, and empty ones."""
     space: NDArray[np.bool_] = values_of(pc.utf8_is_space(text).cast(pa.uint8()), np.bool_)
-    return np.logical_or(space, sizes == 0)
+    either: NDArray[np.bool_] = space | (sizes == 0)
+    return either
 
 
 def _have_nul(strings: pa.StringArray) -> NDArray[np.bool_]:

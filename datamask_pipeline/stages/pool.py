@@ -3,23 +3,29 @@
 Exact copies are collapsed by content over all crawls, before any block is cut: random blocks would scatter
 the copies and no set function would see them. A small share of the contents is held out of every arm, so
 that every model is validated on the same unseen text.
+
+Near-duplicates are collapsed too where that is asked for: what holds of the copies of one content then holds of
+all the contents of a group, takedown and validation included.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+import duckdb
+import pyarrow as pa
 import pydantic
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "pool"
 VERSION: Final = "1"
 
 #: Why a document may not be selected; the first that holds is recorded.
-EXCLUSIONS: Final = ("takedown", "duplicate_content", "duplicate_id", "validation")
+EXCLUSIONS: Final = ("takedown", "near_duplicate", "duplicate_content", "duplicate_id", "validation")
 
 
 class PoolConfig(Settings):
@@ -33,6 +39,9 @@ class PoolConfig(Settings):
     )
     takedown: tuple[str, ...] = pydantic.Field(
         (), description="Document ids or content hashes withdrawn; all copies of their content go with them."
+    )
+    near_duplicates: NearDuplicateConfig | None = pydantic.Field(
+        None, description="Also collapse texts that are nearly the same; null collapses exact copies alone."
     )
 
 
@@ -63,6 +72,15 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
         connection.execute("CREATE TEMP TABLE takedown (name VARCHAR)")
         if config.takedown:
             connection.executemany("INSERT INTO takedown VALUES (?)", [(name,) for name in config.takedown])
+        connection.execute("CREATE TEMP TABLE near (content_hash VARCHAR, group_hash VARCHAR)")
+        if config.near_duplicates is not None:
+            contents = _contents(connection, store, list(documents.values()))
+            if pairs := list(near_duplicates(config.near_duplicates, contents)):
+                found_near = pa.table(
+                    dict(zip(("content_hash", "group_hash"), zip(*pairs, strict=True), strict=True))
+                )
+                connection.register("found_near", found_near)
+                connection.execute("INSERT INTO near SELECT content_hash, group_hash FROM found_near")
         connection.execute(_candidates_sql(store, list(documents.values()), config.validation_share))
         parts = [
             builder.write_part(
@@ -91,29 +109,33 @@ def _candidates_sql(store: Store, refs: list[Ref], validation_share: float) -> s
     validation_below = round(validation_share * 0x1_0000_0000)
     return f"""
         CREATE TEMP TABLE candidates AS
-        WITH documents AS (SELECT * FROM {duck.parts_sql(store, refs, columns)}),
+        WITH documents AS (
+            SELECT d.*, coalesce(near.group_hash, d.content_hash) AS group_hash
+            FROM {duck.parts_sql(store, refs, columns)} AS d LEFT JOIN near USING (content_hash)
+        ),
         withdrawn AS (
-            SELECT DISTINCT content_hash FROM documents
+            SELECT DISTINCT group_hash FROM documents
             WHERE id IN (SELECT name FROM takedown) OR content_hash IN (SELECT name FROM takedown)
         ),
         ranked AS (
             SELECT documents.*,
                 row_number() OVER (ORDER BY artefact_order, part_order, part_row) - 1 AS position,
                 row_number() OVER (same_id ORDER BY artefact_order, part_order, part_row) AS id_rank,
-                row_number() OVER (same_content ORDER BY artefact_order, part_order, part_row) AS copy_rank,
-                count(*) OVER (same_content) AS num_copies,
+                row_number() OVER (same_group ORDER BY artefact_order, part_order, part_row) AS copy_rank,
+                count(*) OVER (same_group) AS num_copies,
                 first_value(crawl) OVER (
-                    same_content ORDER BY artefact_order, part_order, part_row) AS representative_crawl,
+                    same_group ORDER BY artefact_order, part_order, part_row) AS representative_crawl,
                 first_value(id) OVER (
-                    same_content ORDER BY artefact_order, part_order, part_row) AS representative_id,
-                content_hash IN (SELECT content_hash FROM withdrawn) AS is_withdrawn,
-                CAST('0x' || content_hash[1:8] AS BIGINT) < {validation_below} AS is_validation
+                    same_group ORDER BY artefact_order, part_order, part_row) AS representative_id,
+                group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
+                CAST('0x' || group_hash[1:8] AS BIGINT) < {validation_below} AS is_validation
             FROM documents
-            WINDOW same_id AS (PARTITION BY id), same_content AS (PARTITION BY content_hash)
+            WINDOW same_id AS (PARTITION BY id), same_group AS (PARTITION BY group_hash)
         ),
         judged AS (
             SELECT *,
                 CASE WHEN is_withdrawn THEN 'takedown'
+                     WHEN content_hash <> group_hash THEN 'near_duplicate'
                      WHEN copy_rank > 1 THEN 'duplicate_content'
                      WHEN id_rank > 1 THEN 'duplicate_id'
                      WHEN is_validation THEN 'validation' END AS exclusion
@@ -127,3 +149,16 @@ def _candidates_sql(store: Store, refs: list[Ref], validation_share: float) -> s
             exclusion, artefact_order
         FROM judged
     """
+
+
+def _contents(
+    connection: duckdb.DuckDBPyConnection, store: Store, refs: list[Ref]
+) -> Iterator[tuple[str, str]]:
+    """Content hash and text of each distinct content, in canonical order of its first copy."""
+    order = "artefact_order, part_order, part_row"
+    sql = f"""
+        SELECT content_hash, text FROM {duck.parts_sql(store, refs, "content_hash, text")}
+        QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY {order}) = 1 ORDER BY {order}
+    """
+    for batch in connection.sql(sql).to_arrow_reader(1_024):
+        yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)

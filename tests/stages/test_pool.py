@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline import schema
+from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.stages import pool
 from datamask_pipeline.storage import Ref, Store
@@ -77,6 +79,55 @@ def test_an_id_of_two_contents_is_kept_once(store: Store) -> None:
     assert rows["two", "a"]["exclusion"] == "duplicate_id"
 
 
+WORDS = [f"w{number}" for number in range(120)]
+LONG, NEAR, FAR = " ".join(WORDS), " ".join([*WORDS[:112], *"stuvwxyz"]), " ".join(reversed(WORDS))
+NEAR_ROWS = {"one": [("a", LONG), ("b", FAR), ("c", NEAR)], "two": [("d", NEAR), ("e", LONG), ("f", "short")]}
+
+
+def test_near_duplicates_point_at_the_first_and_are_counted(store: Store) -> None:
+    documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
+    rows = pooled(store, documents, near_duplicates={})
+    assert {key: row["exclusion"] for key, row in rows.items()} == {
+        ("one", "a"): None,
+        ("one", "b"): None,
+        ("one", "c"): "near_duplicate",
+        ("two", "d"): "near_duplicate",
+        ("two", "e"): "duplicate_content",
+        ("two", "f"): None,
+    }
+    for key in [("one", "a"), ("one", "c"), ("two", "d"), ("two", "e")]:
+        assert (rows[key]["representative_crawl"], rows[key]["representative_id"]) == ("one", "a")
+        assert rows[key]["num_copies"] == 4
+    current = store.current("pool", "r")
+    assert current is not None
+    counts = store.manifest(current)["counts"]
+    assert (counts["rows_in"], counts["kept"], counts["dropped_near_duplicate"]) == (6, 3, 2)
+
+
+def test_near_duplicates_are_off_unless_set_and_each_setting_counts(store: Store) -> None:
+    documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
+
+    def near(**settings: object) -> int:
+        rows = pooled(store, documents, **settings)
+        return sum(row["exclusion"] == "near_duplicate" for row in rows.values())
+
+    assert near() == 0
+    assert near(near_duplicates={"threshold": 0.95}) == 0
+    assert near(near_duplicates={"shingle_words": 100}) == 0
+    assert near(near_duplicates={"shingle_words": 1, "threshold": 0.75}) == 3
+    coarse = [
+        near(near_duplicates={"num_permutations": number, "threshold": 0.87}) for number in range(32, 64)
+    ]
+    assert len(set(coarse)) == 2
+
+
+def test_takedown_takes_near_duplicates_too(store: Store) -> None:
+    documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
+    rows = pooled(store, documents, near_duplicates={}, takedown=("d",))
+    withdrawn = {name for (_, name), row in rows.items() if row["exclusion"] == "takedown"}
+    assert withdrawn == {"a", "c", "d", "e"}
+
+
 def test_takedown_by_id_takes_every_copy(store: Store) -> None:
     one = ingested(store, "one", [("a", "x"), ("b", "same")])
     two = ingested(store, "two", [("e", "same"), ("f", "z")])
@@ -112,3 +163,11 @@ def test_rows_balance_and_keep_their_order(store: Store) -> None:
 def test_a_release_without_crawls_is_refused(store: Store) -> None:
     with pytest.raises(ConfigurationError, match="no crawls"):
         pool.run(pool.PoolConfig(), store=store, release="r", documents={})
+
+
+def test_the_audit_names_a_near_duplicates_representative(store: Store) -> None:
+    documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
+    pooled(store, documents, near_duplicates={})
+    told = "\n".join(story_lines(document_story(store, "d")))
+    assert "one of 4 copies; represented by a of one" in told
+    assert "not eligible: near_duplicate" in told
