@@ -1,37 +1,24 @@
-"""Finds document sources by name. Knows no member: a new file with a ``SOURCE`` is enough."""
+"""Finding a document source by its name. Knows no source: members are files here, or entry points elsewhere."""
 
-import functools
-import importlib
-import pkgutil
+from __future__ import annotations
+
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
-import pydantic
-
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.members import Family
 from datamask_pipeline.sources.base import Source
 
-#: Other packages add members under this entry-point group: name = "module:SourceClass".
-ENTRY_POINTS = "datamask_pipeline.sources"
-
-
-@functools.cache
-def _members() -> dict[str, type[Source]]:
-    package = importlib.import_module("datamask_pipeline.sources")
-    found: dict[str, type[Source]] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        member = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "SOURCE", None)
-        if member is not None:
-            found[member.name] = member
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        found.setdefault(point.name, point.load())
-    return found
+SOURCES: Family[Source] = Family(
+    package="datamask_pipeline.sources",
+    attribute="SOURCE",
+    base="datamask_pipeline.sources.base:Source",
+    kind="document source",
+)
 
 
 def source_names() -> list[str]:
     """Names of the sources there are, sorted."""
-    return sorted(_members())
+    return SOURCES.names()
 
 
 def make_source(name: str, options: Mapping[str, Any] | None = None) -> Source:
@@ -45,12 +32,4 @@ def make_source(name: str, options: Mapping[str, Any] | None = None) -> Source:
         UnknownNameError: no member has that name.
         ConfigurationError: a setting is missing, misspelt or out of range.
     """
-    member = _members().get(name)
-    if member is None:
-        raise UnknownNameError("document source", name, _members())
-    try:
-        config = member.Config(**dict(options or {}))
-    except pydantic.ValidationError as error:
-        lines = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigurationError(f"options of source {name!r}: {lines}") from error
-    return member(config)  # type: ignore[call-arg]
+    return SOURCES.find(name)(SOURCES.configured(name, options))  # type: ignore[call-arg]

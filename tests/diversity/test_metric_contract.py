@@ -6,11 +6,11 @@ import torch
 
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
-from datamask_pipeline.diversity.registry import create_metric, metric_classes
+from datamask_pipeline.diversity.registry import METRICS, create_metric
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 
-NAMES = sorted(metric_classes())
-MOMENT_NAMES = [name for name, member in metric_classes().items() if issubclass(member, MomentMetric)]
+NAMES = sorted(METRICS.classes())
+MOMENT_NAMES = [name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric)]
 N, D, K = 40, 6, 15
 
 
@@ -182,7 +182,7 @@ def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -
         )
 
 
-@pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if metric_classes()[name].concave])
+@pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if METRICS.classes()[name].concave])
 def test_declared_concavity_holds_on_midpoints(name: str, rows_ND: torch.Tensor) -> None:
     metric = create_metric(name)
     assert isinstance(metric, MomentMetric)
@@ -222,5 +222,5 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
         def load(self) -> type[DiversityMetric]:
             return Elsewhere
 
-    monkeypatch.setattr("datamask_pipeline.diversity.registry.entry_points", lambda group: [Point()])
+    monkeypatch.setattr("datamask_pipeline.members.entry_points", lambda group: [Point()])
     assert isinstance(create_metric("Elsewhere"), Elsewhere)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
-from datamask_pipeline.diversity.registry import create_metric, metric_classes
+from datamask_pipeline.diversity.registry import METRICS, create_metric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
@@ -25,8 +25,8 @@ from datamask_pipeline.selection.rollouts import (
 )
 
 N, D, K = 6, 4, 3
-NAMES = sorted(metric_classes())
-EXACT = [name for name, member in metric_classes().items() if member.exact_marginals]
+NAMES = sorted(METRICS.classes())
+EXACT = [name for name, member in METRICS.classes().items() if member.exact_marginals]
 
 
 def make_batch(name: str) -> Batch:

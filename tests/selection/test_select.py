@@ -9,14 +9,14 @@ import torch
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.registry import create_metric, metric_classes
-from datamask_pipeline.selection.policies.registry import policy_names
+from datamask_pipeline.diversity.registry import METRICS, create_metric
+from datamask_pipeline.selection.policies.registry import POLICIES
 
 CONCAVE = ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"]
 FAST = {"num_epochs": 40, "num_rollouts": 16, "partial": 0.5}
 
 
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", POLICIES.names())
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility"])
 def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) -> None:
     rows, quality = clustered
@@ -35,7 +35,7 @@ def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) ->
     assert result.timings["total"] >= result.timings["learning"] > 0
 
 
-@pytest.mark.parametrize("metric", sorted(metric_classes()))
+@pytest.mark.parametrize("metric", sorted(METRICS.classes()))
 def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) -> None:
     rows, quality = clustered
     result = select_documents(rows, quality, diversity=metric, normalisation="none", lamb=0.3, ratio=0.1)
@@ -181,7 +181,7 @@ def test_quotas_are_met_exactly(clustered) -> None:
     rows, quality = clustered
     groups = ["news" if row % 4 == 0 else "forum" for row in range(400)]
     quotas = {"news": 0.75, "forum": 0.25}
-    for policy in policy_names():
+    for policy in POLICIES.names():
         result = select_documents(rows, quality, policy=policy, quotas=quotas, groups=groups, **FAST)
         assert result.mask[::4].sum() == 30
         assert result.mask.sum() == 40

@@ -103,13 +103,14 @@ def _assign_by_family(
     dtype: torch.dtype,
 ) -> Tensor:
     """The nearest centroid of each document among those of the families most similar to its own: int64 (N,)."""
-    held_F, sizes_F = families_C.unique_consecutive(return_counts=True)
-    ends = [0, *sizes_F.cumsum(0).tolist()]
+    sizes_F = torch.bincount(families_C)
+    held_F = torch.nonzero(sizes_F).squeeze(1)
+    ends = [0, *sizes_F[held_F].cumsum(0).tolist()]
     families_FD = families_FD[held_F.to(families_FD.device)]
     near_Fn = (families_FD @ families_FD.T).topk(min(NEAR_FAMILIES, len(held_F)), dim=1).indices.tolist()
     family_N = _assign(documents_ND, families_FD, workers, dtype)
     order_N = torch.argsort(family_N, stable=True)
-    members = order_N.split(torch.bincount(family_N, minlength=len(held_F)).tolist())
+    members = torch.split(order_N, torch.bincount(family_N, minlength=len(held_F)).tolist())
 
     def work(family: int) -> Tensor:
         rows_m = members[family].to(documents_ND.device)

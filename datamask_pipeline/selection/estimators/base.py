@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,8 +45,10 @@ class Estimate:
 class GradientEstimator(ABC):
     """Estimates the gradient of the expected objective under its own distribution over masks.
 
-    A member is one file of this package, its stem the estimator's name, with the class as ``ESTIMATOR``.
+    A member is one file of this package with the class as ``ESTIMATOR``.
     """
+
+    name: ClassVar[str]
 
     @abstractmethod
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:

@@ -18,6 +18,8 @@ class Counterfactual(GradientEstimator):
     only batches of a handful draw, are drawn again.
     """
 
+    name = "counterfactual"
+
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
         policy = IndependentInclusion(batch.logits_N, batch.budget)
         masks_GN = _of_two(policy.sample(config.num_rollouts, draws).masks_GN)

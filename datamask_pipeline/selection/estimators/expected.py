@@ -21,6 +21,8 @@ class Expected(GradientEstimator):
     not squared. That diagonal makes it not concave; certificates come from the relaxation instead.
     """
 
+    name = "expected"
+
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
         for term in batch.objective.terms:
             if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):

@@ -17,6 +17,8 @@ class GroupRelative(GradientEstimator):
     Source: DATAMASK (arXiv 2512.24265); group-relative advantages after GRPO (arXiv 2402.03300).
     """
 
+    name = "group_relative"
+
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
         policy = WithoutReplacement(batch.logits_N, batch.budget)
         rollouts = policy.sample(config.num_rollouts, draws)

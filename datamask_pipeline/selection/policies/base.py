@@ -12,7 +12,7 @@ from datamask_pipeline.selection.solution import Solution
 class SelectionPolicy(ABC):
     """A way to choose a mask for a `Problem`.
 
-    A member is one file of this package, its stem the policy's name, with the class as ``POLICY``.
+    A member is one file of this package with the class as ``POLICY``.
     """
 
     name: ClassVar[str]
