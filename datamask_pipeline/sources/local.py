@@ -1,4 +1,4 @@
-"""Parquet and JSON Lines files on a local or mounted disk, or on any object storage that fsspec speaks.
+"""Parquet, JSON Lines and Common Crawl's WET files on a local or mounted disk, or on any object storage that fsspec speaks.
 
 Knows no hub protocol: an ``s3://`` URL is just another file system.
 """
@@ -24,8 +24,9 @@ from datamask_pipeline.sources.columns import extra_fields, merge_extras
 from datamask_pipeline.sources.formats.jsonl import EXTRA_JSON, read_jsonl
 from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
+from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet
 
-SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz")
+SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", SUFFIX)
 ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
@@ -103,7 +104,7 @@ class LocalSource(Source):
             if path.endswith(".parquet"):
                 with self._parquet(path) as opened:
                     named.append((path, extra_fields(opened.schema_arrow, renamed=self.config.columns)))
-            else:
+            elif not path.endswith(SUFFIX):
                 named.append((path, [*self._declared, EXTRA_JSON]))
         return merge_extras(named)
 
@@ -120,6 +121,9 @@ class LocalSource(Source):
                     extras=extras,
                     batch_rows=batch_rows,
                 )
+        elif shard.location.endswith(SUFFIX):
+            with self._open(shard.location) as stream:
+                yield from read_wet(stream, shard.location, crawl, extras=extras, batch_rows=batch_rows)
         else:
             with self._open(shard.location) as stream:
                 yield from read_jsonl(

@@ -18,6 +18,7 @@ from datamask_pipeline.sources.arrays import are_null, string_array, string_byte
 #: Every reason a rejected row can carry, and what it says.
 REASONS: Final = {
     "malformed_json": "the line is no JSON object",
+    "malformed_record": "the record's bytes do not fit its headers",
     "wrong_type": "a value has another type than its column",
     "undecodable_text": "a string is not valid UTF-8, or holds a lone surrogate",
     "null_id": "the row has no id",

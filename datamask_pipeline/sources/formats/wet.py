@@ -1,0 +1,139 @@
+"""Reads one WET file of Common Crawl, the plain text of pages, as batches in FineWeb's schema. Knows no file system.
+
+A row is a ``conversion`` record. Its id, URL, date and language are the record's own; the language is Common
+Crawl's guess, in three letters, the first of several. A record whose bytes do not fit its headers becomes a
+``Reject``; a file whose compression is damaged, or that ends early, is refused as a whole.
+"""
+
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.sources.arrays import int64_array
+from datamask_pipeline.sources.base import Reject, SourceBatch
+from datamask_pipeline.sources.formats.lines import CHUNK_BYTES
+
+SUFFIX: Final = ".warc.wet.gz"
+
+#: ``zlib``'s window size for gzip.
+GZIP: Final = 31
+
+#: A batch is handed on at this many bytes of text, whatever ``batch_rows`` says.
+BATCH_BYTES: Final = 32 << 20
+
+
+def read_wet(
+    stream: IO[bytes], location: str, crawl: str, *, extras: Sequence[pa.Field], batch_rows: int
+) -> Iterator[SourceBatch]:
+    """The file's documents in order.
+
+    Args:
+        stream: The compressed bytes.
+        location: The file, for messages; becomes ``file_path``.
+        crawl: Becomes ``dump``.
+        extras: Every extra column of the crawl; null here.
+        batch_rows: Rows a batch holds at most.
+
+    Raises:
+        InputError: the file is no WET file, is damaged or ends early, or holds no document.
+    """
+    schema = pa.schema([*FINEWEB, *extras])
+    documents: list[dict[str, Any]] = []
+    rows: list[int] = []
+    rejects: list[Reject] = []
+    row, num_bytes = -1, 0
+
+    def taken() -> SourceBatch:
+        batch = pa.RecordBatch.from_pylist(documents, schema=schema)
+        return SourceBatch(int64_array(np.array(rows, np.int64)), batch, tuple(rejects))
+
+    for row, (headers, payload) in enumerate(_conversions(stream, location)):
+        problem = _problem(headers, payload)
+        if problem is not None:
+            name = headers.get_header("WARC-Record-ID") if headers else None
+            rejects.append(Reject(row, name, *problem))
+        else:
+            documents.append(_document(headers, payload, location, crawl))
+            rows.append(row)
+        num_bytes += len(payload)
+        if len(documents) + len(rejects) >= batch_rows or num_bytes >= BATCH_BYTES:
+            yield taken()
+            documents, rows, rejects, num_bytes = [], [], [], 0
+    if row < 0:
+        raise InputError(
+            "an empty shard: the file holds no conversion record",
+            file=location,
+            value=0,
+            remedy="remove the file",
+        )
+    if documents or rejects:
+        yield taken()
+
+
+def _conversions(stream: IO[bytes], location: str) -> Iterator[tuple[Any, bytes]]:
+    """Headers and bytes of every conversion record; ``None`` and what was found where there is no record."""
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+
+    remedy = "fetch the file again"
+    try:
+        for number, member in enumerate(_members(stream)):
+            try:
+                for record in ArchiveIterator(io.BytesIO(member), no_record_parse=True):
+                    if record.rec_type == "conversion":
+                        yield record.rec_headers, record.content_stream().read()
+            except (ArchiveLoadFailed, UnicodeError) as error:
+                if number == 0:
+                    raise InputError(f"no WET file: {error}", file=location, remedy=remedy) from error
+                yield None, member
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"the compressed stream is broken: {error}", file=location, remedy=remedy) from error
+
+
+def _members(stream: IO[bytes]) -> Iterator[bytes]:
+    """Every gzip member, checked; in a WET file each holds one record. ``warcio`` passes over damage in silence."""
+    member = zlib.decompressobj(GZIP)
+    parts: list[bytes] = []
+    begun = False
+    while chunk := stream.read(CHUNK_BYTES):
+        while chunk:
+            begun = True
+            parts.append(member.decompress(chunk))
+            chunk = member.unused_data
+            if member.eof:
+                yield b"".join(parts)
+                member, parts, begun = zlib.decompressobj(GZIP), [], False
+    if begun:
+        raise EOFError("the last record ends early")
+
+
+def _problem(headers: Any, payload: bytes) -> tuple[str, str] | None:
+    if headers is None:
+        return "malformed_record", f"no WARC record begins here: {payload[:60]!a}"
+    promised = headers.get_header("Content-Length")
+    if promised != str(len(payload)):
+        return "malformed_record", f"field Content-Length, value {promised!r}: {len(payload)} bytes follow"
+    try:
+        payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "undecodable_text", f"field text, byte {error.start} is not UTF-8"
+    return None
+
+
+def _document(headers: Any, payload: bytes, location: str, crawl: str) -> dict[str, Any]:
+    languages = headers.get_header("WARC-Identified-Content-Language")
+    return {
+        "text": payload.decode("utf-8"),
+        "id": headers.get_header("WARC-Record-ID"),
+        "dump": crawl,
+        "url": headers.get_header("WARC-Target-URI"),
+        "date": headers.get_header("WARC-Date"),
+        "file_path": location,
+        "language": languages.split(",")[0] if languages else None,
+    }
