@@ -64,8 +64,8 @@ def base_of_installation(cache: Path) -> Base:
     from datamask_pipeline.embedding.config import EncoderConfig
     from datamask_pipeline.embedding.encode import embed_tokens
     from datamask_pipeline.embedding.encoder import load_encoders
-    from datamask_pipeline.embedding.hardware import resolve_batch_tokens
     from datamask_pipeline.embedding.workers import Workers
+    from datamask_pipeline.hardware import resolve_batch_tokens
     from datamask_pipeline.sources.installed import InstalledConfig, InstalledSource
 
     what = (

@@ -22,7 +22,7 @@ from benchmarks.harness import machine
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory
 from datamask_pipeline.embedding.encode import embed_windows
 from datamask_pipeline.embedding.encoder import load_encoders
-from datamask_pipeline.embedding.hardware import resolve_batch_tokens, resolve_devices, resolve_dtype
+from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices, resolve_dtype
 
 Method = Callable[[list[str]], np.ndarray]
 

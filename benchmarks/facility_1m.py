@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from benchmarks.harness import Claim, Context, Outcome, arithmetic, at_most, exponent, timed
+from benchmarks.harness import Claim, Context, Outcome, at_most, exponent, timed
 
 TITLE = "Facility location, N from 10 000 to 1 000 000"
 QUESTION = (
@@ -26,7 +26,6 @@ def run(context: Context) -> Outcome:
             quality[:size],
             diversity="Facility",
             diversity_options=options,
-            dtype=arithmetic(),
             seed=seed,
         )
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

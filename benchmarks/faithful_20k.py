@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Context, Outcome, arithmetic, at_least, at_most, middle, timed
+from benchmarks.harness import Context, Outcome, at_least, at_most, middle, timed
 
 TITLE = "The paper's learner, N = 20 000, Pair_simi"
 QUESTION = "Is the default a hundred times as fast as 5 000 epochs of the paper's learner, and ends higher?"
@@ -21,7 +21,7 @@ def against(context: Context, metric: str) -> Outcome:
     outcome = Outcome()
     for turn, seed in enumerate(context.seeds):
         embeddings, quality = context.block(context.size(20_000), seed)
-        ours = timed(embeddings, quality, diversity=metric, dtype=arithmetic(), seed=seed)
+        ours = timed(embeddings, quality, diversity=metric, seed=seed)
         outcome.rows.append(ours.row("datamask", seed))
         if turn:
             continue

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.data import Base, block
 from datamask_pipeline import select_documents
-from datamask_pipeline.embedding.hardware import resolve_dtype
+from datamask_pipeline.hardware import resolve_dtype
 from datamask_pipeline.selection.result import SelectionResult
 
 RATIO, LAMB = 0.1, 0.5
@@ -152,11 +152,6 @@ def at_least(text: str, target: float, measured: float, form: str = ".3g") -> Cl
     )
 
 
-def arithmetic() -> str:
-    """bfloat16 where the processor multiplies it, else float32: what a reader would choose for speed."""
-    return resolve_dtype("auto", "cpu")
-
-
 def machine() -> dict[str, str]:
     """Processor, cores, memory and versions."""
     facts = {
@@ -166,7 +161,7 @@ def machine() -> dict[str, str]:
     }
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts |= {"memory": f"{pages / 2**30:.0f} GiB", "python": platform.python_version()}
-    facts["arithmetic of the fast learners"] = arithmetic()
+    facts["arithmetic of the learners"] = resolve_dtype("auto", "cpu")
     for package in PACKAGES:
         try:
             facts[package] = version(package)

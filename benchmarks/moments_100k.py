@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import Context, Outcome, arithmetic, at_least, at_most, attainment, middle, timed
+from benchmarks.harness import Context, Outcome, at_least, at_most, attainment, middle, timed
 
 TITLE = "Moment metrics, N = 100 000"
 QUESTION = (
@@ -18,7 +18,7 @@ def run(context: Context) -> Outcome:
     for metric in METRICS:
         for turn, seed in enumerate(context.seeds):
             embeddings, quality = context.block(context.size(100_000), seed)
-            ours = timed(embeddings, quality, diversity=metric, dtype=arithmetic(), seed=seed)
+            ours = timed(embeddings, quality, diversity=metric, seed=seed)
             outcome.rows.append(ours.row(f"{metric}: datamask", seed))
             if turn:
                 continue
@@ -32,7 +32,7 @@ def run(context: Context) -> Outcome:
                 normalisation_constants=frozen,
             )
             outcome.rows.append(greedy.row(f"{metric}: incremental greedy", seed))
-            again = timed(embeddings, quality, diversity=metric, dtype=arithmetic(), seed=seed)
+            again = timed(embeddings, quality, diversity=metric, seed=seed)
             outcome.rows.append(again.row(f"{metric}: datamask", seed))
             reached = attainment(
                 ours.result.objective.value, ours.result.objective.random, greedy.result.objective.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.harness import SIZES, Context, Outcome, arithmetic, at_most, exponent, timed
+from benchmarks.harness import SIZES, Context, Outcome, at_most, exponent, timed
 
 TITLE = "Moment metrics, N from 10 000 to 1 000 000"
 QUESTION = "Does time grow no faster than the number of documents to the power 1.1?"
@@ -18,9 +18,7 @@ def run(context: Context) -> Outcome:
     for metric in METRICS:
         seconds = []
         for size in sizes:
-            ours = timed(
-                embeddings[:size], quality[:size], diversity=metric, seed=seed, dtype=arithmetic()
-            )
+            ours = timed(embeddings[:size], quality[:size], diversity=metric, seed=seed)
             outcome.rows.append(ours.row(metric, seed) | {"N": size})
             seconds.append(ours.total_seconds)
         outcome.claims.append(

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
-from datamask_pipeline.embedding.hardware import resolve_devices, resolve_dtype
+from datamask_pipeline.hardware import resolve_devices, resolve_dtype
 from datamask_pipeline.embedding.packed import pack_linears
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError

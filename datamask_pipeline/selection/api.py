@@ -156,7 +156,7 @@ def _problem(
     needs_second = any(getattr(metric, "needs_second", False) for metric, _ in metrics)
     squared_N = squared_of(rows, workers)
     statistics = Statistics(rows=rows, workers=workers, squared_N=squared_N, needs_second=needs_second)
-    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    dtype = torch.bfloat16 if config.arithmetic == "bfloat16" else torch.float32
     raw = scale.random_values([metric for metric, _ in metrics], statistics, budget, dtype)
     constants = _constants(config, metrics, pruned, statistics, raw)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)

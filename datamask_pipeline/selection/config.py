@@ -9,6 +9,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from datamask_pipeline.hardware import resolve_dtype
+
 Budget = Literal["ratio", "num_documents", "num_tokens"]
 
 
@@ -99,10 +101,10 @@ class SelectionConfig(BaseModel):
 
     # Arithmetic.
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of every draw.")
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
-        description="Arithmetic of gradients; objective, threshold and bound are always float32 products summed "
-        "in float64.",
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="Arithmetic of gradients and searches: auto is bfloat16 where the device multiplies it natively, "
+        "else float32. Objective, threshold and bound are always float32 products summed in float64.",
     )
     device: str = Field("cpu", description="Where to compute: cpu, or cuda:0 and so on.")
     num_workers: int | None = Field(
@@ -148,10 +150,16 @@ class SelectionConfig(BaseModel):
         return "num_documents" if self.num_documents is not None else "ratio"
 
     @property
+    def arithmetic(self) -> str:
+        """What `dtype` is on this device: ``float32`` or ``bfloat16``."""
+        return resolve_dtype(self.dtype, self.device)
+
+    @property
     def diversity_weights(self) -> dict[str, float]:
         """The diversity metrics by name with their weights."""
         return {self.diversity: 1.0} if isinstance(self.diversity, str) else dict(self.diversity)
 
     def record(self) -> dict[str, Any]:
         """Every setting that can change the result: all but the number of threads and the checkpoints' pace."""
-        return self.model_dump(mode="json", exclude={"num_workers", "checkpoint_seconds"})
+        given = self.model_dump(mode="json", exclude={"num_workers", "checkpoint_seconds"})
+        return given | {"dtype": self.arithmetic}

@@ -49,7 +49,7 @@ class Problem:
     @property
     def dtype(self) -> torch.dtype:
         """The arithmetic of gradients."""
-        return torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32
+        return torch.bfloat16 if self.config.arithmetic == "bfloat16" else torch.float32
 
     @property
     def statistics(self) -> Statistics:

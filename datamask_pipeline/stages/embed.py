@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
-from datamask_pipeline.embedding.hardware import resolve_batch_tokens
+from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads

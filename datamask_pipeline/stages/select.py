@@ -44,7 +44,7 @@ class SelectConfig(SelectionConfig):
     def result_config(self) -> dict[str, Any]:
         """What goes into the fingerprint: everything that can change the mask."""
         execution = {"num_workers", "checkpoint_seconds", "device", "memory_limit"}
-        return self.model_dump(mode="json", exclude=execution)
+        return self.model_dump(mode="json", exclude=execution) | {"dtype": self.arithmetic}
 
 
 def run(
