@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import IntegrityError
@@ -77,8 +76,9 @@ class CrawlWriter:
         parts, rejected_parts = [], []
         repeats = repeated_ids(self.documents, names, num_rows)
         for shard, duplicates in zip(shards, repeats, strict=True):
-            rejected_parts.append(self._publish_rejected(shard, duplicates))
-            parts.append(self._without_duplicates(shard))
+            rejected = self._publish_rejected(shard, duplicates)
+            rejected_parts.append(rejected)
+            parts.append(self._without_duplicates(shard, rejected["rows"]))
         return parts, rejected_parts
 
     def _judged(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
@@ -86,7 +86,7 @@ class CrawlWriter:
         path = self._spill_path(shard)
         path.parent.mkdir(parents=True, exist_ok=True)
         private = path.with_suffix(".tmp")
-        with pq.ParquetWriter(private, schema.REJECTED) as spill:
+        with pa.ipc.new_file(private, schema.REJECTED) as spill:
             for batch in self.source.read(self.crawl, shard, batch_rows=self.batch_rows):
                 _check_rows(batch, counts["rows_in"], shard)
                 documents, rejects = self._judge(shard, batch)
@@ -123,8 +123,8 @@ class CrawlWriter:
         known = self.rejected.part(shard.name)
         if known is not None:
             return known
-        with pq.ParquetFile(self._spill_path(shard)) as spill:
-            table = pa.concat_tables([spill.read(), self._rejected_table(shard, duplicates)])
+        with pa.ipc.open_file(self._spill_path(shard)) as spill:
+            table = pa.concat_tables([spill.read_all(), self._rejected_table(shard, duplicates)])
         table = table.sort_by("row")
         tally = table.column("reason").value_counts().to_pylist()
         counts = {entry["values"]: entry["counts"] for entry in sorted(tally, key=lambda e: e["values"])}
@@ -132,15 +132,15 @@ class CrawlWriter:
             shard.name, table.to_batches(ROW_GROUP_ROWS), schema.REJECTED, counts=counts
         )
 
-    def _without_duplicates(self, shard: Shard) -> Record:
+    def _without_duplicates(self, shard: Shard, num_rejected: int) -> Record:
         """The shard's documents without the rows its rejected part lists as duplicates."""
         record = self.documents.part(shard.name)
         if record is None:
             raise IntegrityError(f"part {shard.name} of crawl {self.crawl!r} vanished while it was written")
+        if record["rows"] + num_rejected == record["counts"]["rows_in"]:
+            return record
         with self.rejected.open_part(shard.name) as opened:
             table = opened.read(columns=["row", "reason"])
-        if record["rows"] + table.num_rows == record["counts"]["rows_in"]:
-            return record
         rows = table.filter(pc.equal(table.column("reason"), "duplicate_id")).column("row")
         with self.documents.open_part(shard.name) as opened:
             batches = (_drop_rows(batch, rows) for batch in opened.iter_batches(batch_size=self.batch_rows))
@@ -162,7 +162,7 @@ class CrawlWriter:
         return pa.Table.from_arrays(list(columns.values()), schema=schema.REJECTED)
 
     def _spill_path(self, shard: Shard) -> Path:
-        return self.documents.scratch() / f"{shard.name}.rejected.parquet"
+        return self.documents.scratch() / f"{shard.name}.rejected.arrow"
 
 
 def _without(documents: pa.RecordBatch, rows: pa.Array, dropped: set[int]) -> tuple[pa.RecordBatch, pa.Array]:
