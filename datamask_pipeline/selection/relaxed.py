@@ -18,7 +18,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.statistics import Statistics
 
@@ -63,9 +63,12 @@ class RelaxedObjective:
         return gradient_N, form
 
     def direction(self, gradient_N: Tensor, weights_N: Tensor) -> Tensor:
-        """The gradient to follow. With tokens a mask may grow: what counts is being better than the mean."""
+        """The gradient to follow, free of what all documents share: a projection only has to undo that.
+
+        With tokens a mask may grow: what counts is being better than the mean.
+        """
         if not self.budget.tokens:
-            return gradient_N
+            return gradient_N - gradient_N.median()
         return gradient_N - float(weights_N @ gradient_N) / float(weights_N.sum())
 
     def bound(self, gradient_N: Tensor, form: LinearForm, moments: Moments) -> float | None:
@@ -111,7 +114,7 @@ def ascend(
         if on_step(ascent, value, problem.bound(gradient_N, form, ascent.moments)):
             break
         direction_N = problem.direction(gradient_N, ascent.weights_N)
-        length = _step_length(ascent, direction_N)
+        length = min(_step_length(ascent, direction_N), _longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
         target = problem.statistics.moments(target_N)
         share = _best_share(problem.objective, ascent, target_N, target)
@@ -137,6 +140,12 @@ def _step_length(ascent: Ascent, direction_N: Tensor) -> float:
         return ascent.step_length * 4
     spread = float((direction_N - direction_N.median()).abs().median())
     return 0.5 / spread if spread > 0 else 1.0
+
+
+def _longest_step(gradient_N: Tensor) -> float:
+    """A step that moves a document by one for what float32 products do not resolve: longer ones follow noise."""
+    largest = float(gradient_N.abs().max())
+    return 1 / (TIE * largest) if largest > 0 else 1.0
 
 
 def _between(left: Moments, right: Moments, share: float) -> Moments:
