@@ -1,0 +1,43 @@
+"""One seed, one mask, bit for bit: whatever the number of workers and of the libraries' own threads."""
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import hashlib, sys
+import numpy as np
+from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.registry import METRICS
+draws = np.random.default_rng(0)
+rows = draws.standard_normal((1500, 96)).astype(np.float32) + 0.3
+rows[:200] = rows[200:400] + 0.1
+quality = draws.standard_normal(1500)
+workers = int(sys.argv[1])
+runs = [{"diversity": name, "num_steps": 6, "gap_tolerance": 0.0} for name in METRICS.names()]
+runs += [{"diversity": "DiSF", "dtype": "bfloat16", "num_steps": 6}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]
+runs += [
+    {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 300}}},
+    {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8},
+    {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, "diversity": "DiSF"},
+    {"policy": "greedy", "diversity": "DiSF_uncentred"},
+    {"policy": "semdedup"},
+]
+for settings in runs:
+    result = select_documents(rows, quality, num_workers=workers, chunk_rows=256, seed=5, **settings)
+    parts = [result.mask, result.logits, result.marginals.quality_N, result.marginals.diversity_N]
+    digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()[:16]
+    print(digest, result.objective.value.hex(), result.certificate.bound, settings)
+"""
+
+
+def outcome(threads: int, workers: int) -> list[str]:
+    env = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-c", SCRIPT, str(workers)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout.splitlines()
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    alone = outcome(threads=1, workers=1)
+    assert len(alone) == 13
+    assert outcome(threads=3, workers=4) == alone
