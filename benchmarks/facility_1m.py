@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from benchmarks.harness import Claim, Context, Outcome, at_most, exponent, timed
+from benchmarks.harness import SIZES, Claim, Context, Outcome, at_most, exponent, timed
 
 TITLE = "Facility location, N from 10 000 to 1 000 000"
 QUESTION = (
@@ -16,7 +16,7 @@ LONG = False
 def run(context: Context) -> Outcome:
     """One seed; lists come from clusters at every size, as they do in the largest blocks."""
     outcome, seed = Outcome(), context.seeds[0]
-    sizes = [context.size(size) for size in (10_000, 100_000, 1_000_000)]
+    sizes = [context.size(size) for size in SIZES]
     embeddings, quality = context.block(sizes[-1], seed)
     seconds = []
     for size in sizes:
