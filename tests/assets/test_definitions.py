@@ -84,6 +84,7 @@ def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
     assert "Bounds: >= 0, <= 1" in str(fields["lamb"].description)
     assert "Configured: 0.5" in str(fields["lamb"].description)
     assert {value.config_value for value in fields["dtype"].config_type.enum_values} == {
+        "auto",
         "float32",
         "bfloat16",
     }
