@@ -98,7 +98,5 @@ def _add(found: dict[str, type[Any]], family: Family[Any], member: Any, origin: 
     named: Any = member
     name = named.name
     if name in found:
-        raise ConfigurationError(
-            f"two of kind {family.kind} are called {name!r}; rename that of {origin!r}"
-        )
+        raise ConfigurationError(f"two of kind {family.kind} are called {name!r}; rename that of {origin!r}")
     found[name] = member

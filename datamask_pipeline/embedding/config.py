@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pydantic
 
-from datamask_pipeline.hardware import resolve_batch_tokens, resolve_dtype
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.hardware import resolve_batch_tokens, resolve_dtype
 from datamask_pipeline.settings import Settings, execution_field
 
 #: Files of a model directory that decide its results.

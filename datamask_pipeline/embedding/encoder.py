@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
-from datamask_pipeline.hardware import resolve_devices, resolve_dtype
 from datamask_pipeline.embedding.packed import pack_linears
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import resolve_devices, resolve_dtype
 
 #: Reads scores_B off the last hidden states_BTH.
 Head = Callable[[torch.Tensor], torch.Tensor]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pydantic
 
-from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
 from datamask_pipeline.settings import Settings, execution_field
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
-from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store

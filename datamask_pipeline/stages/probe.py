@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
-from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
 from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
 from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples

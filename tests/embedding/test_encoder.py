@@ -11,10 +11,10 @@ import pytest
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
 from datamask_pipeline.embedding.encode import embed_tokens, embed_windows
 from datamask_pipeline.embedding.encoder import Encoder, load_encoder, load_encoders
-from datamask_pipeline.hardware import resolve_devices
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.embedding.workers import Workers
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.hardware import resolve_devices
 
 SPEC = dataclasses.replace(PRESETS["minilm-mean-cls"], max_tokens=64)
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from datamask_pipeline.selection.parallel import Workers
 
 SAMPLE_PER_CLUSTER = 8
-ROUNDS = 3
+ROUNDS = 4
 CHUNK = 4096
 CLUSTERS_PER_FAMILY = 8
-NEAR_FAMILIES = 8
+NEAR_FAMILIES = 32
 """Families whose clusters a document is compared with: those most similar to its own, which is one of them."""
 
 
