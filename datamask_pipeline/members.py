@@ -44,10 +44,7 @@ class Family(Generic[Member]):
         Raises:
             ConfigurationError: a file or entry point gives no such class, or two members share a name.
         """
-        found = dict(_files(self))
-        for point in entry_points(group=self.package):
-            _add(found, self, point.load(), point.name)
-        return found
+        return dict(_classes(self))
 
     def names(self) -> list[str]:
         """Names of the members, sorted."""
@@ -80,12 +77,15 @@ class Family(Generic[Member]):
 
 
 @cache
-def _files(family: Family[Any]) -> dict[str, type[Any]]:
+def _classes(family: Family[Any]) -> dict[str, type[Any]]:
+    # Asking for entry points reads the metadata of every installed package: once a process.
     found: dict[str, type[Any]] = {}
     for module in iter_modules(import_module(family.package).__path__):
         member = getattr(import_module(f"{family.package}.{module.name}"), family.attribute, None)
         if member is not None:
             _add(found, family, member, module.name)
+    for point in entry_points(group=family.package):
+        _add(found, family, point.load(), point.name)
     return found
 
 

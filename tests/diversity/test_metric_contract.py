@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from datamask_pipeline import members
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
 from datamask_pipeline.diversity.registry import METRICS, create_metric
@@ -223,4 +224,8 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
             return Elsewhere
 
     monkeypatch.setattr("datamask_pipeline.members.entry_points", lambda group: [Point()])
-    assert isinstance(create_metric("Elsewhere"), Elsewhere)
+    members._classes.cache_clear()
+    try:
+        assert isinstance(create_metric("Elsewhere"), Elsewhere)
+    finally:
+        members._classes.cache_clear()
