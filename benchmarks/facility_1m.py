@@ -10,7 +10,7 @@ TITLE = "Facility location, N from 10 000 to 1 000 000"
 QUESTION = (
     "Does a million documents finish in 24 GB, in minutes, with a bound, and does time grow in proportion?"
 )
-LONG = False
+LONG = True
 
 
 def run(context: Context) -> Outcome:

@@ -11,6 +11,8 @@ unknown: there is no ceiling, and certificates sample references instead (`sampl
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -51,6 +53,7 @@ def clustered_lists(
     clusters = spherical_clusters(documents_ND, num_clusters, draws, workers, dtype)
     # Cluster by cluster, a pool is a few long copies instead of a row at a time.
     sorted_ND = documents_ND.to(dtype)[clusters.order_N.to(documents_ND.device)]
+    room = _Room()
 
     def work(group: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         members_q = clusters.order_N[clusters.offsets[group[0]] : clusters.offsets[group[1]]]
@@ -59,7 +62,7 @@ def clustered_lists(
             voters_q = members_q[:: 1 + len(members_q) // VOTERS]
             spans = _pool(documents_ND[voters_q], clusters, max(POOL, length))
             pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
-            pool_pD = torch.cat([sorted_ND[start:stop] for start, stop in spans])
+            pool_pD = room.gather([sorted_ND[start:stop] for start, stop in spans], len(pool_p))
             for part_q in torch.split(members_q, CHUNK_REFERENCES):
                 found.append(_listed(documents_ND, part_q, pool_p, pool_pD, length))
         return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
@@ -71,6 +74,18 @@ def clustered_lists(
         similarities_Nk[members_q], documents_Nk[members_q] = similarities_qk, documents_qk
     found.clear()
     return _returned(documents_Nk, similarities_Nk)
+
+
+class _Room(threading.local):
+    """Memory of one thread's pools: a fresh block of this size would be cleared by the system each time."""
+
+    held_pD: Tensor | None = None
+
+    def gather(self, parts: list[Tensor], rows: int) -> Tensor:
+        """The parts one below the other, valid until the next call."""
+        if self.held_pD is None or len(self.held_pD) < rows:
+            self.held_pD = parts[0].new_empty(rows + rows // 8, parts[0].shape[1])
+        return torch.cat(parts, out=self.held_pD[:rows])
 
 
 def _listed(
