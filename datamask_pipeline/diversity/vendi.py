@@ -42,7 +42,9 @@ class Vendi(MomentMetric):
         nodes_J = NODES.to(eigenvalues_D.device)
         inverse_DJ = 1 / (eigenvalues_D[:, None] + nodes_J)
         energy, total = float(torch.xlogy(eigenvalues_D, eigenvalues_D).sum()), float(eigenvalues_D.sum())
-        before = _entropy_of(torch.tensor(total), torch.tensor(energy))
+        before = _entropy_of(
+            torch.tensor(total, dtype=torch.float64), torch.tensor(energy, dtype=torch.float64)
+        )
 
         def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
             shares_nD = (rows_nD @ vectors_DD.to(rows_nD)).to(torch.float64).square_().mul_(scale)
