@@ -55,7 +55,8 @@ class DiversityMetric(ABC):
         """What each document contributes: value with it in, minus value with it out, others as they are.
 
         A metric that divides by the number of selected documents keeps that number at ``mask_N.sum()`` while
-        one document moves, so that marginals of selected and unselected documents can be compared.
+        one document moves, so that marginals of selected and unselected documents can be compared; one that has
+        no value at another number (DiSF) lets it move.
 
         Args:
             embeddings_ND: float32 or float64, rows of unit norm.
