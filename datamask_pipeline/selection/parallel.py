@@ -14,7 +14,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import torch
+from torch import Tensor
 
+Span = tuple[int, int]
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
@@ -50,3 +52,16 @@ class Workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def fill(self, function: Callable[[Span], Tensor], spans: Iterable[Span], length: int) -> Tensor:
+        """A vector of this length from the parts of its spans.
+
+        Parts do not outlive their copy: small results that stayed would each hold on to a hole of the heap as large
+        as the chunk they were computed from, and memory would grow with the number of chunks.
+        """
+        whole = torch.empty(0)
+        for span, part in self.map(lambda span: (span, function(span)), spans):
+            if len(whole) != length:
+                whole = part.new_empty(length)
+            whole[slice(*span)] = part
+        return whole

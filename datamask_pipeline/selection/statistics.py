@@ -88,8 +88,8 @@ class Statistics:
                 scores_n += (products_nD.float() * rows_nD.float()).sum(1).to(torch.float64)
             return scores_n.cpu()
 
-        total = None if index_n is None else len(index_n)
-        scores_n = torch.cat(list(self.workers.map(part, self.rows.spans(total))))
+        total = self.rows.num_rows if index_n is None else len(index_n)
+        scores_n = self.workers.fill(part, self.rows.spans(total), total)
         squared_n = self.squared_N if index_n is None else self.squared_N[index_n]
         return scores_n + form.squared * squared_n
 
@@ -100,9 +100,9 @@ class Statistics:
             weights_n = mask_N[slice(*span)].to(device=self.rows.device, dtype=torch.float64)
             return of_rows(self.rows.chunk(*span), weights_n).cpu()
 
-        return torch.cat(list(self.workers.map(part, self.rows.spans())))
+        return self.workers.fill(part, self.rows.spans(), self.rows.num_rows)
 
 
 def squared_of(rows: Rows, workers: Workers) -> Tensor:
     """``|x_i|^2`` of every row in float64 on the CPU."""
-    return torch.cat(list(workers.map(lambda span: squared_norms(rows.chunk(*span)).cpu(), rows.spans())))
+    return workers.fill(lambda span: squared_norms(rows.chunk(*span)).cpu(), rows.spans(), rows.num_rows)

@@ -109,7 +109,7 @@ def _quadratic_picks(problem: Problem, order: _Picks) -> None:
             assert part_1n is not None, "quadratic metrics have interactions"
             return part_1n[0].cpu()
 
-        gains_N += torch.cat(list(problem.workers.map(bend, spans)))
+        gains_N += problem.workers.fill(bend, spans, problem.num_rows)
 
 
 def _refreshed_picks(problem: Problem, order: _Picks) -> None:
