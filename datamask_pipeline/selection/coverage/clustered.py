@@ -33,6 +33,8 @@ GROUP_REFERENCES = 256
 """References that share a pool: fewer find better pools, more are compared at a better rate."""
 VOTERS, VOTES = 64, 32
 """References of a group that vote, and centroids that each names; the r-th one gets 1 / r of a vote."""
+ELIGIBLE = 4
+"""Documents of the families that may be voted for, as a multiple of the pool's."""
 
 
 def clustered_lists(
@@ -101,14 +103,18 @@ def _listed(
 
 
 def _pool(voters_vD: Tensor, clusters: Clusters, size: int) -> list[tuple[int, int]]:
-    """The spans of the clusters that the voters name, most votes first, then by similarity to their mean."""
-    similar_vC = voters_vD @ clusters.centroids_CD.T
-    named = similar_vC.topk(min(VOTES, len(clusters)), dim=1).indices
+    """The spans of the clusters that the voters name, most votes first, then by similarity to their mean.
+
+    Candidates are the clusters of near families, `ELIGIBLE` times as many documents as the pool shall hold.
+    """
+    near_c = clusters.near(voters_vD, ELIGIBLE * size)
+    similar_vc = voters_vD @ clusters.centroids_CD[near_c.to(voters_vD.device)].T
+    named = similar_vc.topk(min(VOTES, len(near_c)), dim=1).indices
     weights = 1 / torch.arange(1, named.shape[1] + 1, dtype=torch.float64)
-    votes_C = (similar_vC.mean(0) - 1).double().cpu() * 1e-6
-    votes_C.index_add_(0, named.reshape(-1).cpu(), weights.repeat(len(voters_vD)))
+    votes_c = (similar_vc.mean(0) - 1).double().cpu() * 1e-6
+    votes_c.index_add_(0, named.reshape(-1).cpu(), weights.repeat(len(voters_vD)))
     spans, held = [], 0
-    for cluster in torch.argsort(votes_C, descending=True, stable=True).tolist():
+    for cluster in near_c[torch.argsort(votes_c, descending=True, stable=True)].tolist():
         start, stop = clusters.offsets[cluster : cluster + 2]
         spans.append((start, stop))
         held += stop - start

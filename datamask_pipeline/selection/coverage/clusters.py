@@ -5,6 +5,7 @@ Shape suffixes: N documents, n documents of a sample or chunk, C clusters, F fam
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -26,18 +27,30 @@ class Clusters:
 
     Attributes:
         centroids_CD: float32 of unit norm, similar ones side by side: those of one family are consecutive.
-        families_C: int64 family of each cluster, rising.
+        families_C: int64 family of each cluster, rising; every family has one.
+        families_FD: float32 centroids of the families.
         order_N: int64 rows of the block, cluster by cluster, rising within one.
         offsets: Where each cluster starts in that order, and its end; a cluster may be empty.
     """
 
     centroids_CD: Tensor
     families_C: Tensor
+    families_FD: Tensor
     order_N: Tensor
     offsets: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.centroids_CD)
+
+    def near(self, rows_vD: Tensor, num_documents: int) -> Tensor:
+        """The clusters of the families most similar to the mean of some rows that hold so many documents: int64."""
+        order_F = torch.argsort(self.families_FD @ rows_vD.mean(0), descending=True, stable=True).cpu()
+        rank_F = torch.empty_like(order_F)
+        rank_F[order_F] = torch.arange(len(order_F))
+        sizes_C = torch.tensor(self.offsets).diff()
+        held_F = torch.zeros_like(order_F).index_add_(0, self.families_C, sizes_C)[order_F].cumsum(0)
+        wanted = int((held_F < num_documents).sum()) + 1
+        return torch.nonzero(rank_F[self.families_C] < wanted).squeeze(1)
 
     def groups(self, num_documents: int) -> list[tuple[int, int]]:
         """Ranges of clusters of one family that hold about so many documents together."""
@@ -55,29 +68,40 @@ def spherical_clusters(
 ) -> Clusters:
     """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at the nearest centroid found.
 
-    Documents find theirs through the families, so that the work does not grow as their number times the clusters'.
+    Families first, then each family's share of the clusters within it; documents find theirs through the families.
+    So the work does not grow as the number of documents times that of clusters.
     """
     size = min(len(documents_ND), SAMPLE_PER_CLUSTER * num_clusters)
     sample_nD = documents_ND[torch.randperm(len(documents_ND), generator=draws)[:size]]
-    centroids_CD = _means(sample_nD, num_clusters, workers, dtype)
-    families_FD = _means(centroids_CD, max(1, num_clusters // CLUSTERS_PER_FAMILY), workers, dtype)
-    families_C, order_C = _assign(centroids_CD, families_FD, workers, dtype).sort(stable=True)
-    centroids_CD = centroids_CD[order_C]
+    families_FD = _means(sample_nD, max(1, num_clusters // CLUSTERS_PER_FAMILY), dtype, workers)
+    owner_n = _assign(sample_nD, families_FD, dtype, workers)
+    held_F, families_n = torch.unique(owner_n, return_inverse=True)
+    families_FD = families_FD[held_F.to(families_FD.device)]
+    members = torch.split(torch.argsort(families_n, stable=True), torch.bincount(families_n).tolist())
+
+    def split(members_m: Tensor) -> Tensor:
+        share = len(members_m) / len(sample_nD)
+        return _means(sample_nD[members_m.to(sample_nD.device)], math.ceil(share * num_clusters), dtype)
+
+    found = list(workers.map(split, members))
+    centroids_CD = torch.cat(found)
+    families_C = torch.repeat_interleave(torch.tensor([len(part_cD) for part_cD in found]))
     owner_N = _assign_by_family(documents_ND, centroids_CD, families_C, families_FD, workers, dtype)
-    ends_C = torch.bincount(owner_N, minlength=num_clusters).cumsum(0)
+    ends_C = torch.bincount(owner_N, minlength=len(centroids_CD)).cumsum(0)
     return Clusters(
         centroids_CD=centroids_CD,
         families_C=families_C,
+        families_FD=families_FD,
         order_N=torch.argsort(owner_N, stable=True),
         offsets=(0, *ends_C.tolist()),
     )
 
 
-def _means(rows_nD: Tensor, number: int, workers: Workers, dtype: torch.dtype) -> Tensor:
+def _means(rows_nD: Tensor, number: int, dtype: torch.dtype, workers: Workers | None = None) -> Tensor:
     """Unit means of k-means from the first rows; one that lost its members keeps its place."""
     means_CD = rows_nD[:number].clone()
     for _ in range(ROUNDS):
-        owner_n = _assign(rows_nD, means_CD, workers, dtype).to(rows_nD.device)
+        owner_n = _assign(rows_nD, means_CD, dtype, workers).to(rows_nD.device)
         sums_CD = torch.zeros_like(means_CD, dtype=torch.float64)
         sums_CD.index_add_(0, owner_n, rows_nD.double())
         norms_C1 = torch.linalg.vector_norm(sums_CD, dim=1, keepdim=True)
@@ -85,13 +109,17 @@ def _means(rows_nD: Tensor, number: int, workers: Workers, dtype: torch.dtype) -
     return means_CD
 
 
-def _assign(rows_nD: Tensor, centroids_CD: Tensor, workers: Workers, dtype: torch.dtype) -> Tensor:
+def _assign(
+    rows_nD: Tensor, centroids_CD: Tensor, dtype: torch.dtype, workers: Workers | None = None
+) -> Tensor:
+    """The nearest centroid of each row, int64 on the CPU: by the workers, or within one of them."""
     search_DC = centroids_CD.to(dtype).T
 
     def work(start: int) -> Tensor:
         return (rows_nD[start : start + CHUNK].to(dtype) @ search_DC).argmax(1).cpu()
 
-    return torch.cat(list(workers.map(work, range(0, len(rows_nD), CHUNK))))
+    starts = range(0, len(rows_nD), CHUNK)
+    return torch.cat(list(map(work, starts) if workers is None else workers.map(work, starts)))
 
 
 def _assign_by_family(
@@ -103,14 +131,11 @@ def _assign_by_family(
     dtype: torch.dtype,
 ) -> Tensor:
     """The nearest centroid of each document among those of the families most similar to its own: int64 (N,)."""
-    sizes_F = torch.bincount(families_C)
-    held_F = torch.nonzero(sizes_F).squeeze(1)
-    ends = [0, *sizes_F[held_F].cumsum(0).tolist()]
-    families_FD = families_FD[held_F.to(families_FD.device)]
-    near_Fn = (families_FD @ families_FD.T).topk(min(NEAR_FAMILIES, len(held_F)), dim=1).indices.tolist()
-    family_N = _assign(documents_ND, families_FD, workers, dtype)
+    ends = [0, *torch.bincount(families_C).cumsum(0).tolist()]
+    near_Fn = (families_FD @ families_FD.T).topk(min(NEAR_FAMILIES, len(families_FD)), dim=1).indices.tolist()
+    family_N = _assign(documents_ND, families_FD, dtype, workers)
     order_N = torch.argsort(family_N, stable=True)
-    members = torch.split(order_N, torch.bincount(family_N, minlength=len(held_F)).tolist())
+    members = torch.split(order_N, torch.bincount(family_N, minlength=len(families_FD)).tolist())
 
     def work(family: int) -> Tensor:
         rows_m = members[family].to(documents_ND.device)
@@ -119,5 +144,5 @@ def _assign_by_family(
         return near_c[similar_mc.argmax(1).cpu()]
 
     owner_N = torch.empty_like(family_N)
-    owner_N[order_N] = torch.cat(list(workers.map(work, range(len(held_F)))))
+    owner_N[order_N] = torch.cat(list(workers.map(work, range(len(families_FD)))))
     return owner_N

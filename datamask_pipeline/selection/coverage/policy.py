@@ -30,13 +30,16 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
-NEIGHBOURS_PER_RATIO = 2.4
+NEIGHBOURS_PER_RATIO = 3.6
 """List length times ratio: how many selected documents a list would hold were they drawn at random."""
 FEWEST_NEIGHBOURS = 16
 MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
 MOST_BARE, LENGTHEN = 0.03, 4
-"""Lists are made this many times longer while a larger share of references has no selected document on theirs."""
+"""Exact lists are made this many times longer while a larger share of references has no selected document on theirs.
+
+Lists from clusters are not: finding them again costs more than all else, and the sample behind their certificate
+counts what any list leaves out."""
 LISTED, BEGUN, CHOSEN, CERTIFIED = 70, 80, 95, 100
 """What is reported as a step: about so many hundredths of the time until lists, a first mask, the best one, the
 certificate."""
@@ -162,7 +165,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
 
 
 def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
-    """Lists, and the first greedy mask; longer lists where that leaves too many references outside theirs."""
+    """Lists, and the first greedy mask; longer exact lists where that leaves too many references outside theirs."""
     problem = task.problem
     length, longest = first_length(problem.num_rows, problem.budget.num_documents)
     state = problem.checkpoint.load()
@@ -179,7 +182,7 @@ def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
             lists = clustered_lists(documents_ND, length, draws, workers, dtype, parts)
         first = task.on(lists).greedy(lists)
         bare = float((first.coverage.best_R < lists.floor_R).double().mean())
-        if bare <= MOST_BARE or length >= longest:
+        if not task.exact or bare <= MOST_BARE or length >= longest:
             return lists, first
         length = min(LENGTHEN * length, longest)
 
