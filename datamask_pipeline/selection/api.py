@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -246,10 +247,7 @@ def _result(
     bound = None if solution.bound is None else max(solution.bound, evaluation.value)
     gap = None if bound is None else problem.gap(bound, evaluation.value)
     record = _record(problem, solution, checked, pruned, mask, token_counts)
-    record["reasons"] = {
-        str(name): int(count)
-        for name, count in zip(*np.unique(reasons_n.astype(str), return_counts=True), strict=True)
-    }
+    record["reasons"] = dict(sorted(Counter(reasons_n).items()))
     return SelectionResult(
         mask=mask,
         logits=pruned.spread(_double(solution.scores_N), -np.inf),

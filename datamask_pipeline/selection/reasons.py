@@ -5,6 +5,8 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,12 +41,13 @@ def _cut(totals_N: NDArray[np.float64], count: int) -> float:
 def reasons(
     policy: str, totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], cuts_N: NDArray[np.float64]
 ) -> NDArray[np.object_]:
-    """One reason for each document."""
+    """One reason for each document: an array of references to the strings above."""
     if policy == "random":
-        return np.where(mask_N, DRAWN, NOT_DRAWN).astype(object)
+        return _one_of([NOT_DRAWN, DRAWN], mask_N)
     if policy in ("quality_topk", "semdedup"):
-        return np.where(mask_N, BY_RULE, NOT_BY_RULE).astype(object)
-    above_N = totals_N >= cuts_N
-    inside = np.where(above_N, ABOVE, BELOW_BUT_IN)
-    outside = np.where(above_N, ABOVE_BUT_OUT, BELOW)
-    return np.where(mask_N, inside, outside).astype(object)
+        return _one_of([NOT_BY_RULE, BY_RULE], mask_N)
+    return _one_of([BELOW, BELOW_BUT_IN, ABOVE_BUT_OUT, ABOVE], mask_N + 2 * (totals_N >= cuts_N))
+
+
+def _one_of(names: list[str], codes_N: NDArray[Any]) -> NDArray[np.object_]:
+    return np.array(names, dtype=object)[codes_N.astype(np.intp)]
