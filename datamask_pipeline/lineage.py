@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datamask_pipeline.arrays import are_null, string_bytes, values_of
+
 
 def canonical_json(value: object) -> str:
     """JSON with sorted keys and no spaces.
@@ -113,8 +115,7 @@ class _ColumnDigest:
         elif pa.types.is_fixed_size_list(kind):
             self.update(array.flatten(), path + "*")
         elif _is_bytes_like(kind):
-            large = array.cast(pa.large_binary()) if kind != pa.large_binary() else array
-            self._feed_bytes(path, large)
+            self._feed_bytes(path, array)
         elif pa.types.is_float16(kind):
             self._stream(path).update(_filled(array.view(pa.uint16())))
         elif pa.types.is_boolean(kind):
@@ -122,27 +123,24 @@ class _ColumnDigest:
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             self._stream(path).update(_filled(array))
         elif not pa.types.is_null(kind):
-            self._feed_bytes(path, array.cast(pa.string()).cast(pa.large_binary()))
+            self._feed_bytes(path, array.cast(pa.string()))
 
     def hexdigest(self) -> str:
         return combined_digest((path, stream.hexdigest()) for path, stream in sorted(self._streams.items()))
 
-    def _feed_bytes(self, path: str, array: pa.LargeBinaryArray) -> None:
-        import pyarrow.compute as pc
-
-        self._stream(path + "#").update(_filled(pc.binary_length(array).cast(pa.int64())))
-        dense = array.drop_null()
-        if len(dense) == 0:
-            return
-        offsets = np.frombuffer(dense.buffers()[1], dtype=np.int64)[
-            dense.offset : dense.offset + len(dense) + 1
-        ]
-        data = dense.buffers()[2]
-        if data is not None:
-            self._stream(path).update(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
+    def _feed_bytes(self, path: str, array: pa.Array) -> None:
+        edges, data = string_bytes(array)
+        sizes = np.diff(edges) * _validity(array)
+        if sizes.sum() < len(data):
+            _, data = string_bytes(array.drop_null())
+        self._stream(path + "#").update(sizes)
+        if array.null_count < len(array):
+            self._stream(path).update(data)
 
     def _stream(self, path: str) -> Any:
-        return self._streams.setdefault(path, hashlib.sha256())
+        if path not in self._streams:
+            self._streams[path] = hashlib.sha256()
+        return self._streams[path]
 
 
 def _is_bytes_like(kind: pa.DataType) -> bool:
@@ -157,18 +155,13 @@ def _is_bytes_like(kind: pa.DataType) -> bool:
 
 def _validity(array: pa.Array) -> np.ndarray[Any, Any]:
     """0 where there is null, else 1."""
-    return _values(array.is_valid().cast(pa.uint8())) if array.null_count else np.ones(len(array), np.uint8)
+    return (~are_null(array)).view(np.uint8)
 
 
 def _filled(array: pa.Array) -> np.ndarray[Any, Any]:
     """The values' bits with a zero where there is null: what lies under a null must not reach the digest."""
-    return _values(array) * _validity(array) if array.null_count else _values(array)
-
-
-def _values(array: pa.Array) -> np.ndarray[Any, Any]:
-    """The bits of a fixed-width array; ``to_numpy`` would import pandas first."""
-    kind = np.dtype(f"u{array.type.bit_width // 8}")
-    return np.frombuffer(array.buffers()[1] or b"", kind)[array.offset : array.offset + len(array)]
+    bits = values_of(array, np.dtype(f"u{array.type.bit_width // 8}"))
+    return bits * _validity(array) if array.null_count else bits
 
 
 def plain(value: Any) -> Any:

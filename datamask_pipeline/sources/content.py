@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datamask_pipeline.sources.arrays import string_array, string_bytes
+from datamask_pipeline.arrays import equal_strings, string_bytes
 
 ASCII_WHITE_SPACE: Final = b" \t\n\r\v\f"
 
@@ -20,11 +20,18 @@ ASCII_WHITE_SPACE: Final = b" \t\n\r\v\f"
 CHUNK_BYTES: Final = 1 << 17
 
 #: First bytes of UTF-8 characters among which are some that composition may change: all but ASCII, U+0080 to
-#: U+02FF, U+0400 to U+047F, U+4000 to U+9FFF, U+B000 to U+CFFF. U+2002 to U+203F, where dashes and quotation
-#: marks stand, are left out beside these.
+#: U+02FF, U+0400 to U+047F, U+4000 to U+9FFF, U+B000 to U+CFFF.
 COMPOSING: Final = np.isin(
     np.arange(256), [*range(0xCC, 0xD0), *range(0xD2, 0xE4), 0xEA, *range(0xED, 0x100)]
 )
+
+#: The same by the first two bytes, where they tell more: of U+2000 to U+2FFF few characters may change (among
+#: the others are most dashes, quotation marks, arrows and signs of mathematics), of U+FE80 to U+FFFF and of
+#: U+1F000 to U+1FFFF, where emoji stand, none.
+COMPOSING_PAIR: Final = np.repeat(COMPOSING[:, None], 256, axis=1)
+COMPOSING_PAIR[0xE2] = np.isin(np.arange(256), [0x80, 0x83, 0x84, 0x8C, 0xAB, 0xB3, 0xB5, 0xB7])
+COMPOSING_PAIR[0xEF, 0xBA:] = False
+COMPOSING_PAIR[0xF0, 0x9F] = False
 
 
 def normal_form(raw: bytes) -> bytes:
@@ -60,12 +67,14 @@ def content_hashes(texts: pa.StringArray) -> pa.StringArray:
     compact, compact_edges, doubted = _without_white_space(data, edges)
     view = compact.data
     digests = [
-        hashlib.sha256(view[first:last]).hexdigest()
+        hashlib.sha256(view[first:last]).digest()
         for first, last in itertools.pairwise(compact_edges.tolist())
     ]
     for row in doubted:
-        digests[row] = content_hash(data[edges[row] : edges[row + 1]].tobytes())
-    return string_array(digests)
+        raw = data[edges[row] : edges[row + 1]].tobytes()
+        if not unicodedata.is_normalized("NFC", raw.decode()):
+            digests[row] = hashlib.sha256(normal_form(raw)).digest()
+    return equal_strings(b"".join(digests).hex().encode(), 64)
 
 
 def _without_white_space(
@@ -83,7 +92,7 @@ def _without_white_space(
         chunk = data[start : start + CHUNK_BYTES]
         # Tab to carriage return are 9 to 13; smaller bytes wrap around.
         index = np.flatnonzero((chunk - np.uint8(9) > 4) & (chunk != 32))
-        np.take(chunk, index, out=kept[size : size + len(index)], mode="clip")
+        kept[size : size + len(index)] = chunk[index]
         first, last = np.searchsorted(edges, [start, start + len(chunk)], side="right")
         kept_edges[first:last] = size + np.searchsorted(index, edges[first:last] - start)
         size += len(index)
@@ -94,9 +103,9 @@ def _without_white_space(
 
 def _may_compose(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of the places of first bytes, those of characters that composition may change."""
-    places = places[COMPOSING[data[places]]]
-    general = data[places] == 0xE2
-    dash_or_quote = general.copy()
-    dash_or_quote[general] = (data[places[general] + 1] == 0x80) & (data[places[general] + 2] >= 0x82)
+    places = places[COMPOSING_PAIR[data[places], data[places + 1]]]
+    # U+2002 to U+203F may not.
+    third = data.take(places + 2, mode="clip")
+    dash_or_quote = (data[places] == 0xE2) & (data[places + 1] == 0x80) & (third >= 0x82)
     kept: NDArray[np.int64] = places[~dash_or_quote]
     return kept

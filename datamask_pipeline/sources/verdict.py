@@ -8,12 +8,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pydantic
 from numpy.typing import NDArray
 
+from datamask_pipeline.arrays import are_null, string_bytes, values_of
 from datamask_pipeline.settings import Settings
-from datamask_pipeline.sources.arrays import are_null, string_array, string_bytes, values_of
 
 #: Every reason a rejected row can carry, and what it says.
 REASONS: Final = {
@@ -32,6 +31,10 @@ REASONS: Final = {
     "too_short": "the text has fewer characters than `min_chars`",
     "too_long": "the text has more characters than `max_chars`",
 }
+
+
+#: First bytes of UTF-8 characters that ``str.isspace`` takes for white space, among others.
+BEGINS_SPACE: Final = np.isin(np.arange(256), [*range(9, 14), *range(28, 33), 0xC2, 0xE1, 0xE2, 0xE3])
 
 
 class RowRules(Settings):
@@ -97,18 +100,18 @@ def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
     Every row it leaves out would pass; the reason of the others is for ``verdict`` to say.
     """
     identifier, text = documents.column("id"), documents.column("text")
-    sizes = np.diff(string_bytes(text)[0])
+    edges, data = string_bytes(text)
+    sizes = np.diff(edges)
     doubted = are_null(identifier) | (np.diff(string_bytes(identifier)[0]) == 0) | are_null(text)
-    doubted |= _are_space(text, sizes) | (sizes > rules.max_text_bytes)
+    doubted |= _may_be_space(edges, data) | (sizes > rules.max_text_bytes)
     doubted |= _have_nul(identifier) | _have_nul(text)
     if rules.min_chars > 0:
-        doubted |= values_of(pc.utf8_length(text), np.int32) < rules.min_chars
+        doubted |= _are_shorter(edges, data, rules.min_chars)
     if rules.max_chars is not None:
         # A text has no more characters than bytes.
         doubted |= sizes > rules.max_chars
     if rules.languages:
-        known = pc.is_in(documents.column("language"), value_set=string_array(rules.languages))
-        doubted |= values_of(known.cast(pa.uint8()), np.uint8) == 0
+        doubted |= ~_are_among(documents.column("language"), rules.languages)
     if rules.min_language_score > 0:
         score = documents.column("language_score")
         # Written as "not at least", so that NaN is doubted.
@@ -117,11 +120,37 @@ def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
     return rows
 
 
-def _are_space(text: pa.StringArray, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Texts of nothing but white space, and empty ones."""
-    space: NDArray[np.bool_] = values_of(pc.utf8_is_space(text).cast(pa.uint8()), np.bool_)
-    either: NDArray[np.bool_] = space | (sizes == 0)
-    return either
+def _may_be_space(edges: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Texts that may be nothing but white space, by their first byte and their last."""
+    doubted = np.ones(len(edges) - 1, np.bool_)
+    filled = np.flatnonzero(np.diff(edges))
+    last = data[edges[1:][filled] - 1]
+    doubted[filled] = BEGINS_SPACE[data[edges[:-1][filled]]] & ((last <= 32) | (last >= 128))
+    return doubted
+
+
+def _are_shorter(edges: NDArray[np.int64], data: NDArray[np.uint8], min_chars: int) -> NDArray[np.bool_]:
+    """Texts of fewer characters; only those whose bytes leave it open are decoded."""
+    sizes = np.diff(edges)
+    shorter: NDArray[np.bool_] = sizes < min_chars
+    for row in np.flatnonzero(~shorter & (sizes < 4 * min_chars)).tolist():
+        raw = data[edges[row] : edges[row + 1]].tobytes()
+        shorter[row] = len(raw.decode("utf-8", "replace")) < min_chars
+    return shorter
+
+
+def _are_among(strings: pa.StringArray, words: Sequence[str]) -> NDArray[np.bool_]:
+    """Strings that are one of the words; null is none."""
+    edges, data = string_bytes(strings)
+    sizes = np.diff(edges)
+    found = np.zeros(len(strings), np.bool_)
+    for word in words:
+        raw = np.frombuffer(word.encode(), np.uint8)
+        rows = np.flatnonzero(sizes == len(raw))
+        places = edges[rows][:, None] + np.arange(len(raw))
+        found[rows] |= (data[places] == raw).all(axis=1)
+    among: NDArray[np.bool_] = found & ~are_null(strings)
+    return among
 
 
 def _have_nul(strings: pa.StringArray) -> NDArray[np.bool_]:

@@ -11,7 +11,9 @@ A kill between any two steps leaves what the next run needs: a published rejecte
 one the shard's documents still hold every duplicate.
 """
 
+import bisect
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,11 +21,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from datamask_pipeline import schema
+from datamask_pipeline.arrays import int64_array, string_array, values_of, without_rows
 from datamask_pipeline.errors import IntegrityError
-from datamask_pipeline.sources.arrays import int64_array, string_array, values_of
 from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
 from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, rows_to_judge, verdict
@@ -86,14 +87,18 @@ class CrawlWriter:
         path = self._spill_path(shard)
         path.parent.mkdir(parents=True, exist_ok=True)
         private = path.with_suffix(".tmp")
+        pending: list[Reject] = []
         with pa.ipc.new_file(private, schema.REJECTED) as spill:
             for batch in self.source.read(self.crawl, shard, batch_rows=self.batch_rows):
                 _check_rows(batch, counts["rows_in"], shard)
                 documents, rejects = self._judge(shard, batch)
                 counts["rows_in"] += documents.num_rows + len(rejects)
-                if rejects:
-                    spill.write_table(self._rejected_table(shard, rejects))
+                pending += rejects
+                if len(pending) >= ROW_GROUP_ROWS:
+                    spill.write_batch(self._rejected_batch(shard, pending))
+                    pending = []
                 yield documents
+            spill.write_batch(self._rejected_batch(shard, pending))
         private.replace(path)
 
     def _judge(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
@@ -104,14 +109,14 @@ class CrawlWriter:
         for index, field in undecodable.items():
             detail = f"field {field} is not valid UTF-8"
             rejects.append(Reject(rows[index].as_py(), None, "undecodable_text", detail))
-        found, rows = _without(found, rows, set(undecodable))
-        unfit = {}
+        found, rows = _without(found, rows, list(undecodable))
+        unfit = []
         for index in rows_to_judge(self.rules, found):
             fields = (found.column(name)[index].as_py() for name in JUDGED)
             if (reason := verdict(self.rules, *fields)) is not None:
-                unfit[index] = reason
+                unfit.append(index)
                 rejects.append(Reject(rows[index].as_py(), found.column("id")[index].as_py(), *reason))
-        found, rows = _without(found, rows, set(unfit))
+        found, rows = _without(found, rows, unfit)
         crawl, name = (pa.repeat(word, len(rows)) for word in string_array([self.crawl, shard.name]))
         hashes = content_hashes(found.column("text"))
         own = {"crawl": crawl, "shard": name, "row": rows, "content_hash": hashes}
@@ -123,14 +128,27 @@ class CrawlWriter:
         known = self.rejected.part(shard.name)
         if known is not None:
             return known
+        counts: Counter[str] = Counter()
+        batches = self._all_rejected(shard, duplicates, counts)
+        return self.rejected.write_part(shard.name, batches, schema.REJECTED, counts=counts)
+
+    def _all_rejected(
+        self, shard: Shard, duplicates: Sequence[Reject], counts: "Counter[str]"
+    ) -> Iterator[pa.RecordBatch]:
+        """What was spilled and the duplicates, both in row order, as one sequence in row order."""
+        begun = 0
         with pa.ipc.open_file(self._spill_path(shard)) as spill:
-            table = pa.concat_tables([spill.read_all(), self._rejected_table(shard, duplicates)])
-        table = table.sort_by("row")
-        tally = table.column("reason").value_counts().to_pylist()
-        counts = {entry["values"]: entry["counts"] for entry in sorted(tally, key=lambda e: e["values"])}
-        return self.rejected.write_part(
-            shard.name, table.to_batches(ROW_GROUP_ROWS), schema.REJECTED, counts=counts
-        )
+            for number in range(spill.num_record_batches):
+                batch = spill.get_batch(number)
+                is_last = number == spill.num_record_batches - 1
+                until = math.inf if is_last else values_of(batch.column("row"), np.int64)[-1]
+                end = bisect.bisect(duplicates, until, key=lambda reject: reject.row)
+                if begun < end:
+                    more = self._rejected_batch(shard, duplicates[begun:end])
+                    batch = pa.concat_batches([batch, more]).sort_by("row")
+                begun = end
+                counts.update(batch.column("reason").to_pylist())
+                yield batch
 
     def _without_duplicates(self, shard: Shard, num_rejected: int) -> Record:
         """The shard's documents without the rows its rejected part lists as duplicates."""
@@ -141,14 +159,15 @@ class CrawlWriter:
             return record
         with self.rejected.open_part(shard.name) as opened:
             table = opened.read(columns=["row", "reason"])
-        rows = table.filter(pc.equal(table.column("reason"), "duplicate_id")).column("row")
+        rejects = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        rows = {row for row, reason in rejects if reason == "duplicate_id"}
         with self.documents.open_part(shard.name) as opened:
             batches = (_drop_rows(batch, rows) for batch in opened.iter_batches(batch_size=self.batch_rows))
             return self.documents.write_part(
                 shard.name, batches, self.schema, counts=record["counts"], replace=True, plain=PLAIN
             )
 
-    def _rejected_table(self, shard: Shard, rejects: Sequence[Reject]) -> pa.Table:
+    def _rejected_batch(self, shard: Shard, rejects: Sequence[Reject]) -> pa.RecordBatch:
         # An id that cannot be encoded is shown escaped rather than lost.
         ids = (reject.id and reject.id.encode("utf-8", "backslashreplace").decode() for reject in rejects)
         columns = {
@@ -159,18 +178,20 @@ class CrawlWriter:
             "reason": string_array([reject.reason for reject in rejects]),
             "detail": string_array([reject.detail for reject in rejects]),
         }
-        return pa.Table.from_arrays(list(columns.values()), schema=schema.REJECTED)
+        return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema.REJECTED)
 
     def _spill_path(self, shard: Shard) -> Path:
         return self.documents.scratch() / f"{shard.name}.rejected.arrow"
 
 
-def _without(documents: pa.RecordBatch, rows: pa.Array, dropped: set[int]) -> tuple[pa.RecordBatch, pa.Array]:
+def _without(
+    documents: pa.RecordBatch, rows: pa.Array, dropped: Sequence[int]
+) -> tuple[pa.RecordBatch, pa.Array]:
     """Both without the indices dropped."""
     if not dropped:
         return documents, rows
-    kept = int64_array(np.delete(np.arange(len(rows)), list(dropped)))
-    return documents.take(kept), rows.take(kept)
+    kept = int64_array(np.delete(values_of(rows, np.int64), dropped))
+    return without_rows(documents, sorted(dropped)), kept
 
 
 def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:
@@ -184,5 +205,6 @@ def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:
         )
 
 
-def _drop_rows(batch: pa.RecordBatch, rows: pa.ChunkedArray) -> pa.RecordBatch:
-    return batch.filter(pc.invert(pc.is_in(batch.column("row"), value_set=rows)))
+def _drop_rows(batch: pa.RecordBatch, rows: set[int]) -> pa.RecordBatch:
+    found = batch.column("row").to_pylist()
+    return without_rows(batch, [index for index, row in enumerate(found) if row in rows])

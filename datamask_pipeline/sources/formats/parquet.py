@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.sources.arrays import int64_array
 from datamask_pipeline.sources.base import SourceBatch
 from datamask_pipeline.sources.columns import check_columns, conform, extra_fields
 

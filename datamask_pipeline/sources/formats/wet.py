@@ -13,9 +13,9 @@ from typing import IO, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources.arrays import int64_array
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.formats.lines import CHUNK_BYTES
 
