@@ -25,8 +25,10 @@ MATRIX_BYTES = 4 << 30
 """Largest similarity matrix kept in memory."""
 CHUNK_DOCUMENTS = 256
 SPAN_REFERENCES = 8192
-BATCH_ON_DEMAND = 32
-"""Candidates that share one reading of every embedding."""
+FIRST_ON_DEMAND, MOST_ON_DEMAND = 8, 256
+"""Candidates that share one reading of every embedding: after a pick, and twice as many each time until the next."""
+RECENT = 512
+"""Candidates whose similarities are kept until the next pick, which is most often one of them."""
 REPORT_EVERY = 256
 
 
@@ -59,7 +61,7 @@ def dense_lazy_greedy(
     heapq.heapify(heap)
     left, groups = list(limits), groups_N.tolist()
     picks: list[int] = []
-    wanted = sum(left)
+    wanted, batch = sum(left), similar.most
     while len(picks) < wanted:
         if heap[0][2] == len(picks):
             document = heapq.heappop(heap)[1]
@@ -67,11 +69,13 @@ def dense_lazy_greedy(
                 continue
             left[groups[document]] -= 1
             picks.append(document)
+            batch = similar.first
             similar.select(document)
             if len(picks) % REPORT_EVERY == 0:
                 report(len(picks))
             continue
-        stale = [heapq.heappop(heap)[1] for _ in range(min(similar.batch, len(heap)))]
+        stale = [heapq.heappop(heap)[1] for _ in range(min(batch, len(heap)))]
+        batch = min(2 * batch, similar.most)
         for document, above in zip(stale, similar.gains(stale), strict=True):
             heapq.heappush(heap, (-linear[document] - scale * above, document, len(picks)))
     return torch.tensor(picks)
@@ -80,7 +84,9 @@ def dense_lazy_greedy(
 class _Similarities(ABC):
     """Sums over references of how far a document's similarity stands above the best selected one's."""
 
-    batch: int
+    first: int
+    """Candidates evaluated together after a pick."""
+    most: int
 
     def __init__(self, documents_ND: Tensor, references_RD: Tensor, workers: Workers) -> None:
         self.documents_ND, self.references_RD, self.workers = documents_ND, references_RD, workers
@@ -99,7 +105,7 @@ class _Similarities(ABC):
 
 
 class _InMemory(_Similarities):
-    batch = 1
+    first = most = 1
 
     def first_gains(self) -> list[float]:
         self._matrix_NR = np.empty((len(self.documents_ND), len(self.references_RD)), dtype=np.float32)
@@ -130,10 +136,11 @@ class _InMemory(_Similarities):
 
 
 class _OnDemand(_Similarities):
-    batch = BATCH_ON_DEMAND
+    first, most = FIRST_ON_DEMAND, MOST_ON_DEMAND
 
     def first_gains(self) -> list[float]:
         self._best_R = torch.zeros(len(self.references_RD))
+        self._recent: dict[int, Tensor] = {}
 
         def work(start: int) -> Tensor:
             chunk_bD = self.documents_ND[start : start + CHUNK_DOCUMENTS]
@@ -148,17 +155,24 @@ class _OnDemand(_Similarities):
 
     def gains(self, documents: list[int]) -> list[float]:
         rows_bD = self.documents_ND[torch.tensor(documents)]
+        similar_bR = torch.empty(len(documents), len(self.references_RD))
 
         def work(start: int) -> Tensor:
             span = slice(start, start + SPAN_REFERENCES)
-            above_br = rows_bD @ self.references_RD[span].T - self._best_R[span]
-            return above_br.clamp_(min=0).sum(1, dtype=torch.float64)
+            similar_br = rows_bD @ self.references_RD[span].T
+            similar_bR[:, span] = similar_br
+            return similar_br.sub_(self._best_R[span]).clamp_(min=0).sum(1, dtype=torch.float64)
 
         total_b = torch.zeros(len(documents), dtype=torch.float64)
         for part_b in self.workers.map(work, range(0, len(self.references_RD), SPAN_REFERENCES)):
             total_b += part_b
+        if len(self._recent) < RECENT:
+            self._recent |= zip(documents, similar_bR, strict=True)
         return total_b.tolist()
 
     def select(self, document: int) -> None:
-        similar_R = self.references_RD @ self.documents_ND[document]
+        similar_R = self._recent.get(document)
+        if similar_R is None:
+            similar_R = self.references_RD @ self.documents_ND[document]
         torch.maximum(self._best_R, similar_R, out=self._best_R)
+        self._recent.clear()
