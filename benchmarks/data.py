@@ -64,7 +64,7 @@ def base_of_installation(cache: Path) -> Base:
     from datamask_pipeline.embedding.config import EncoderConfig
     from datamask_pipeline.embedding.encode import embed_tokens
     from datamask_pipeline.embedding.encoder import load_encoders
-    from datamask_pipeline.embedding.workers import Workers
+    from datamask_pipeline.embedding.workers import EncoderWorkers
     from datamask_pipeline.hardware import resolve_batch_tokens
     from datamask_pipeline.sources.installed import InstalledConfig, InstalledSource
 
@@ -81,7 +81,7 @@ def base_of_installation(cache: Path) -> Base:
                     texts += batch.documents.column("text").to_pylist()
         step = max(1, len(texts) // DEFAULT_DOCUMENTS)
         config = EncoderConfig(max_tokens=DEFAULT_TOKENS, device="cpu")
-        with Workers(load_encoders(config)) as workers:
+        with EncoderWorkers(load_encoders(config)) as workers:
             tokens = workers.model.tokenise(texts[::step][:DEFAULT_DOCUMENTS])
             window = embed_tokens(workers, tokens, resolve_batch_tokens(None, "cpu"))
         np.save(cache, window.vectors_ND)

@@ -1,10 +1,18 @@
-"""Which devices, arithmetic and batches suit this machine. Knows no model."""
+"""Which devices, threads, arithmetic and batches suit this machine. Knows no model."""
+
+from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from datamask_pipeline.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import torch
 
 #: Tokens of a batch, padding included. On a processor the widest activations of a base model must stay below
 #: the 32 MiB from which the C library maps and clears new pages for every tensor.
@@ -32,6 +40,62 @@ def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:
     if not named or len({name.split(":")[0] for name in named}) > 1:
         raise ConfigurationError(f"device {list(named)} must name devices of one kind, e.g. [cuda:0, cuda:1]")
     return named
+
+
+def present_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ConfigurationError: no such device, or not on this machine.
+    """
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigurationError(f"device {name!r} is none; use cpu, or cuda:0 and so on") from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ConfigurationError(
+                f"device {name!r} is not available: this machine has no CUDA device; set `device: cpu`"
+            )
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigurationError(
+                f"device {name!r} is not available: there are {torch.cuda.device_count()} CUDA devices; set `device: cpu`"
+            )
+    elif device.type != "cpu":
+        raise ConfigurationError(f"device {name!r} is not supported; use cpu or cuda")
+    return device
+
+
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Inside it, a torch operation takes so many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def one_thread_each(num_workers: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of workers. While it is open, every torch operation of this process takes one thread.
+
+    What a worker computes then depends on its item alone, not on the number of cores.
+    """
+    import torch
+
+    with torch_threads(1):
+        # Threads yet to come do not inherit the number.
+        pool = ThreadPoolExecutor(num_workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def device_kind(device: str | tuple[str, ...]) -> str:

@@ -74,10 +74,10 @@ def _run(given: argparse.Namespace) -> None:
 
     from datamask_pipeline.cli.mask_file import read_input, write_output
     from datamask_pipeline.cli.mask_plot import plot_curves
+    from datamask_pipeline.hardware import present_device
     from datamask_pipeline.selection.api import select_documents
-    from datamask_pipeline.selection.inputs import device_of
 
-    device_of(given.device)
+    present_device(given.device)
     data = read_input(given.input)
 
     def learn(num_rollouts: int, checkpoint: Path | None) -> Any:

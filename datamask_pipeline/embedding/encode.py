@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.batching import compose_batches
 from datamask_pipeline.embedding.encoder import Encoder
-from datamask_pipeline.embedding.workers import Tokens, Workers
+from datamask_pipeline.embedding.workers import EncoderWorkers, Tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def embed_windows(
         on_documents: Told the number of documents of each finished window.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
-    with Workers(encoders) as workers, ThreadPoolExecutor(1, thread_name_prefix="tokenise") as pool:
+    with EncoderWorkers(encoders) as workers, ThreadPoolExecutor(1, thread_name_prefix="tokenise") as pool:
 
         def begin(number: int, texts: Sequence[str]) -> "Future[Tokens] | None":
             known = _checkpoint(checkpoints, number).exists()
@@ -70,7 +70,7 @@ def embed_windows(
             yield finish(number, future)
 
 
-def embed_tokens(workers: Workers, tokens: Tokens, batch_tokens: int) -> Window:
+def embed_tokens(workers: EncoderWorkers, tokens: Tokens, batch_tokens: int) -> Window:
     """One window of tokenised documents, in its order."""
     vectors_ND = np.empty((len(tokens), workers.model.dim), dtype=np.float16)
     head_scores_N = {name: np.empty(len(tokens), dtype=np.float64) for name in workers.model.heads}
@@ -83,7 +83,9 @@ def embed_tokens(workers: Workers, tokens: Tokens, batch_tokens: int) -> Window:
     return Window(vectors_ND, head_scores_N)
 
 
-def _window(workers: Workers, path: Path, future: "Future[Tokens] | None", batch_tokens: int) -> Window:
+def _window(
+    workers: EncoderWorkers, path: Path, future: "Future[Tokens] | None", batch_tokens: int
+) -> Window:
     """The window as its checkpoint holds it, or computed and kept there."""
     if future is None:
         with np.load(path) as stored:

@@ -15,7 +15,7 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_directory, m
 from datamask_pipeline.embedding.packed import pack_linears
 from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.hardware import resolve_devices, resolve_dtype
+from datamask_pipeline.hardware import present_device, resolve_devices, resolve_dtype
 
 #: Reads scores_B off the last hidden states_BTH.
 Head = Callable[[torch.Tensor], torch.Tensor]
@@ -155,10 +155,7 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     """
     from sentence_transformers import SentenceTransformer
 
-    if device.startswith("cuda") and (torch.device(device).index or 0) >= torch.cuda.device_count():
-        raise ConfigurationError(
-            f"device {device!r} is not available here, there are {torch.cuda.device_count()}; set `device: cpu`"
-        )
+    present_device(device)
     name, revision = model_identity(spec)
     directory = model_directory(spec)
     location = str(directory) if directory is not None else spec.model

@@ -6,20 +6,19 @@ the number of workers nor who finishes first shows in a single bit. Threads of o
 
 import queue
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.encoder import Encoder
+from datamask_pipeline.hardware import one_thread_each
 
 Tokens = list[list[int]]
 
 
-class Workers:
+class EncoderWorkers:
     """A context: inside it, threads wait for batches.
 
     Args:
@@ -28,23 +27,18 @@ class Workers:
 
     def __init__(self, encoders: Sequence[Encoder]) -> None:
         self.model = encoders[0]
+        self._num_workers = len(encoders)
         self._idle: queue.SimpleQueue[Encoder] = queue.SimpleQueue()
         for encoder in encoders:
             self._idle.put(encoder)
-        self._threads_before = torch.get_num_threads()
-        self._pool = ThreadPoolExecutor(
-            len(encoders), "embed", initializer=torch.set_num_threads, initargs=(1,)
-        )
 
     def __enter__(self) -> Self:
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(one_thread_each(self._num_workers))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        # The last thread to set its number also set it for threads yet to come.
-        torch.set_num_threads(self._threads_before)
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
 
     def embed(
         self, batches: Iterable[Tokens]

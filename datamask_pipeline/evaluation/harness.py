@@ -26,6 +26,7 @@ from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.evaluation.benchmarks import render
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
+from datamask_pipeline.hardware import present_device, torch_threads
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def evaluate(
         ConfigurationError: The device is not there, or an answer does not fit into `max_length`.
         DataMaskError: lm-eval left out a task or a headline metric.
     """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device 'cuda' is not available on this machine; use 'cpu'")
+    present_device(config.device)
     work_directory.mkdir(parents=True, exist_ok=True)
     definitions, cache = (work_directory / "tasks").resolve(), (work_directory / "cache").resolve()
     for item in questions:
@@ -101,7 +101,7 @@ def evaluate(
             questions=item.file.resolve(),
             demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
         )
-    with _confined(cache, work_directory / "harness.log"), _threads(config.threads):
+    with _confined(cache, work_directory / "harness.log"), torch_threads(config.threads):
         if isinstance(model, Path):
             model = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
         harness = HFLM(
@@ -224,13 +224,3 @@ def _confined(cache: Path, log: Path) -> Iterator[None]:
         # lm-eval would list the machine's packages in a subprocess, for a log that we do not keep.
         stack.enter_context(mock.patch.object(lm_eval.evaluator, "add_env_info"))
         yield
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.hardware import present_device, torch_threads
 from datamask_pipeline.pretraining.checkpoints import (
     Checkpoint,
     Progress,
@@ -84,11 +84,11 @@ def pretrain(
         IntegrityError: `directory` holds another run.
         DataMaskError: The loss ceased to be finite.
     """
-    _require(config.device)
+    present_device(config.device)
     states, models = directory / "resume", directory / "models"
     store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
     bind(states, _fingerprint(config, tokenizer, store))
-    with _threads(config.threads), _no_progress_bars():
+    with torch_threads(config.threads), _no_progress_bars():
         model = build_model(config, vocab_size=len(tokenizer), end_of_text=tokenizer.eos_token_id)
         blocks = PackedBlocks(
             store,
@@ -172,21 +172,6 @@ def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, sto
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _require(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device 'cuda' is not available on this machine; use 'cpu'")
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

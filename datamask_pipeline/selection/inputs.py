@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.parallel import Workers
@@ -36,33 +37,13 @@ class CheckedRows:
     digest: str
 
 
-def device_of(name: str) -> torch.device:
-    """The device of that name.
-
-    Raises:
-        ConfigurationError: no such device, or not on this machine.
-    """
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f"device {name!r} is none; use cpu, or cuda:0 and so on") from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigurationError(f"device {name!r}: this machine has no CUDA device; use device cpu")
-        if (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(f"device {name!r}: there are {torch.cuda.device_count()} CUDA devices")
-    elif device.type != "cpu":
-        raise ConfigurationError(f"device {name!r} is not supported; use cpu or cuda")
-    return device
-
-
 def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> CheckedRows:
     """Embeddings as unit rows; a map on disk (``np.memmap`` or the path of a ``.npy``) stays there.
 
     Raises:
         InputError: not two-dimensional, not floating, empty, NaN, infinite or zero rows, with the first such row.
     """
-    device = device_of(config.device)
+    device = present_device(config.device)
     if isinstance(embeddings, str | Path):
         embeddings = np.load(embeddings, mmap_mode="r")
     mapped = isinstance(embeddings, np.memmap)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
+from concurrent.futures import Future
+from contextlib import ExitStack
 from typing import Self, TypeVar
 
 import torch
 from torch import Tensor
+
+from datamask_pipeline.hardware import one_thread_each
 
 Span = tuple[int, int]
 Item = TypeVar("Item")
@@ -32,16 +34,12 @@ class Workers:
         self.num_workers = num_workers or len(os.sched_getaffinity(0))
 
     def __enter__(self) -> Self:
-        self._threads_before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        self._pool = ThreadPoolExecutor(self.num_workers, initializer=torch.set_num_threads, initargs=(1,))
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(one_thread_each(self.num_workers))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(self._threads_before)
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
 
     def map(self, function: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
         """The function of each item, in the items' order; two results a thread wait at most."""

@@ -12,7 +12,7 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_directory, m
 from datamask_pipeline.embedding.encode import embed_tokens, embed_windows
 from datamask_pipeline.embedding.encoder import Encoder, load_encoder, load_encoders
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
-from datamask_pipeline.embedding.workers import Workers
+from datamask_pipeline.embedding.workers import EncoderWorkers
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.hardware import resolve_devices
 
@@ -120,7 +120,7 @@ def test_workers_do_not_change_order_or_bytes(dtype: str) -> None:
         encoders = load_encoders(config)
         assert len(encoders) == len(devices)
         assert len({id(encoder) for encoder in encoders}) == 1
-        with Workers(encoders) as workers:
+        with EncoderWorkers(encoders) as workers:
             results.add(embed_tokens(workers, encoders[0].tokenise(texts), 256).vectors_ND.tobytes())
     assert len(results) == 1
 
@@ -131,7 +131,7 @@ def test_threads_yet_to_come_compute_with_as_many_threads_as_before(encoder: Enc
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        with Workers([encoder]) as workers:
+        with EncoderWorkers([encoder]) as workers:
             embed_tokens(workers, encoder.tokenise(TEXTS[:1]), 64)
         with ThreadPoolExecutor(1) as later:
             assert later.submit(torch.get_num_threads).result() == 2
@@ -149,13 +149,13 @@ def test_workers_really_share_the_batches(encoder: Encoder) -> None:
             return super().embed(token_ids)
 
     waiting = Waiting(**{f.name: getattr(encoder, f.name) for f in dataclasses.fields(encoder)})
-    with Workers([waiting] * 3) as workers:
+    with EncoderWorkers([waiting] * 3) as workers:
         window = embed_tokens(workers, encoder.tokenise(TEXTS[:3]), 1)
     assert window.vectors_ND.shape == (3, 768)
 
 
 def test_a_worker_that_fails_stops_the_window(encoder: Encoder) -> None:
-    with Workers([encoder] * 2) as workers, pytest.raises(IndexError):
+    with EncoderWorkers([encoder] * 2) as workers, pytest.raises(IndexError):
         embed_tokens(workers, [[1, 2, 3], [10**9]], 8)
 
 
