@@ -15,13 +15,15 @@ def test_picks_are_those_of_naive_greedy(monkeypatch, seed, on_demand):
     monkeypatch.setattr(module, "CHUNK_DOCUMENTS", 16)
     monkeypatch.setattr(module, "SPAN_REFERENCES", 10)
     monkeypatch.setattr(module, "REPORT_EVERY", 4)
+    monkeypatch.setattr(module, "FIRST_ON_DEMAND", 2)
+    monkeypatch.setattr(module, "RECENT", 5)
     draws = torch.Generator().manual_seed(seed)
     rows_ND = torch.nn.functional.normalize(torch.randn(70, 6, generator=draws) + 0.3)
     linear_N = 0.02 * torch.randn(70, generator=draws, dtype=torch.float64)
     groups_N = torch.arange(70) % 2
     references_R = torch.arange(0, 70, 2)
     reported = []
-    with Workers(2) as workers:
+    with torch.inference_mode(), Workers(2) as workers:  # as the engine calls it
         picks_P = dense_lazy_greedy(
             rows_ND, references_R, linear_N, 0.8, groups_N, (6, 3), workers, reported.append
         )

@@ -140,7 +140,7 @@ class _OnDemand(_Similarities):
 
     def first_gains(self) -> list[float]:
         self._best_R = torch.zeros(len(self.references_RD))
-        self._recent: dict[int, Tensor] = {}
+        self._recent: dict[int, NDArray[np.float32]] = {}
 
         def work(start: int) -> Tensor:
             chunk_bD = self.documents_ND[start : start + CHUNK_DOCUMENTS]
@@ -155,12 +155,12 @@ class _OnDemand(_Similarities):
 
     def gains(self, documents: list[int]) -> list[float]:
         rows_bD = self.documents_ND[torch.tensor(documents)]
-        similar_bR = torch.empty(len(documents), len(self.references_RD))
+        similar_bR = np.empty((len(documents), len(self.references_RD)), dtype=np.float32)
 
         def work(start: int) -> Tensor:
             span = slice(start, start + SPAN_REFERENCES)
             similar_br = rows_bD @ self.references_RD[span].T
-            similar_bR[:, span] = similar_br
+            similar_bR[:, span] = similar_br.numpy()
             return similar_br.sub_(self._best_R[span]).clamp_(min=0).sum(1, dtype=torch.float64)
 
         total_b = torch.zeros(len(documents), dtype=torch.float64)
@@ -171,8 +171,9 @@ class _OnDemand(_Similarities):
         return total_b.tolist()
 
     def select(self, document: int) -> None:
-        similar_R = self._recent.get(document)
-        if similar_R is None:
+        if document in self._recent:
+            similar_R = torch.from_numpy(self._recent[document])
+        else:
             similar_R = self.references_RD @ self.documents_ND[document]
         torch.maximum(self._best_R, similar_R, out=self._best_R)
         self._recent.clear()
