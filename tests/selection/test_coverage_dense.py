@@ -15,7 +15,7 @@ def test_picks_are_those_of_naive_greedy(monkeypatch, seed, on_demand):
     monkeypatch.setattr(module, "CHUNK_DOCUMENTS", 16)
     monkeypatch.setattr(module, "SPAN_REFERENCES", 10)
     monkeypatch.setattr(module, "REPORT_EVERY", 4)
-    monkeypatch.setattr(module, "FIRST_ON_DEMAND", 2)
+    monkeypatch.setattr(module._OnDemand, "first", 2)
     monkeypatch.setattr(module, "RECENT", 5)
     draws = torch.Generator().manual_seed(seed)
     rows_ND = torch.nn.functional.normalize(torch.randn(70, 6, generator=draws) + 0.3)
