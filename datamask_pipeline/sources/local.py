@@ -259,10 +259,7 @@ class LocalSource(Source):
             if (etag := self._etag(path)) is not None:
                 return f"etag:{etag}"
         with self._open(path) as stream:
-            hashed = hashlib.sha256()
-            while block := stream.read(1 << 20):
-                hashed.update(block)
-            return hashed.hexdigest()
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _shard_name(relative: str) -> str:

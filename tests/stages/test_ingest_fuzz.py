@@ -179,6 +179,74 @@ def test_parquet_of_broken_bytes(cut: int, flips: list[tuple[int, int]], raw: by
     assert outcome == "ingested" or not untouched
 
 
+def warc(kind: str, name: str, payload: bytes, length: str) -> bytes:
+    headers = [
+        "WARC/1.0",
+        f"WARC-Type: {kind}",
+        f"WARC-Record-ID: <urn:uuid:{name}>",
+        f"Content-Length: {length}",
+    ]
+    return "\r\n".join(headers).encode() + b"\r\n\r\n" + payload + b"\r\n\r\n"
+
+
+PAYLOADS = st.one_of(
+    ANY_TEXT.map(lambda text: text.encode()),
+    st.binary(max_size=12),
+    st.sampled_from([b"a\r\n\r\nb", b"WARC/1.0\r\nWARC-Type: conversion\r\n\r\n", b"\xc3", b"\x1f\x8b\x08"]),
+)
+#: What is done to a record: nothing, a false length, a header left out, its end cut off, or something else there.
+HARM = st.one_of(
+    st.none(),
+    st.sampled_from(["0", "1", "7", "999999", "-1", "x", ""]),
+    st.sampled_from([b"WARC-Type", b"WARC-Record-ID", b"Content-Length", b"WARC/1.0"]),
+    st.integers(1, 90),
+    st.just(...),
+)
+
+
+@FUZZ
+@given(
+    records=st.lists(st.tuples(PAYLOADS, HARM), max_size=6),
+    with_info=st.booleans(),
+    flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=2),
+    cut=st.one_of(st.just(0), st.integers(0, 300)),
+    tail=st.one_of(st.just(b""), st.binary(max_size=9)),
+)
+def test_wet_of_anything(
+    records: list[tuple[bytes, Any]],
+    with_info: bool,
+    flips: list[tuple[int, int]],
+    cut: int,
+    tail: bytes,
+) -> None:
+    members = [warc("warcinfo", "info", b"info", "4")] if with_info else []
+    texts: dict[tuple[str, int], Any] = {}
+    for row, (payload, harm) in enumerate(records):
+        name, length = f"record {row}", str(len(payload))
+        raw = warc("conversion", name, payload, harm if isinstance(harm, str) else length)
+        if isinstance(harm, bytes):
+            raw = b"\r\n".join(line for line in raw.split(b"\r\n") if not line.startswith(harm))
+        elif isinstance(harm, int):
+            raw = raw[:-harm]
+        elif harm is ...:
+            raw = payload
+        elif harm in (None, length):
+            texts["0", row] = payload.decode("utf-8", "replace")
+        members.append(raw)
+    whole = b"".join(gzip.compress(member, mtime=0) for member in members)
+    damaged = bytearray(whole)
+    for position, change in flips if whole else []:
+        damaged[position % len(whole)] ^= change
+    data = bytes(damaged[: max(0, len(damaged) - cut)]) + tail
+    with tempfile.TemporaryDirectory() as folder:
+        root = place(folder, "0.warc.wet.gz", data)
+        # A member without a byte is no record.
+        total = sum(bool(member) for member in members) - with_info if data == whole else None
+        outcome = check(root, total, texts)
+    if data == whole and with_info and records:
+        assert outcome == "ingested"
+
+
 @FUZZ
 @given(
     st.dictionaries(

@@ -24,6 +24,17 @@ SUFFIX: Final = ".warc.wet.gz"
 #: ``zlib``'s window size for gzip.
 GZIP: Final = 31
 
+#: Records that a WET file may hold beside ``conversion``; they are no documents.
+OTHER_TYPES: Final = (
+    "warcinfo",
+    "response",
+    "resource",
+    "request",
+    "metadata",
+    "revisit",
+    "continuation",
+)
+
 #: A batch is handed on at this many bytes of text, whatever ``batch_rows`` says.
 BATCH_BYTES: Final = 32 << 20
 
@@ -53,8 +64,8 @@ def read_wet(
         batch = pa.RecordBatch.from_pylist(documents, schema=schema)
         return SourceBatch(int64_array(np.array(rows, np.int64)), batch, tuple(rejects))
 
-    for row, (headers, payload) in enumerate(_conversions(stream, location)):
-        problem = _problem(headers, payload)
+    for row, (headers, payload, is_whole) in enumerate(_conversions(stream, location)):
+        problem = _problem(headers, payload, is_whole)
         if problem is not None:
             name = headers.get_header("WARC-Record-ID") if headers else None
             rejects.append(Reject(row, name, *problem))
@@ -76,22 +87,40 @@ def read_wet(
         yield taken()
 
 
-def _conversions(stream: IO[bytes], location: str) -> Iterator[tuple[Any, bytes]]:
-    """Headers and bytes of every conversion record; ``None`` and what was found where there is no record."""
+def _conversions(stream: IO[bytes], location: str) -> Iterator[tuple[Any, bytes, bool]]:
+    """Every conversion record, and whatever stands where a record should.
+
+    Yields:
+        Headers, ``None`` where no WARC record of a known type begins; the bytes found; whether the record ends
+        where its headers say.
+    """
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
     remedy = "fetch the file again"
     try:
         for number, member in enumerate(_members(stream)):
+            records = ArchiveIterator(io.BytesIO(member), no_record_parse=True)
+            num_records = 0
             try:
-                for record in ArchiveIterator(io.BytesIO(member), no_record_parse=True):
-                    if record.rec_type == "conversion":
-                        yield record.rec_headers, record.content_stream().read()
+                for record in records:
+                    num_records += 1
+                    payload = record.content_stream().read()
+                    num_errors = records.err_count
+                    records.read_to_end()
+                    is_whole = records.err_count == num_errors and _promised(record.rec_headers) == len(
+                        payload
+                    )
+                    if record.rec_type == "conversion" or not is_whole:
+                        yield record.rec_headers, payload, is_whole
+                    elif record.rec_type not in OTHER_TYPES:
+                        yield None, member, True
+                if member and num_records == 0:
+                    raise ArchiveLoadFailed("no WARC record")
             except (ArchiveLoadFailed, UnicodeError) as error:
                 if number == 0:
                     raise InputError(f"no WET file: {error}", file=location, remedy=remedy) from error
-                yield None, member
+                yield None, member, True
     except (EOFError, zlib.error) as error:
         raise InputError(f"the compressed stream is broken: {error}", file=location, remedy=remedy) from error
 
@@ -113,17 +142,24 @@ def _members(stream: IO[bytes]) -> Iterator[bytes]:
         raise EOFError("the last record ends early")
 
 
-def _problem(headers: Any, payload: bytes) -> tuple[str, str] | None:
+def _problem(headers: Any, payload: bytes, is_whole: bool) -> tuple[str, str] | None:
     if headers is None:
         return "malformed_record", f"no WARC record begins here: {payload[:60]!a}"
-    promised = headers.get_header("Content-Length")
-    if promised != str(len(payload)):
-        return "malformed_record", f"field Content-Length, value {promised!r}: {len(payload)} bytes follow"
+    if not is_whole:
+        promised = headers.get_header("Content-Length")
+        follow = f"{len(payload)} bytes follow" if _promised(headers) != len(payload) else "more bytes follow"
+        return "malformed_record", f"field Content-Length, value {promised!r}: {follow}"
     try:
         payload.decode("utf-8")
     except UnicodeDecodeError as error:
         return "undecodable_text", f"field text, byte {error.start} is not UTF-8"
     return None
+
+
+def _promised(headers: Any) -> int | None:
+    """Bytes the record should have; ``None`` where its headers do not say."""
+    length = headers.get_header("Content-Length") or ""
+    return int(length) if length.isascii() and length.isdecimal() else None
 
 
 def _document(headers: Any, payload: bytes, location: str, crawl: str) -> dict[str, Any]:
