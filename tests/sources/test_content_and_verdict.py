@@ -86,6 +86,14 @@ def test_no_row_that_a_rule_rejects_is_left_out(
     assert rejected <= judged
 
 
+def test_every_text_of_white_space_alone_is_judged() -> None:
+    spaces = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+    rows = [{"id": "i", "text": text} for text in [*spaces, "".join(spaces)]]
+    batch = pa.RecordBatch.from_pylist(rows, schema=FINEWEB)
+    assert len(spaces) == 29
+    assert rows_to_judge(RowRules(), batch) == list(range(len(rows)))
+
+
 @pytest.mark.parametrize(
     ("rules", "values", "reason"),
     [
