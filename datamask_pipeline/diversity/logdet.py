@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.exchanges import DeterminantExchanges, Exchanges
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 
@@ -44,11 +45,12 @@ class LogDeterminant(MomentMetric):
         )
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
-        dim = len(moments.first_D)
-        matrix_DD = self.form(moments).matrix_DD
-        assert matrix_DD is not None
-        products_TN = (left_TD @ matrix_DD.to(left_TD.dtype)) @ right_ND.T
-        return products_TN.square_().mul_(-dim)
+        return self._leverages(moments, left_TD, right_ND).square_().div_(-len(moments.first_D))
+
+    def exchanges(self, moments: Moments, rows_TD: Tensor) -> Exchanges:
+        # Few documents in many dimensions have leverages near one, where a second-order model is no guide.
+        leverages_TT = self._leverages(moments, rows_TD.double(), rows_TD.double())
+        return DeterminantExchanges(leverages_TT.cpu().numpy(), 1 / len(moments.first_D))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         form, dim = self.form(moments), len(moments.first_D)
@@ -60,6 +62,12 @@ class LogDeterminant(MomentMetric):
             return sign_n * torch.log1p(sign_n * leverage_n) / dim
 
         return marginals
+
+    def _leverages(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
+        matrix_DD = self.form(moments).matrix_DD
+        assert matrix_DD is not None
+        products_TN: Tensor = (left_TD @ matrix_DD.to(left_TD)) @ right_ND.T
+        return products_TN.mul_(len(moments.first_D))
 
     def _weight(self, dim: int) -> float:
         return float(dim) if self.scale is None else self.scale

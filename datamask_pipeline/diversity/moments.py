@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.exchanges import Exchanges, QuadraticExchanges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,14 @@ class MomentMetric(DiversityMetric):
         """
         del moments, left_TD, right_ND
         return None
+
+    def exchanges(self, moments: Moments, rows_TD: Tensor) -> Exchanges:
+        """What exchanging some of these rows does at a mask: second order unless overridden, exact if quadratic."""
+        bends_TT = self.interaction(moments, rows_TD, rows_TD)
+        return QuadraticExchanges(
+            self.form(moments).scores(rows_TD, squared_norms(rows_TD)).cpu().numpy(),
+            None if bends_TT is None else bends_TT.to(torch.float64).cpu().numpy(),
+        )
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         """Marginals (see `DiversityMetric.marginals`) of any rows at a mask with these moments.

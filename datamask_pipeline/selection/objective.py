@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.exchanges import Exchanges, SummedExchanges
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
 
 
@@ -123,6 +124,14 @@ class MomentObjective:
     def linear_N(self, count: float) -> Tensor:
         """The derivative of the quality part at a fixed count."""
         return self.objective.quality_N * (self.objective.lamb / count)
+
+    def exchanges(self, moments: Moments, linear_T: Tensor, rows_TD: Tensor) -> Exchanges:
+        """What exchanging some of these rows does to the objective; the linear part is that of `linear_N`."""
+        lamb = self.objective.lamb
+        parts = [
+            (term.scale * (1 - lamb), metric.exchanges(moments, rows_TD)) for term, metric in self._terms
+        ]
+        return SummedExchanges(linear_T.numpy(), parts)
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         """Second derivatives of the objective, shape (T, N), or none where a metric has none."""

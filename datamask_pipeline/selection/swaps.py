@@ -2,9 +2,9 @@
 
 Shape suffixes: N documents, T candidates.
 
-Each round takes the documents nearest the threshold on both sides, exchanges pairs one after the other on a
-second-order model of the objective among them, and keeps the longest prefix of exchanges that raises the
-objective as measured in float32: a round never makes the mask worse.
+Each round takes the documents nearest the threshold on both sides, exchanges pairs one after the other on the
+metrics' own models of what that does (``diversity.exchanges``), and keeps the longest prefix of exchanges that
+raises the objective as measured in float32: a round never makes the mask worse.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.diversity.exchanges import Exchanges
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.objective import MomentObjective
@@ -114,10 +115,9 @@ def _round(
     near = _nearest(scores_n, result.mask_N[band_n], budget, size, within=band_n)
     index_T = band_n[near]
     rows_TD = statistics.rows.take(index_T)
-    bends_TT = objective.interaction(result.moments, rows_TD, rows_TD)
+    linear_T = objective.linear_N(result.moments.count)[index_T]
     pairs = _exchanges(
-        scores_n[near].numpy(),
-        None if bends_TT is None else bends_TT.to(torch.float64).cpu().numpy(),
+        objective.exchanges(result.moments, linear_T, rows_TD),
         result.mask_N[index_T].numpy(),
         budget.groups_N[index_T].numpy(),
     )
@@ -139,51 +139,34 @@ def _round(
 
 
 def _exchanges(
-    scores_T: NDArray[np.float64],
-    bends_TT: NDArray[np.float64] | None,
-    selected_T: NDArray[np.bool_],
-    groups_T: NDArray[np.int64],
+    model: Exchanges, selected_T: NDArray[np.bool_], groups_T: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
     """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
     pairs: list[tuple[int, int]] = []
     selected_T = selected_T.copy()
-    scores_T = scores_T.copy()
     for group in np.unique(groups_T):
         members = groups_T == group
         for _ in range(int(members.sum())):
-            into, out, gain = _best_pair(scores_T, bends_TT, members & ~selected_T, members & selected_T)
+            outside, inside = np.flatnonzero(members & ~selected_T), np.flatnonzero(members & selected_T)
+            if not len(outside) or not len(inside):
+                break
+            into, out, gain = _best_pair(model, outside, inside)
             if not gain > LEAST_GAIN:
                 break
             pairs.append((out, into))
             selected_T[into], selected_T[out] = True, False
-            if bends_TT is None:
-                members[[into, out]] = False  # on a linear model each document moves once
-            else:
-                scores_T += bends_TT[into] - bends_TT[out]
+            model.exchange(into, out)
+            if not model.follows:
+                members[[into, out]] = False  # what follows is unknown: each document moves once
     return pairs
 
 
 def _best_pair(
-    scores_T: NDArray[np.float64],
-    bends_TT: NDArray[np.float64] | None,
-    outside_T: NDArray[np.bool_],
-    inside_T: NDArray[np.bool_],
+    model: Exchanges, outside: NDArray[np.int64], inside: NDArray[np.int64]
 ) -> tuple[int, int, float]:
-    """The exchange with the largest modelled gain: all of the selected against the most promising outside."""
-    outside, inside = np.flatnonzero(outside_T), np.flatnonzero(inside_T)
-    if not len(outside) or not len(inside):
-        return 0, 0, 0.0
-    if bends_TT is None:
-        into, out = outside[scores_T[outside].argmax()], inside[scores_T[inside].argmin()]
-        return int(into), int(out), float(scores_T[into] - scores_T[out])
-    half_T = bends_TT.diagonal() / 2
-    gains = scores_T[outside] + half_T[outside]
+    """The exchange with the largest change: all of the selected against the most promising outside."""
     if len(outside) > PROMISING:
-        outside = outside[np.argpartition(-gains, PROMISING)[:PROMISING]]
-        gains = scores_T[outside] + half_T[outside]
-    costs = scores_T[inside] - half_T[inside]
-    # Two documents alike attract: taking one in while the other stays costs their interaction, so subtract it.
-    table = gains[:, None] - costs - bends_TT[np.ix_(outside, inside)]
-    place = int(table.argmax())
-    row, column = divmod(place, len(inside))
+        outside = outside[np.argpartition(-model.additions()[outside], PROMISING)[:PROMISING]]
+    table = model.table(outside, inside)
+    row, column = divmod(int(table.argmax()), len(inside))
     return int(outside[row]), int(inside[column]), float(table[row, column])

@@ -6,6 +6,7 @@ import torch
 
 from datamask_pipeline import members
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.exchanges import SummedExchanges
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
 from datamask_pipeline.diversity.registry import METRICS, create_metric
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
@@ -231,3 +232,35 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
         assert isinstance(create_metric("Elsewhere"), Elsewhere)
     finally:
         members._classes.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet"])
+def test_exchanges_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> None:
+    metric = create_metric(name)
+    assert isinstance(metric, MomentMetric)
+    mask_N = torch.arange(N) % 3 == 0
+    model = metric.exchanges(moments_of(rows_ND, mask_N, True), rows_ND)
+    assert model.follows
+    for into, out in ((1, 0), (5, 9), (0, 1)):
+        before = metric.value(moments_of(rows_ND, mask_N, True))
+        outside, inside = np.flatnonzero(~mask_N), np.flatnonzero(mask_N)
+        table = model.table(outside, inside)
+        for row, column in ((0, 0), (3, 2), (int(np.flatnonzero(outside == into)[0]), -1)):
+            moved_N = mask_N.clone()
+            moved_N[outside[row]], moved_N[inside[column]] = True, False
+            change = metric.value(moments_of(rows_ND, moved_N, True)) - before
+            assert table[row, column] == pytest.approx(change, rel=1e-6, abs=1e-10)
+        mask_N[into], mask_N[out] = True, False
+        model.exchange(into, out)
+
+
+def test_a_sum_of_metrics_exchanges_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
+    moments = moments_of(rows_ND, torch.arange(N) < 8, True)
+    first, second = (create_metric(name).exchanges(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
+    linear_N = np.linspace(0, 1, N)
+    both = SummedExchanges(linear_N, [(2.0, first), (0.5, second)])
+    outside, inside = np.arange(8, N), np.arange(8)
+    expected = 2 * first.table(outside, inside) + second.table(outside, inside) / 2
+    expected += linear_N[outside][:, None] - linear_N[inside]
+    np.testing.assert_allclose(both.table(outside, inside), expected)
+    np.testing.assert_allclose(both.additions(), linear_N + 2 * first.additions() + second.additions() / 2)
