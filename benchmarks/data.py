@@ -1,4 +1,4 @@
-"""Vectors and scores to select from. Knows no engine.
+"""Documents, and vectors and scores to select from. Knows no engine.
 
 Shape suffixes: M real vectors, N documents, n documents of a chunk, D dimensions.
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
@@ -66,19 +67,9 @@ def base_of_installation(cache: Path) -> Base:
     from datamask_pipeline.embedding.encoder import load_encoders
     from datamask_pipeline.embedding.workers import EncoderWorkers
     from datamask_pipeline.hardware import resolve_batch_tokens
-    from datamask_pipeline.sources.installed import InstalledConfig, InstalledSource
 
-    what = (
-        f"{DEFAULT_DOCUMENTS:,} documents of the embedded default, first {DEFAULT_TOKENS} tokens, "
-        "all-MiniLM-L6-v2, mean and CLS pooling side by side"
-    )
     if not cache.exists():
-        source = InstalledSource(InstalledConfig())
-        texts: list[str] = []
-        for crawl in source.crawls():
-            for shard in source.shards(crawl):
-                for batch in source.read(crawl, shard, batch_rows=1024):
-                    texts += batch.documents.column("text").to_pylist()
+        texts = [text for batch in _installed() for text in batch.column("text").to_pylist()]
         step = max(1, len(texts) // DEFAULT_DOCUMENTS)
         config = EncoderConfig(max_tokens=DEFAULT_TOKENS, device="cpu")
         with EncoderWorkers(load_encoders(config)) as workers:
@@ -86,7 +77,43 @@ def base_of_installation(cache: Path) -> Base:
             window = embed_tokens(workers, tokens, resolve_batch_tokens(None, "cpu"))
         np.save(cache, window.vectors_ND)
     vectors_MD = np.load(cache)
+    what = (
+        f"{len(vectors_MD):,} documents of the embedded default, first {DEFAULT_TOKENS} tokens, "
+        "all-MiniLM-L6-v2, mean and CLS pooling side by side"
+    )
     return Base(vectors_MD=_unit_half(torch.from_numpy(vectors_MD)), quality_M=None, source=what)
+
+
+def documents_of_installation(folder: Path) -> Path:
+    """The embedded default's documents as one Parquet file in a folder of its own."""
+    path = folder / "documents" / "installed.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        columns = ["id", "text", "url", "dump", "date", "language", "language_score", "token_count"]
+        pq.write_table(pa.Table.from_batches(_installed()).select(columns), path, compression="zstd")
+    return path.parent
+
+
+def texts_of(folder: Path, number: int, seed: int) -> list[str]:
+    """Documents of mixed length, drawn over all Parquet files of a folder, in random order."""
+    table = pa.concat_tables(
+        pq.read_table(path, columns=["text"]) for path in sorted(folder.rglob("*.parquet"))
+    )
+    rows = np.random.default_rng(seed).permutation(table.num_rows)[:number]
+    texts: list[str] = table.column("text").take(pa.array(rows)).to_pylist()
+    return texts
+
+
+def _installed() -> list[pa.RecordBatch]:
+    from datamask_pipeline.sources.installed import InstalledConfig, InstalledSource
+
+    source = InstalledSource(InstalledConfig())
+    return [
+        batch.documents
+        for crawl in source.crawls()
+        for shard in source.shards(crawl)
+        for batch in source.read(crawl, shard, batch_rows=1024)
+    ]
 
 
 def block(base: Base, num_documents: int, seed: int) -> tuple[NDArray[np.float16], NDArray[np.float64]]:

@@ -1,39 +1,37 @@
-"""Embedding against plain `SentenceTransformer.encode` at its best batch size. Run as `python -m benchmarks.embed DIR`.
+"""Embedding against plain `SentenceTransformer.encode` at its best batch size. Knows no engine and no score.
 
 Same model, length limit, documents, process and number of cores. The peer's batch size is searched on the first
 documents. All documents are then embedded a thousand at a time by every method in turn, the order turning with
 each thousand, so that a machine that slows down slows all; ratios of rates, and cosines for every document.
 """
 
-import argparse
-import json
-import statistics
-import sys
+from __future__ import annotations
+
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from benchmarks.harness import machine
+from benchmarks.data import texts_of
+from benchmarks.harness import Context, Outcome, at_least
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory
 from datamask_pipeline.embedding.encode import embed_windows
 from datamask_pipeline.embedding.encoder import load_encoders
 from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices, resolve_dtype
 
+TITLE = "Embedding, documents of mixed length"
+QUESTION = "How many documents a second, against the plain encoder at its best batch size?"
+LONG = True
+DOCUMENTS, TURN = 5_000, 1_000
+"""Documents in all, and those that each method does in turn."""
+SEARCH_DOCUMENTS, BATCH_SIZES = 100, (1, 2, 4, 8, 16, 32, 64)
+"""For the peer's batch size."""
+TARGETS = {"bfloat16": 1.5, "float32": 1.1}
+PEER = "sentence-transformers"
+
 Method = Callable[[list[str]], np.ndarray]
-
-
-def texts_of(source: Path, number: int, seed: int) -> list[str]:
-    """Documents of mixed length, drawn over all files, in random order."""
-    tables = [pq.read_table(path, columns=["text"]) for path in sorted(source.rglob("*.parquet"))]
-    table = pa.concat_tables(tables)
-    rows = np.random.default_rng(seed).permutation(table.num_rows)[:number]
-    texts: list[str] = table.column("text").take(pa.array(rows)).to_pylist()
-    return texts
 
 
 def plain(config: EncoderConfig) -> Callable[[list[str], int], np.ndarray]:
@@ -85,71 +83,56 @@ def cosines(vectors_ND: np.ndarray, reference_ND: np.ndarray) -> np.ndarray:
     return (half_ND / np.linalg.norm(half_ND, axis=1, keepdims=True) * reference_ND).sum(axis=1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--documents", type=int, default=5_000)
-    parser.add_argument("--encoder", default="minilm-mean-cls")
-    parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--search-documents", type=int, default=100, help="for the peer's batch size")
-    parser.add_argument("--turn", type=int, default=1_000, help="documents that each method does in turn")
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    texts = texts_of(options.source, options.documents, options.seed)
+def settings(dtype: str) -> EncoderConfig:
+    """The embedded default's encoder."""
+    return EncoderConfig(encoder="minilm-mean-cls", dtype=dtype)
 
-    def settings(dtype: str) -> EncoderConfig:
-        return EncoderConfig(encoder=options.encoder, max_tokens=options.max_tokens, dtype=dtype)
 
-    peer = plain(settings("float32"))
-    sample = texts[: options.search_documents]
+def best_batch_size(peer: Callable[[list[str], int], np.ndarray], sample: list[str]) -> dict[int, float]:
+    """The peer's documents a second by batch size, the better of two runs each: a busy moment must not decide."""
     peer(sample[:32], 8)
-    found = dict.fromkeys(options.batch_sizes, 0.0)
-    for size in [*options.batch_sizes, *reversed(options.batch_sizes)]:  # a busy moment must not decide
-        rate = len(sample) / seconds_of(lambda texts, size=size: peer(texts, size), sample)[1]
-        found[size] = max(found[size], rate)
-    best = max(found, key=found.__getitem__)
-    methods: dict[str, Method] = {"sentence-transformers": lambda texts: peer(texts, best)}
-    for dtype in dict.fromkeys(resolve_dtype(name, "auto") for name in options.dtypes):
-        methods[f"ours {dtype}"] = ours(settings(dtype))
-        methods[f"ours {dtype}"](sample[:32])
+    rates = dict.fromkeys(BATCH_SIZES, 0.0)
+    for size in [*BATCH_SIZES, *reversed(BATCH_SIZES)]:
+        _, taken = seconds_of(lambda texts, size=size: peer(texts, size), sample)
+        rates[size] = max(rates[size], len(sample) / taken)
+    return rates
+
+
+def run(context: Context) -> Outcome:
+    """Once over the documents of the first seed."""
+    outcome = Outcome()
+    texts = texts_of(context.documents, context.size(DOCUMENTS), context.seeds[0])
+    sample = texts[:SEARCH_DOCUMENTS]
+    peer = plain(settings("float32"))
+    rates = best_batch_size(peer, sample)
+    best = max(rates, key=rates.__getitem__)
+    methods: dict[str, Method] = {PEER: lambda some: peer(some, best)}
+    for dtype in dict.fromkeys(resolve_dtype(name, "auto") for name in ("auto", "float32")):
+        methods[dtype] = ours(settings(dtype))
+        methods[dtype](sample[:32])
 
     names = list(methods)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    lowest: dict[str, float] = dict.fromkeys(names[1:], 1.0)
-    for turn, first in enumerate(range(0, len(texts), options.turn)):
-        some = texts[first : first + options.turn]
+    seconds = dict.fromkeys(names, 0.0)
+    lowest = dict.fromkeys(names, 1.0)
+    for turn, first in enumerate(range(0, len(texts), TURN)):
+        some = texts[first : first + TURN]
         vectors = {}
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             vectors[name], taken = seconds_of(methods[name], some)
-            seconds[name].append(taken)
-        for name in lowest:
-            lowest[name] = min(lowest[name], float(cosines(vectors[name], vectors[names[0]]).min()))
-        print(
-            f"{first + len(some)} documents",
-            {n: round(s[-1], 1) for n, s in seconds.items()},
-            file=sys.stderr,
-        )
-
-    report = {
-        "documents": len(texts),
-        "peer_documents_per_second_by_batch_size": {size: round(rate, 1) for size, rate in found.items()},
-        "peer_batch_size": best,
-        "documents_per_second": {name: round(len(texts) / sum(taken), 1) for name, taken in seconds.items()},
-        "machine": machine(),
-    }
+            seconds[name] += taken
+        for name in names:
+            lowest[name] = min(lowest[name], float(cosines(vectors[name], vectors[PEER]).min()))
+    for name in names:
+        method = PEER if name == PEER else f"datamask, {name}"
+        rate = len(texts) / seconds[name]
+        row = {"method": method, "documents": len(texts), "documents per second": rate}
+        outcome.rows.append(row | {"lowest cosine": lowest[name]})
     for name in names[1:]:
-        pairs = zip(seconds[names[0]], seconds[name], strict=True)
-        ratios = sorted(theirs / mine for theirs, mine in pairs)
-        report[name] = {
-            "ratio": round(sum(seconds[names[0]]) / sum(seconds[name]), 3),
-            "median_ratio": round(statistics.median(ratios), 3),
-            "ratios": [round(ratio, 3) for ratio in ratios],
-            "min_cosine": round(lowest[name], 6),
-        }
-    print(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+        ratio = seconds[PEER] / seconds[name]
+        outcome.claims += [
+            at_least(f"{name}: documents per second, against plain encode", TARGETS[name], ratio),
+            at_least(f"{name}: lowest cosine to it", 0.999, lowest[name], ".5f"),
+        ]
+    found = ", ".join(f"{size}: {rate:.1f}" for size, rate in rates.items())
+    outcome.notes.append(f"Plain encode's documents a second by batch size: {found}; {best} was taken.")
+    return outcome

@@ -35,10 +35,12 @@ class Context:
 
     Attributes:
         shrink: Sizes are divided by it: 1 for results, more to try the code.
+        documents: Parquet files with text.
         folder: For files that are too large for memory.
     """
 
     base: Base
+    documents: Path
     seeds: tuple[int, ...]
     shrink: int
     folder: Path

@@ -1,24 +1,23 @@
-"""Embedding plus FineWeb-Edu score in one pass against the embedding alone. Run as `python -m benchmarks.one_pass DIR`.
+"""Embedding plus FineWeb-Edu score in one pass against the embedding alone. Knows no engine and no peer.
 
 The published architecture (BERT base, 512 tokens, a regression head) with weights made here, and real documents.
 Each round does three things into fresh records, in turning order, loading of models included: the embed stage alone;
 embedding with the head, then the score stage; embedding alone, then the score stage in a pass of its own.
 """
 
-import argparse
-import json
-import statistics
-import sys
+from __future__ import annotations
+
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.embed import texts_of
-from benchmarks.harness import machine
+from benchmarks.data import texts_of
+from benchmarks.harness import Context, Outcome, at_most
 from datamask_pipeline.embedding.config import model_directory
 from datamask_pipeline.embedding.presets import PRESETS
 from datamask_pipeline.schema import FINEWEB
@@ -26,6 +25,10 @@ from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest, score
 from datamask_pipeline.storage import Store
 
+TITLE = "Embedding and FineWeb-Edu score in one pass"
+QUESTION = "What does the score cost when its encoder is the embedding's?"
+LONG = True
+DOCUMENTS, ROUNDS = 150, 3
 SCORER = "fineweb_edu"
 WAYS = ("embedding alone", "one pass", "two passes")
 Row = dict[str, float]
@@ -60,7 +63,7 @@ def done(way: str, models: tuple[Path, Path], crawls: Path, record: Path) -> tup
     begun, worked = time.perf_counter(), time.process_time()
 
     def taken() -> Row:
-        return {"seconds": time.perf_counter() - begun, "processor": time.process_time() - worked}
+        return {"seconds": time.perf_counter() - begun, "processor seconds": time.process_time() - worked}
 
     embedded = embed.run(config, store=store, crawl="crawl", documents=documents)
     if way == WAYS[0]:
@@ -76,50 +79,30 @@ def done(way: str, models: tuple[Path, Path], crawls: Path, record: Path) -> tup
     return seconds, store.read_table(scored, ["score"]).column(0).to_numpy()
 
 
-def ratios(rows: dict[str, list[Row]], way: str, clock: str) -> Row:
-    """To the embedding alone: of the medians, and of the fastest rounds."""
-    mine, base = ([row[clock] for row in rows[name]] for name in (way, WAYS[0]))
-    return {"medians": statistics.median(mine) / statistics.median(base), "fastest": min(mine) / min(base)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--documents", type=int, default=150)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    texts = texts_of(options.source, options.documents, options.seed)
-    rows: dict[str, list[Row]] = {way: [] for way in WAYS}
+def run(context: Context) -> Outcome:
+    """Every way once a round, in turning order."""
+    outcome = Outcome()
+    texts = texts_of(context.documents, DOCUMENTS, context.seeds[0])
     scores: dict[str, np.ndarray] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=context.folder) as folder:
         root = Path(folder)
         models = make_models(root)
-        (root / "crawls" / "crawl").mkdir(parents=True)
+        crawl = root / "crawls" / "crawl"
+        crawl.mkdir(parents=True)
         documents = [{"id": f"d{number}", "text": text} for number, text in enumerate(texts)]
-        pq.write_table(
-            pa.Table.from_pylist(documents, schema=FINEWEB), root / "crawls" / "crawl" / "0.parquet"
-        )
-        for turn in range(options.rounds):
+        pq.write_table(pa.Table.from_pylist(documents, schema=FINEWEB), crawl / "0.parquet")
+        for turn in range(ROUNDS):
             for way in WAYS[turn % 3 :] + WAYS[: turn % 3]:
                 row, found = done(way, models, root / "crawls", root / f"{turn} {way}")
-                rows[way].append(row)
+                outcome.rows.append({"method": way, "documents": len(texts)} | row)
                 if found is not None:
                     scores[way] = found
-            print(f"round {turn}", {way: row[-1] for way, row in rows.items()}, file=sys.stderr)
-    report = {
-        "documents": len(texts),
-        **{
-            f"{way}, {clock}": ratios(rows, way, clock)
-            for way in WAYS[1:]
-            for clock in ("seconds", "processor")
-        },
-        "largest_score_difference": float(np.abs(scores["one pass"] - scores["two passes"]).max()),
-        "spread_of_scores": float(np.ptp(scores["two passes"])),
-        "machine": machine(),
-    }
-    print(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    for clock in ("seconds", "processor seconds"):
+        alone, once = (median(row[clock] for row in outcome.rows if row["method"] == way) for way in WAYS[:2])
+        outcome.claims.append(at_most(f"one pass, {clock} against the embedding alone", 1.1, once / alone))
+    difference = float(np.abs(scores["one pass"] - scores["two passes"]).max())
+    spread = float(np.ptp(scores["two passes"]))
+    outcome.notes.append(
+        f"Scores differ by at most {difference:.2g} between the ways; they spread over {spread:.2g}."
+    )
+    return outcome

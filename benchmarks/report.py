@@ -54,7 +54,8 @@ def _setting(records: dict[str, Record]) -> str:
     for machine in machines:
         lines += [f"- {name}: {value}" for name, value in machine.items()]
         lines.append("")
-    lines += sorted({f"- vectors: {record['vectors']}" for record in records.values()})
+    for what in ("vectors", "documents"):
+        lines += sorted({f"- {what}: {record[what]}" for record in records.values() if what in record})
     total = sum(record["wall_seconds"] for record in records.values())
     lines.append(f"- wall time of all results on this page: {total / 60:.0f} minutes\n")
     return "\n".join(lines)
