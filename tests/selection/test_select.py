@@ -1,6 +1,7 @@
 """The engine's one function: what it finds, proves and reports."""
 
 import os
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.moments import moments_of
 from datamask_pipeline.diversity.registry import METRICS, create_metric
 from datamask_pipeline.selection.policies.registry import POLICIES
 
@@ -322,3 +324,25 @@ def test_importing_the_package_does_not_load_torch() -> None:
         "import sys, datamask_pipeline, datamask_pipeline.selection.config; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+@pytest.mark.parametrize("metric", ["LogDet", "Vendi", "DiSF_uncentred", "Pair_simi"])
+def test_greedy_takes_the_largest_gain_of_the_objective(metric: str) -> None:
+    draws = np.random.default_rng(4)
+    rows = draws.standard_normal((40, 6)).astype(np.float32) + 0.3
+    quality = draws.standard_normal(40)
+    result = select_documents(rows, quality, diversity=metric, policy="greedy", num_documents=6, lamb=0.3)
+    unit_ND = torch.nn.functional.normalize(torch.from_numpy(rows).double())
+    measure = create_metric(metric)
+    (zero, one), (low, high) = result.normalisation[metric], result.normalisation["quality"]
+    chosen: list[int] = []
+    for _ in range(6):
+        values = np.full(40, -np.inf)
+        for row in set(range(40)) - set(chosen):
+            mask_N = torch.zeros(40, dtype=torch.bool)
+            mask_N[[*chosen, row]] = True
+            moments = replace(moments_of(unit_ND, mask_N, True), count=6.0)
+            linear = float(((quality[mask_N.numpy()] - low) / (high - low)).sum()) / 6
+            values[row] = 0.3 * linear + 0.7 * (measure.value(moments) - zero) / (one - zero)
+        chosen.append(int(values.argmax()))
+    assert sorted(chosen) == np.flatnonzero(result.mask).tolist()
