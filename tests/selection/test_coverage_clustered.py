@@ -8,7 +8,7 @@ import torch
 from datamask_pipeline.selection.coverage import clustered as module
 from datamask_pipeline.selection.coverage.clustered import clustered_lists
 from datamask_pipeline.selection.coverage.clusters import spherical_clusters
-from datamask_pipeline.selection.coverage.evaluate import coverage_of, listed_coverage
+from datamask_pipeline.selection.coverage.evaluate import completed, coverage_of, listed_coverage
 from datamask_pipeline.selection.coverage.nearest import nearest
 from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, mean_at_most, missed_excess
 from datamask_pipeline.selection.parallel import Workers
@@ -81,10 +81,14 @@ def test_coverage_from_lists_is_never_overstated(small_pools):
     selected_T = torch.arange(0, 1200, 17)
     with Workers(1) as workers:
         true = coverage_of(rows_ND, torch.arange(1200), selected_T, workers, torch.float32)
-        listed = listed_coverage(lists_of(rows_ND), rows_ND, selected_T, workers, torch.float32)
+        lists = lists_of(rows_ND)
+        rough = listed_coverage(lists, selected_T)
+        listed = completed(lists, rough, rows_ND, selected_T, workers, torch.float32)
     assert (listed.best_R <= true.best_R + 1e-6).all()
     assert float((listed.best_R >= true.best_R - 1e-6).double().mean()) > 0.95
     assert bool(torch.isin(listed.owner_R, selected_T).all())
+    # Without the search for those outside the lists, some would count as covered up to their floor.
+    assert not (rough.best_R <= true.best_R + 1e-6).all()
 
 
 @pytest.mark.parametrize("seed", range(8))

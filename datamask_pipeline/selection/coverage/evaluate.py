@@ -62,28 +62,51 @@ def coverage_of(
     )
 
 
-def listed_coverage(
-    lists: NeighbourLists, documents_ND: Tensor, selected_T: Tensor, workers: Workers, dtype: torch.dtype
-) -> Coverage:
-    """As `coverage_of` for blocks where that would take too long, every document a reference.
+def listed_coverage(lists: NeighbourLists, selected_T: Tensor) -> Coverage:
+    """As `coverage_of` from the lists alone, every document a reference; what is not listed counts as the floor.
 
-    Only references without a selected document on their list meet every selected one. Lists may have missed a
-    better one, so that the coverage is never overstated; a second best that is not listed counts as the floor.
+    A reference without a selected document on its list is then overstated: see `completed`.
     """
-    mask_N = torch.zeros(lists.num_documents, dtype=torch.bool).index_fill_(0, selected_T, True)
-    selected_Rk = mask_N[lists.documents_Rk]
+    selected_Rk = _mask(lists, selected_T)[lists.documents_Rk]
     rank_Rk = selected_Rk.cumsum(1)
-    first_R = ((rank_Rk == 1) & selected_Rk).float().argmax(1, keepdim=True)
-    second_R = ((rank_Rk == 2) & selected_Rk).float().argmax(1, keepdim=True)
-    best_R = lists.similarities_Rk.gather(1, first_R).squeeze(1)
-    owner_R = lists.documents_Rk.gather(1, first_R).squeeze(1)
+    first_R1 = ((rank_Rk == 1) & selected_Rk).float().argmax(1, keepdim=True)
+    second_R1 = ((rank_Rk == 2) & selected_Rk).float().argmax(1, keepdim=True)
+    best_R, second_R = (
+        lists.similarities_Rk.gather(1, place_R1).squeeze(1) for place_R1 in (first_R1, second_R1)
+    )
     held_R = rank_Rk[:, -1]
-    second_R = lists.similarities_Rk.gather(1, second_R).squeeze(1).where(held_R > 1, lists.floor_R)
-    bare_r = torch.nonzero(held_R == 0).squeeze(1)
-    if len(bare_r):
-        exact = coverage_of(documents_ND, bare_r, selected_T, workers, dtype)
-        best_R[bare_r], second_R[bare_r], owner_R[bare_r] = exact.best_R, exact.second_R, exact.owner_R
-    return Coverage(best_R=best_R, second_R=second_R, owner_R=owner_R)
+    return Coverage(
+        best_R=best_R.where(held_R > 0, lists.floor_R),
+        second_R=second_R.where(held_R > 1, lists.floor_R),
+        owner_R=lists.documents_Rk.gather(1, first_R1).squeeze(1),
+    )
+
+
+def completed(
+    lists: NeighbourLists,
+    coverage: Coverage,
+    documents_ND: Tensor,
+    selected_T: Tensor,
+    workers: Workers,
+    dtype: torch.dtype,
+) -> Coverage:
+    """What the lists say of a mask, references without a selected document on theirs against every selected one.
+
+    Lists may have missed a better one, so that the coverage is never overstated.
+    """
+    bare_r = torch.nonzero(~_mask(lists, selected_T)[lists.documents_Rk].any(1)).squeeze(1)
+    if not len(bare_r):
+        return coverage
+    exact = coverage_of(documents_ND, bare_r, selected_T, workers, dtype)
+    return Coverage(
+        best_R=coverage.best_R.index_copy(0, bare_r, exact.best_R),
+        second_R=coverage.second_R.index_copy(0, bare_r, exact.second_R),
+        owner_R=coverage.owner_R.index_copy(0, bare_r, exact.owner_R),
+    )
+
+
+def _mask(lists: NeighbourLists, selected_T: Tensor) -> Tensor:
+    return torch.zeros(lists.num_documents, dtype=torch.bool).index_fill_(0, selected_T, True)
 
 
 def mask_value(

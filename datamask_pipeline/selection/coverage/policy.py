@@ -17,6 +17,7 @@ from datamask_pipeline.selection.coverage.clustered import clustered_lists
 from datamask_pipeline.selection.coverage.dense import dense_lazy_greedy
 from datamask_pipeline.selection.coverage.evaluate import (
     Coverage,
+    completed,
     coverage_of,
     listed_coverage,
     listed_marginals,
@@ -67,13 +68,13 @@ class Shuffled:
         return len(self.references_R) == len(self.order_N)
 
     def on(self, lists: NeighbourLists) -> CoverageTask:
-        """What the solver needs to know, coverage found exactly or from the lists."""
+        """What the solver needs to know, coverage found exactly or, to compare masks, from the lists."""
         budget, workers, dtype = self.problem.budget, self.problem.workers, self.problem.dtype
 
         def cover(selected_T: Tensor) -> Coverage:
             if self.exact:
                 return coverage_of(self.documents_ND, self.references_R, selected_T, workers, dtype)
-            return listed_coverage(lists, self.documents_ND, selected_T, workers, dtype)
+            return listed_coverage(lists, selected_T)
 
         return CoverageTask(
             linear_N=self.linear_N,
@@ -83,6 +84,15 @@ class Shuffled:
             limits=tuple(budget.limits),
             cover=cover,
         )
+
+    def completed(self, lists: NeighbourLists, mask: CoverageMask) -> CoverageMask:
+        """The mask with what it covers where the lists are silent."""
+        if self.exact:
+            return mask
+        workers, dtype = self.problem.workers, self.problem.dtype
+        coverage = completed(lists, mask.coverage, self.documents_ND, mask.selected_T, workers, dtype)
+        gained = self.weight * (coverage.mean - mask.coverage.mean)
+        return CoverageMask(selected_T=mask.selected_T, coverage=coverage, value=mask.value + gained)
 
     def mask(self, selected_T: Tensor) -> Tensor:
         """The mask of these rows, in the block's order."""
@@ -129,14 +139,15 @@ def choose_by_coverage(problem: Problem) -> Solution:
     """
     task = shuffled(problem)
     lists, first = _listed(task)
-    problem.report({"step": BEGUN, "num_steps": CERTIFIED, "objective": first.value + task.offset})
+    problem.report({"step": BEGUN, "num_steps": CERTIFIED})
     if problem.budget.tokens:
-        solution = _solution(task, lists, first)
+        solution = _solution(task, lists, task.completed(lists, first))
         solution.method = "no bound: masks of a token budget differ in their number of documents"
         return solution
     certified = certified_greedy(task.on(lists), lists, first)
-    solution = _solution(task, lists, certified.mask)
-    value = certified.mask.value + task.offset
+    mask = task.completed(lists, certified.mask)
+    solution = _solution(task, lists, mask)
+    value = mask.value + task.offset
     problem.report({"step": CHOSEN, "num_steps": CERTIFIED, "objective": value})
     bound, solution.method = certified.bound, "dual thresholds on exact neighbour lists"
     if lists.ceiling_R is None:
