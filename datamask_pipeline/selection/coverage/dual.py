@@ -21,7 +21,7 @@ from torch import Tensor
 from datamask_pipeline.selection.coverage.lists import NeighbourLists
 from datamask_pipeline.selection.coverage.quotas import Quotas
 
-FIRST_STEP, STEP_DECAY, MOMENTUM = 1.0, 0.9, 0.5
+FIRST_STEP, STEP_DECAY, MOMENTUM = 1.0, 0.95, 0.5
 """Subgradient steps, in units of the mean distance between best and second-best similarity."""
 FIRST_SOFTNESS, LAST_SOFTNESS = 0.5, 0.01
 """Width of the smoothed top-K, in units of the mean excess of accepted scores over the cut."""
