@@ -186,5 +186,5 @@ def test_a_device_that_is_not_there_is_named(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, questions: list[QuestionSet], tmp_path: Path
 ) -> None:
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigurationError, match="set .device: cpu"):
+        with pytest.raises(ConfigurationError, match="device: cpu"):
             evaluate(model, tokenizer, questions, tmp_path, _CONFIG.model_copy(update={"device": "cuda"}))

@@ -239,7 +239,7 @@ def test_what_is_missing_is_named(
     with pytest.raises(InputError, match="validation set"):
         pretrain(["some text"], tokenizer, [], directory.with_name("unvalidated"), config)
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigurationError, match="set .device: cpu"):
+        with pytest.raises(ConfigurationError, match="device: cpu"):
             run(directory, config.model_copy(update={"device": "cuda"}))
 
 
