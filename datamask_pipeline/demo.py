@@ -6,12 +6,15 @@ so that the UI shows all of them afterwards.
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import typer
-from dagster import DagsterEventType
+from dagster import DagsterEventType, DagsterRunStatus
+from filelock import FileLock, Timeout
 from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
@@ -22,6 +25,13 @@ from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.pipeline import Pipeline, load_config
 
 REUSED = "unchanged, reused"
+
+#: Marks the runs that the demo started, against those of a daemon on the same instance.
+LAUNCHED_BY = {"datamask/launched_by": "demo"}
+
+
+class AlreadyRunning(DataMaskError):
+    """Another demo is at work on the same Dagster instance."""
 
 
 class StepFailed(DataMaskError):
@@ -39,13 +49,47 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
     narrator = Narrator(Console(highlight=False, soft_wrap=True).print)
     defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
     pipeline.store.sweep()
-    with dg.DagsterInstance.get() as instance:
+    with dg.DagsterInstance.get() as instance, only_demo_of(instance):
+        end_abandoned_runs(instance)
         for release in pipeline.config.releases:
             run_release(instance, defs, pipeline, release, narrator)
     print(f"\n{narrator.summary()}")
     for release in pipeline.config.releases:
         print()
         print_summary(pipeline, release)
+
+
+@contextmanager
+def only_demo_of(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Be the only demo on an instance; the lock goes with the process, however that ends.
+
+    Raises:
+        AlreadyRunning: another demo holds the instance.
+    """
+    lock = FileLock(Path(instance.root_directory) / "demo.lock", blocking=False)
+    try:
+        held = lock.acquire()
+    except Timeout:
+        raise AlreadyRunning(
+            f"another demo is running on the Dagster instance {instance.root_directory}: "
+            "wait for it, stop it, or set DAGSTER_HOME to another folder"
+        ) from None
+    with held:
+        yield
+
+
+def end_abandoned_runs(instance: dg.DagsterInstance) -> None:
+    """Mark as failed what a killed demo left unfinished, and free the places in pools that it still holds.
+
+    Only the instance's one demo may call this: an unfinished run of a demo is then a dead one. Without it, the
+    next demo would wait for those places for ever, as there is no daemon that frees them.
+    """
+    unfinished = [DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+    for dead in instance.get_runs(dg.RunsFilter(tags=LAUNCHED_BY, statuses=unfinished)):
+        instance.report_run_failed(dead, "The demo that ran this was killed.")
+    holders = list(instance.event_log_storage.get_concurrency_run_ids())
+    for over in instance.get_runs(dg.RunsFilter(tags=LAUNCHED_BY, run_ids=holders)) if holders else []:
+        instance.event_log_storage.free_concurrency_slots_for_run(over.run_id)
 
 
 def run_release(
@@ -73,7 +117,7 @@ def _run_job(instance: dg.DagsterInstance, defs: dg.Definitions, wanted: Wanted)
     result = defs.resolve_job_def(wanted.job).execute_in_process(
         instance=instance,
         partition_key=wanted.partition_key,
-        tags=wanted.tags,
+        tags=wanted.tags | LAUNCHED_BY,
         run_config={"loggers": {"narrator": {}}},
         raise_on_error=False,
     )
