@@ -16,7 +16,7 @@ from datamask_pipeline.arrays import equal_strings, string_bytes
 
 ASCII_WHITE_SPACE: Final = b" \t\n\r\v\f"
 
-#: Bytes of text whose kept positions are held at a time; a processor's cache holds them.
+#: Bytes of texts hashed at a time; a processor's cache holds them and the positions of those kept.
 CHUNK_BYTES: Final = 1 << 17
 
 #: First bytes of UTF-8 characters among which are some that composition may change: all but ASCII, U+0080 to
@@ -64,41 +64,33 @@ def content_hashes(texts: pa.StringArray) -> pa.StringArray:
         texts: Valid UTF-8 without null.
     """
     edges, data = string_bytes(texts)
-    compact, compact_edges, doubted = _without_white_space(data, edges)
-    view = compact.data
-    digests = [
-        hashlib.sha256(view[first:last]).digest()
-        for first, last in itertools.pairwise(compact_edges.tolist())
-    ]
-    for row in doubted:
-        raw = data[edges[row] : edges[row + 1]].tobytes()
-        if not unicodedata.is_normalized("NFC", raw.decode()):
-            digests[row] = hashlib.sha256(normal_form(raw)).digest()
+    digests: list[bytes] = []
+    while (first := len(digests)) < len(texts):
+        end = int(np.searchsorted(edges, edges[first] + CHUNK_BYTES, side="right")) - 1
+        if end > first:
+            group = slice(edges[first], edges[end])
+            digests += _digests(data[group], edges[first : end + 1] - edges[first])
+        else:
+            digests.append(hashlib.sha256(normal_form(data[edges[first] : edges[first + 1]].tobytes())).digest())
     return equal_strings(b"".join(digests).hex().encode(), 64)
 
 
-def _without_white_space(
-    data: NDArray[np.uint8], edges: NDArray[np.int64]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int]]:
-    """The bytes without ASCII white space, the edges in what remains, and the rows that may not be in NFC.
+def _digests(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> list[bytes]:
+    """SHA-256 of the normal form of some texts, few enough for a processor's cache.
 
-    No byte of a longer UTF-8 character is ASCII, so bytes can be dropped without decoding.
+    No byte of a longer UTF-8 character is ASCII, so white space can be dropped without decoding.
     """
-    kept = np.empty(len(data), np.uint8)
-    kept_edges = np.zeros_like(edges)
-    doubted = set()
-    size = 0
-    for start in range(0, len(data), CHUNK_BYTES):
-        chunk = data[start : start + CHUNK_BYTES]
-        # Tab to carriage return are 9 to 13; smaller bytes wrap around.
-        index = np.flatnonzero((chunk - np.uint8(9) > 4) & (chunk != 32))
-        kept[size : size + len(index)] = chunk[index]
-        first, last = np.searchsorted(edges, [start, start + len(chunk)], side="right")
-        kept_edges[first:last] = size + np.searchsorted(index, edges[first:last] - start)
-        size += len(index)
-        composing = _may_compose(data, start + np.flatnonzero(chunk >= 0xCC))
-        doubted.update((np.searchsorted(edges, composing, side="right") - 1).tolist())
-    return kept[:size], kept_edges, sorted(doubted)
+    # Tab to carriage return are 9 to 13; smaller bytes wrap around.
+    index = np.flatnonzero((data - np.uint8(9) > 4) & (data != 32))
+    kept = data.take(index, mode="wrap").data
+    kept_edges = np.searchsorted(index, edges).tolist()
+    digests = [hashlib.sha256(kept[first:last]).digest() for first, last in itertools.pairwise(kept_edges)]
+    composing = _may_compose(data, np.flatnonzero(data >= 0xCC))
+    for row in np.unique(np.searchsorted(edges, composing, side="right") - 1).tolist():
+        raw = data[edges[row] : edges[row + 1]].tobytes()
+        if not unicodedata.is_normalized("NFC", raw.decode()):
+            digests[row] = hashlib.sha256(normal_form(raw)).digest()
+    return digests
 
 
 def _may_compose(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,7 +37,7 @@ Record = dict[str, Any]
 JUDGED = ("id", "text", "language", "language_score")
 
 #: Batches after which Arrow gives back what it has freed: its allocator would keep more the longer a file is.
-BATCHES_TO_RELEASE = 4
+BATCHES_TO_RELEASE = 32
 
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")

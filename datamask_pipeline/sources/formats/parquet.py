@@ -66,7 +66,8 @@ def read_parquet(
                 remedy="ingest files of another layout as a crawl of their own",
             )
     first = 0
-    batches = opened.iter_batches(batch_size=batch_rows)
+    # One thread: what one frees is then at hand for the next batch.
+    batches = opened.iter_batches(batch_size=batch_rows, use_threads=False)
     while True:
         try:
             batch = next(batches, None)
