@@ -17,7 +17,7 @@ from datamask_pipeline.arrays import equal_strings, string_bytes
 ASCII_WHITE_SPACE: Final = b" \t\n\r\v\f"
 
 #: Bytes of texts hashed at a time; a processor's cache holds them and the positions of those kept.
-CHUNK_BYTES: Final = 1 << 17
+CHUNK_BYTES: Final = 1 << 18
 
 #: First bytes of UTF-8 characters among which are some that composition may change: all but ASCII, U+0080 to
 #: U+02FF, U+0400 to U+047F, U+4000 to U+9FFF, U+B000 to U+CFFF.
@@ -82,7 +82,7 @@ def _digests(data: NDArray[np.uint8], edges: NDArray[np.int64]) -> list[bytes]:
     """
     # Tab to carriage return are 9 to 13; smaller bytes wrap around.
     index = np.flatnonzero((data - np.uint8(9) > 4) & (data != 32))
-    kept = data.take(index, mode="wrap").data
+    kept = data.take(index).data
     kept_edges = np.searchsorted(index, edges).tolist()
     digests = [hashlib.sha256(kept[first:last]).digest() for first, last in itertools.pairwise(kept_edges)]
     composing = _may_compose(data, np.flatnonzero(data >= 0xCC))
