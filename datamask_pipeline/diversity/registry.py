@@ -19,7 +19,7 @@ METRICS: Family[DiversityMetric] = Family(
 )
 
 
-def create_metric(name: str, options: Mapping[str, Any] | None = None) -> DiversityMetric:
+def make_metric(name: str, options: Mapping[str, Any] | None = None) -> DiversityMetric:
     """The metric of that name, built with the options given.
 
     Raises:

@@ -62,19 +62,19 @@ class Pipeline:
             UnknownNameError: with the names there are.
             ConfigurationError: an option of a member is wrong.
         """
-        from datamask_pipeline.diversity.registry import create_metric
+        from datamask_pipeline.diversity.registry import make_metric
         from datamask_pipeline.evaluation.benchmarks import benchmarks_named
         from datamask_pipeline.quality import make_scorer
-        from datamask_pipeline.selection.policies.registry import create_policy
+        from datamask_pipeline.selection.policies.registry import make_policy
 
         self.crawls()
         for name in self.config.score.scorers:
             make_scorer(name, self.config.score.options.get(name))
         for arm in self.config.arms:
             settings = self.config.select_config(arm)
-            create_policy(settings.policy)
+            make_policy(settings.policy)
             for name in settings.diversity_weights:
-                create_metric(name, settings.diversity_options.get(name))
+                make_metric(name, settings.diversity_options.get(name))
             for name in settings.scorers:
                 if name not in self.config.score.scorers:
                     raise UnknownNameError(f"scorer of arm {arm!r}", name, self.config.score.scorers)

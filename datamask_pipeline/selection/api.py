@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.registry import create_metric
+from datamask_pipeline.diversity.registry import make_metric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ from datamask_pipeline.selection.inputs import (
 )
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
-from datamask_pipeline.selection.policies.registry import create_policy
+from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
@@ -84,7 +84,7 @@ def select_documents(
     """
     timings = Timings()
     config, metrics = _settings(config, diversity, settings)
-    policy = create_policy(config.policy)
+    policy = make_policy(config.policy)
     with Workers(config.num_workers) as workers, torch.inference_mode():
         with timings.phase("checks"):
             checked = checked_rows(embeddings, config, workers)
@@ -123,7 +123,7 @@ def _settings(
         given = [(given, 1.0)]
     pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
     metrics = [
-        (m if isinstance(m, DiversityMetric) else create_metric(m, config.diversity_options.get(m)), float(w))
+        (m if isinstance(m, DiversityMetric) else make_metric(m, config.diversity_options.get(m)), float(w))
         for m, w in pairs
     ]
     names = [metric.name for metric, _ in metrics]

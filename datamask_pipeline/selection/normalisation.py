@@ -25,7 +25,7 @@ from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.coverage.evaluate import mask_value
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
-from datamask_pipeline.selection.policies.registry import create_policy
+from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
@@ -156,7 +156,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget) 
         report=lambda record: None,
         checkpoint=Checkpoint(None, "", 0.0),
     )
-    reached = evaluate(alone, create_policy("datamask").choose(alone)).raw[metric.name]
+    reached = evaluate(alone, make_policy("datamask").choose(alone)).raw[metric.name]
     return reached - start
 
 

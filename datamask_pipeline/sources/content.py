@@ -71,7 +71,9 @@ def content_hashes(texts: pa.StringArray) -> pa.StringArray:
             group = slice(edges[first], edges[end])
             digests += _digests(data[group], edges[first : end + 1] - edges[first])
         else:
-            digests.append(hashlib.sha256(normal_form(data[edges[first] : edges[first + 1]].tobytes())).digest())
+            digests.append(
+                hashlib.sha256(normal_form(data[edges[first] : edges[first + 1]].tobytes())).digest()
+            )
     return equal_strings(b"".join(digests).hex().encode(), 64)
 
 

@@ -17,7 +17,7 @@ ESTIMATORS: Family[GradientEstimator] = Family(
 )
 
 
-def create_estimator(name: str) -> GradientEstimator:
+def make_estimator(name: str) -> GradientEstimator:
     """The estimator of that name.
 
     Raises:

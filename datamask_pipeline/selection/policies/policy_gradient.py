@@ -20,7 +20,7 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
-from datamask_pipeline.selection.estimators.registry import create_estimator
+from datamask_pipeline.selection.estimators.registry import make_estimator
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rollouts import inclusion_probabilities
@@ -49,7 +49,7 @@ class PolicyGradientPolicy(SelectionPolicy):
 
 def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solution:
     """Run the learner with these settings, which need not be the problem's own."""
-    estimator = create_estimator(config.estimator)
+    estimator = make_estimator(config.estimator)
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
     means: list[float] = state["means"]

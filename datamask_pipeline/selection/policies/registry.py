@@ -17,7 +17,7 @@ POLICIES: Family[SelectionPolicy] = Family(
 )
 
 
-def create_policy(name: str) -> SelectionPolicy:
+def make_policy(name: str) -> SelectionPolicy:
     """The policy of that name.
 
     Raises:
