@@ -102,6 +102,7 @@ class _ColumnDigest:
         self._streams: dict[str, Any] = {}
 
     def update(self, array: pa.Array, path: str = "") -> None:
+        array = _plainly_laid_out(array)
         kind = array.type
         self._stream(path + "?").update(_validity(array))
         if pa.types.is_dictionary(kind):
@@ -111,6 +112,9 @@ class _ColumnDigest:
                 self.update(child, f"{path}.{index}")
         elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
             self._stream(path + "#").update(_filled(array.value_lengths().cast(pa.int64())))
+            self.update(array.flatten(), path + "*")
+        elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+            self._stream(path + "#").update(_filled(array.sizes.cast(pa.int64())) * _validity(array))
             self.update(array.flatten(), path + "*")
         elif pa.types.is_fixed_size_list(kind):
             self.update(array.flatten(), path + "*")
@@ -141,6 +145,23 @@ class _ColumnDigest:
         if path not in self._streams:
             self._streams[path] = hashlib.sha256()
         return self._streams[path]
+
+
+def _plainly_laid_out(array: pa.Array) -> pa.Array:
+    """The same values as an array that ``_ColumnDigest`` reads: no extension, map or fixed width."""
+    types, kind = pa.types, array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plainly_laid_out(array.storage)
+    if types.is_map(kind):
+        # Arrow's own cast crashes on some maps.
+        entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        laid_out = pa.list_(entries.type)
+        return pa.Array.from_buffers(
+            laid_out, len(array), array.buffers()[:2], offset=array.offset, children=[entries]
+        )
+    if types.is_fixed_size_binary(kind) or types.is_binary_view(kind):
+        return array.cast(pa.binary())
+    return array
 
 
 def _is_bytes_like(kind: pa.DataType) -> bool:

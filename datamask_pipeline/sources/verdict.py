@@ -77,8 +77,9 @@ def verdict(
         return "null_text", "field text, value None"
     if not text or text.isspace():
         return "empty_text", f"field text, {len(text)} characters of white space"
-    if "\0" in text or "\0" in identifier:
-        return "nul_byte", f"field text, character {text.find(chr(0))}"
+    for field, value in (("id", identifier), ("text", text)):
+        if (place := value.find("\0")) >= 0:
+            return "nul_byte", f"field {field}, character {place}"
     if len(text) * 4 > rules.max_text_bytes and (size := len(text.encode())) > rules.max_text_bytes:
         return "too_large", f"field text, {size} bytes"
     if rules.languages and language not in rules.languages:
@@ -162,16 +163,14 @@ def _have_nul(strings: pa.StringArray) -> NDArray[np.bool_]:
     return found
 
 
-def invalid_utf8_rows(documents: pa.RecordBatch, names: Sequence[str]) -> dict[int, str]:
+def invalid_utf8_rows(documents: pa.RecordBatch) -> dict[int, str]:
     """Rows of which a string is not valid UTF-8, with the first such column; Parquet readers do not check."""
     found: dict[int, str] = {}
-    for name in names:
-        column = documents.column(name)
-        if column.type != pa.string() or _is_valid(column):
-            continue
-        for row, value in enumerate(column.cast(pa.binary())):
-            if not _decodes(value.as_py()):
-                found.setdefault(row, name)
+    for name, column in zip(documents.schema.names, documents.columns, strict=True):
+        if not _is_valid(column):
+            for row, value in enumerate(column):
+                if not _decodes(value):
+                    found.setdefault(row, name)
     return found
 
 
@@ -183,9 +182,9 @@ def _is_valid(column: pa.Array) -> bool:
     return True
 
 
-def _decodes(value: bytes | None) -> bool:
+def _decodes(value: pa.Scalar) -> bool:
     try:
-        (value or b"").decode("utf-8")
+        value.as_py()
     except UnicodeDecodeError:
         return False
     return True

@@ -111,7 +111,7 @@ class CrawlWriter:
         """Split a batch into documents, in the record's schema, and rejects, in row order."""
         rejects = list(batch.rejects)
         found, rows = batch.documents, batch.rows
-        undecodable = invalid_utf8_rows(found, found.schema.names)
+        undecodable = invalid_utf8_rows(found)
         for index, field in undecodable.items():
             detail = f"field {field} is not valid UTF-8"
             rejects.append(Reject(rows[index].as_py(), None, "undecodable_text", detail))

@@ -129,8 +129,18 @@ def test_a_row_is_judged_by_the_first_rule_it_breaks(
     assert reason is None or reason in REASONS
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "detail"),
+    [("i", "ab\0", "field text, character 2"), ("i\0", "a\0", "field id, character 1")],
+)
+def test_a_nul_byte_is_named_with_its_field(name: str, text: str, detail: str) -> None:
+    assert verdict(RowRules(), name, text, "en", 0.9) == ("nul_byte", detail)
+
+
 def test_invalid_utf8_is_found_row_by_row() -> None:
     raw = pa.array([b"fine", b"\xff\xfe", None, "ü".encode()], pa.binary())
     strings = pa.StringArray.from_buffers(4, raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])
     batch = pa.RecordBatch.from_arrays([strings, pa.array([1, 2, 3, 4])], ["text", "n"])
-    assert invalid_utf8_rows(batch, ["text", "n"]) == {1: "text"}
+    assert invalid_utf8_rows(batch) == {1: "text"}
+    inside = pa.StructArray.from_arrays([pa.array([1, 2, 3, 4]), strings], ["n", "word"])
+    assert invalid_utf8_rows(pa.RecordBatch.from_arrays([inside], ["meta"])) == {1: "meta"}

@@ -139,12 +139,22 @@ def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> No
     assert (second["score"], second["extra_json"]) == (None, None)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    marked = b"\xef\xbb\xbf" + json.dumps(row(0)).encode()
+    write_lines(tmp_path / "c" / "0.jsonl", [marked, marked])
+    (batch,) = read_all(make_source("local", {"root": str(tmp_path)}), "c")
+    assert batch.rows.to_pylist() == [0]
+    assert [(reject.row, reject.reason) for reject in batch.rejects] == [(1, "malformed_json")]
+
+
 @pytest.mark.parametrize(
     ("line", "reason", "told"),
     [
         ("not json", "malformed_json", "JSONDecodeError"),
         ("[1, 2]", "malformed_json", "list"),
         (b'{"text": "\xff", "id": "x"}', "malformed_json", "not UTF-8"),
+        ('{"text": "t", "id": "x", "text": "u"}', "malformed_json", "key 'text' stands twice"),
+        ('{"text": "t", "id": "x", "m": {"k": 1, "k": 1}}', "malformed_json", "key 'k' stands twice"),
         ('{"text": 5, "id": "x"}', "wrong_type", "field text, value 5: string is needed"),
         ('{"text": "t", "id": "x", "token_count": 1.5}', "wrong_type", "field token_count"),
         ('{"text": "t", "id": "x", "token_count": true}', "wrong_type", "field token_count"),

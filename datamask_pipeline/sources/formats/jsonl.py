@@ -5,6 +5,7 @@ Keys beyond the schema: those declared become typed columns, all others stay tog
 ``extra_json``, exactly as they came.
 """
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -47,7 +48,9 @@ def read_jsonl(
     """
     builder = _BatchBuilder(renamed, declared, extras)
     row = -1
-    for line in lines:
+    for number, line in enumerate(lines):
+        if number == 0:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
         row += 1
@@ -71,12 +74,21 @@ def read_jsonl(
 def _parse(line: bytes) -> dict[str, Any] | str:
     """The object on a line, or what is wrong with it."""
     try:
-        value = json.loads(line.decode("utf-8"))
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         return f"byte {error.start} is not UTF-8"
     except (ValueError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return value if isinstance(value, dict) else f"a JSON object is needed, this is a {type(value).__name__}"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a mapping; of two values under one key it would lose the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return found
 
 
 def _check_keys(record: Mapping[str, Any], location: str, renamed: Mapping[str, str]) -> None:
