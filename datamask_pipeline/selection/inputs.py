@@ -99,9 +99,11 @@ def _tensor(embeddings: Any) -> Tensor:
     if not isinstance(embeddings, Tensor):
         array = np.asarray(embeddings)
         if not np.issubdtype(array.dtype, np.number):
-            raise InputError("embeddings must be numbers", field="embeddings", value=array.dtype)
+            raise InputError("embeddings must be real numbers", field="embeddings", value=array.dtype)
         embeddings = torch.from_numpy(np.ascontiguousarray(array))
     tensor: Tensor = embeddings.detach()
+    if tensor.is_complex():
+        raise InputError("embeddings must be real numbers", field="embeddings", value=tensor.dtype)
     if tensor.dtype == torch.float64 or not tensor.is_floating_point():
         tensor = tensor.to(torch.float32)
     return tensor

@@ -170,8 +170,8 @@ def checked_constants(constants: Constants) -> Constants:
         span = one - zero
         if not abs(span) > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300) or span != span:
             raise ConfigurationError(
-                f"term {name!r} cannot be normalised: it is {zero} on random masks and {one} at its best; "
-                "leave it out, or use normalisation none"
+                f"term {name!r} cannot be normalised: it is {zero} on random masks and {one} at its best, as "
+                "where all documents are alike or the budget takes them all; leave it out, or use normalisation none"
             )
     return constants
 

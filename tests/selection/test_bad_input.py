@@ -84,8 +84,9 @@ def test_shapes(clustered) -> None:
         select_documents(rows, quality[:-1])
     with pytest.raises(InputError, match="two dimensions"):
         select_documents(rows[:0], quality[:0])
-    with pytest.raises(InputError, match="must be numbers"):
-        select_documents(rows.astype(str), quality)
+    for other in (str, complex):
+        with pytest.raises(InputError, match="must be real numbers"):
+            select_documents(rows.astype(other), quality)
 
 
 def test_missing_scores_are_not_zero(clustered) -> None:
