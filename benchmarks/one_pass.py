@@ -28,7 +28,7 @@ from datamask_pipeline.storage import Store
 TITLE = "Embedding and FineWeb-Edu score in one pass"
 QUESTION = "What does the score cost when its encoder is the embedding's?"
 LONG = True
-DOCUMENTS, ROUNDS = 150, 3
+DOCUMENTS, ROUNDS = 300, 3
 SCORER = "fineweb_edu"
 WAYS = ("embedding alone", "one pass", "two passes")
 Row = dict[str, float]

@@ -3,7 +3,7 @@
 Source: Penedo et al. 2024 (FineWeb), section 4; model ``HuggingFaceFW/fineweb-edu-classifier``. FineWeb-Edu
 keeps documents whose score, clipped to 0..5 and rounded, is at least 3; the score itself is not clipped. The
 published scores came from bfloat16. Direction: higher is better. Cost: one forward pass of a base encoder over
-512 tokens, or next to nothing where the embedding pass ran the same encoder (``head_of``).
+512 tokens, or next to nothing where the embedding pass ran the same encoder (``EduModel.head_on``).
 
 Shape suffixes: B documents of a batch, T tokens, H hidden width, N documents.
 """
@@ -25,6 +25,8 @@ from datamask_pipeline.settings import Settings, execution_field
 
 if TYPE_CHECKING:
     import torch
+
+    Head = Callable[[torch.Tensor], torch.Tensor]
 
 REPOSITORY = "HuggingFaceFW/fineweb-edu-classifier"
 MAX_TOKENS = 512
@@ -52,22 +54,29 @@ class FineWebEduConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class EduModel:
-    """The loaded classifier, as encoder and head."""
+    """The classifier in float32, as encoder and head.
+
+    Attributes:
+        encoder: Of a module ``bert``, without its pooler.
+        tokenizer: The encoder's.
+        pooler: First half of the head.
+        classifier: Second half of the head.
+    """
 
     encoder: Any
     tokenizer: Any
     pooler: Any
     classifier: Any
 
-    def head(self, states_BTH: "torch.Tensor") -> "torch.Tensor":
-        """scores_B out of the encoder's last hidden states: pooler on the first token, then the linear layer."""
-        scores_B1: torch.Tensor = self.classifier(self.pooler(states_BTH))
-        return scores_B1[:, 0]
-
-    def head_on(self, device: "torch.device") -> "Callable[[torch.Tensor], torch.Tensor]":
-        """``head`` with its weights on a device; the encoder stays behind."""
+    def head_on(self, device: "torch.device") -> "Head":
+        """The head on a device: scores_B out of the encoder's last hidden states_BTH, float32."""
         pooler, classifier = (copy.deepcopy(part).to(device) for part in (self.pooler, self.classifier))
-        return EduModel(None, None, pooler, classifier).head
+
+        def head(states_BTH: "torch.Tensor") -> "torch.Tensor":
+            scores_B1: torch.Tensor = classifier(pooler(states_BTH))
+            return scores_B1[:, 0]
+
+        return head
 
 
 class FineWebEduScorer(Scorer):
@@ -98,14 +107,12 @@ class FineWebEduScorer(Scorer):
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
         return super().identity() | {"batch_tokens": batch_tokens}
 
-    @functools.cached_property
-    def loaded(self) -> EduModel:
-        """The model on its device.
+    def load(self) -> EduModel:
+        """The model, on the processor.
 
         Raises:
             ConfigurationError: it cannot be loaded, or is not one regression label on a BERT encoder.
         """
-        import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         where = self.config.model
@@ -120,35 +127,42 @@ class FineWebEduScorer(Scorer):
                 f"classifier {where!r} is a {type(model).__name__} of {model.config.num_labels} labels; "
                 "one regression label on a BERT encoder is needed"
             )
-        model.eval().requires_grad_(False).to(resolve_devices(self.config.device)[0])
+        model.eval().requires_grad_(False).float()
         encoder, pooler = model.bert, model.bert.pooler
         encoder.pooler = None
-        encoder.to(torch.bfloat16 if self.config.dtype == "bfloat16" else torch.float32)
-        return EduModel(encoder, tokenizer, pooler.float(), model.classifier.float())
+        return EduModel(encoder, tokenizer, pooler, model.classifier)
 
     def score(self, batch: ScoreBatch) -> Scores:
         known = batch.head_scores_N.get(self.name)
         return Scores(known if known is not None else self._score_texts(batch.texts()))
 
+    @functools.cached_property
+    def _ready(self) -> "tuple[Any, Any, Head]":
+        """Tokenizer, encoder and head, on the device and in the arithmetic of the settings."""
+        import torch
+
+        from datamask_pipeline.embedding.packed import pack_linears
+
+        model, device = self.load(), torch.device(resolve_devices(self.config.device)[0])
+        encoder = model.encoder.to(device, getattr(torch, self.config.dtype))
+        pack_linears(encoder)
+        return model.tokenizer, encoder, model.head_on(device)
+
     def _score_texts(self, texts: list[str]) -> "np.ndarray[Any, np.dtype[np.float64]]":
         import torch
 
         from datamask_pipeline.embedding.batching import compose_batches
-        from datamask_pipeline.embedding.packed import pack_linears
 
-        model = self.loaded
-        pack_linears(model.encoder)
+        tokenizer, encoder, head = self._ready
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
-        tokens = model.tokenizer(texts, truncation=True, max_length=self.config.max_tokens)["input_ids"]
+        tokens = tokenizer(texts, truncation=True, max_length=self.config.max_tokens)["input_ids"]
         scores_N = np.empty(len(texts), dtype=np.float64)
-        device = next(model.encoder.parameters()).device
+        device = next(encoder.parameters()).device
         with torch.inference_mode():
             for rows in compose_batches([len(ids) for ids in tokens], batch_tokens):
-                padded = model.tokenizer.pad(
-                    {"input_ids": [tokens[row] for row in rows]}, return_tensors="pt"
-                )
-                states_BTH = model.encoder(**padded.to(device)).last_hidden_state.float()
-                scores_N[rows] = model.head(states_BTH).double().cpu().numpy()
+                padded = tokenizer.pad({"input_ids": [tokens[row] for row in rows]}, return_tensors="pt")
+                states_BTH = encoder(**padded.to(device)).last_hidden_state.float()
+                scores_N[rows] = head(states_BTH).double().cpu().numpy()
         return scores_N
 
 

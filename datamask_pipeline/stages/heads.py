@@ -56,12 +56,14 @@ def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
             f"the embedding reads {encoder.max_tokens} tokens with prefix {encoder.spec.prefix!r}, "
             f"{scorer.name!r} {scorer.config.max_tokens} without; set them alike, or {remedy}"
         )
-    model = scorer.loaded
+    model = scorer.load()
     if _tokenizer_rules(encoder.tokenizer) != _tokenizer_rules(model.tokenizer):
         raise ConfigurationError(f"the tokenizers of the embedding and {scorer.name!r} differ; {remedy}")
     ours, theirs = encoder.weights(), model.encoder.state_dict()
-    for name, tensor in theirs.items():
-        tensor = tensor.to(encoder.device)
+    precision = getattr(torch, scorer.config.dtype)
+    for name, stored in theirs.items():
+        # One at a time: another encoder in memory would cost more time than the comparison.
+        tensor = stored.to(encoder.device, precision if stored.is_floating_point() else stored.dtype)
         if name not in ours or ours[name].dtype != tensor.dtype or not torch.equal(ours[name], tensor):
             raise ConfigurationError(
                 f"the encoders of the embedding and {scorer.name!r} differ, first in tensor {name!r}; {remedy}"
