@@ -36,9 +36,6 @@ Record = dict[str, Any]
 #: What ``verdict`` reads of a row, in its order.
 JUDGED = ("id", "text", "language", "language_score")
 
-#: Batches after which Arrow gives back what it has freed: its allocator would keep more the longer a file is.
-BATCHES_TO_RELEASE = 32
-
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")
 
@@ -93,9 +90,7 @@ class CrawlWriter:
         pending: list[Reject] = []
         with pa.ipc.new_file(private, schema.REJECTED) as spill:
             read = self.source.read(self.crawl, shard, batch_rows=self.batch_rows)
-            for number, batch in enumerate(read, start=1):
-                if number % BATCHES_TO_RELEASE == 0:
-                    pa.default_memory_pool().release_unused()
+            for batch in read:
                 _check_rows(batch, counts["rows_in"], shard)
                 documents, rejects = self._judge(shard, batch)
                 counts["rows_in"] += documents.num_rows + len(rejects)
