@@ -6,16 +6,24 @@ No shared ``.duckdb`` file: while one process holds such a file, a second is ref
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from datamask_pipeline.storage import Ref, Store
 
+if TYPE_CHECKING:
+    import duckdb
+
 
 @contextlib.contextmanager
-def connect(store: Store, scratch: Path, *, memory_limit: str = "2GB") -> Iterator[duckdb.DuckDBPyConnection]:
+def connect(
+    store: Store, scratch: Path, *, memory_limit: str = "2GB"
+) -> "Iterator[duckdb.DuckDBPyConnection]":
     """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``."""
+    # Here, so that stages without a query start without a database.
+    import duckdb
+
     connection = duckdb.connect(":memory:")
     try:
         connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
@@ -51,7 +59,7 @@ def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
 
 
 def stream(
-    connection: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema, *, batch_rows: int
+    connection: "duckdb.DuckDBPyConnection", sql: str, schema: pa.Schema, *, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a query, cast to a schema, one bounded batch at a time."""
     for batch in connection.sql(sql).to_arrow_reader(batch_rows):

@@ -3,13 +3,14 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.storage import Ref, Store
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def document_story(store: Store, document_id: str, *, with_text: bool = False) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def document_story(store: Store, document_id: str, *, with_text: bool = False) -
 class _Reader:
     """Rows of one document out of current artefacts."""
 
-    def __init__(self, store: Store, connection: duckdb.DuckDBPyConnection, document_id: str) -> None:
+    def __init__(self, store: Store, connection: "duckdb.DuckDBPyConnection", document_id: str) -> None:
         self.store, self.connection, self.document_id = store, connection, document_id
 
     def ref(self, stage: str, key: str) -> Ref | None:

@@ -45,7 +45,7 @@ def run(
     with _progress_bar(console) as bar:
         tracker = _Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
-        pipeline.check()
+        pipeline.check(until or STAGES[-1])
         pipeline.store.sweep()
         for name in releases_of(pipeline, release):
             _run_release(pipeline, name, until, console, tracker)

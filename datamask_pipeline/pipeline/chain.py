@@ -55,21 +55,39 @@ class Pipeline:
 
         return make_source(self.config.source.name, self.config.source.options)
 
-    def check(self) -> None:
+    def check(self, until: str = STAGES[-1]) -> None:
         """Refuse unknown names before any work: source, scorers, policies, metrics and benchmark tasks.
+
+        Args:
+            until: Only what the stages up to this one need.
 
         Raises:
             UnknownNameError: with the names there are.
             ConfigurationError: an option of a member is wrong.
         """
-        from datamask_pipeline.diversity.registry import make_metric
-        from datamask_pipeline.evaluation.benchmarks import benchmarks_named
-        from datamask_pipeline.quality import make_scorer
-        from datamask_pipeline.selection.policies.registry import make_policy
-
+        reached = STAGES[: STAGES.index(until) + 1]
         self.crawls()
+        if score.STAGE in reached:
+            self._check_scorers()
+        if select.STAGE in reached:
+            self._check_arms()
+        if evaluate.STAGE in reached:
+            from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+
+            benchmarks_named(self.config.evaluate.tasks)
+        if compare.STAGE in reached and self.config.compare.baseline not in self.config.arms:
+            raise UnknownNameError("arm to compare with", self.config.compare.baseline, self.config.arms)
+
+    def _check_scorers(self) -> None:
+        from datamask_pipeline.quality import make_scorer
+
         for name in self.config.score.scorers:
             make_scorer(name, self.config.score.options.get(name))
+
+    def _check_arms(self) -> None:
+        from datamask_pipeline.diversity.registry import make_metric
+        from datamask_pipeline.selection.policies.registry import make_policy
+
         for arm in self.config.arms:
             settings = self.config.select_config(arm)
             make_policy(settings.policy)
@@ -78,9 +96,6 @@ class Pipeline:
             for name in settings.scorers:
                 if name not in self.config.score.scorers:
                     raise UnknownNameError(f"scorer of arm {arm!r}", name, self.config.score.scorers)
-        benchmarks_named(self.config.evaluate.tasks)
-        if self.config.compare.baseline not in self.config.arms:
-            raise UnknownNameError("arm to compare with", self.config.compare.baseline, self.config.arms)
 
     # -- per crawl ---------------------------------------------------------------------------------------
 

@@ -9,9 +9,8 @@ all the contents of a group, takedown and validation included.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
 import pyarrow as pa
 import pydantic
 
@@ -20,6 +19,9 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
+
+if TYPE_CHECKING:
+    import duckdb
 
 STAGE: Final = "pool"
 VERSION: Final = "1"
@@ -152,7 +154,7 @@ def _candidates_sql(store: Store, refs: list[Ref], validation_share: float) -> s
 
 
 def _contents(
-    connection: duckdb.DuckDBPyConnection, store: Store, refs: list[Ref]
+    connection: "duckdb.DuckDBPyConnection", store: Store, refs: list[Ref]
 ) -> Iterator[tuple[str, str]]:
     """Content hash and text of each distinct content, in canonical order of its first copy."""
     order = "artefact_order, part_order, part_row"
