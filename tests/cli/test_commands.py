@@ -43,6 +43,19 @@ def test_another_lambda_recomputes_selection_and_what_follows(
     invoke("run", "-c", str(tiny_config_file))  # point the record back at the shared run
 
 
+def test_ingestion_alone_loads_neither_models_nor_a_database(tiny_config_file: Path, tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print([n for n in ('torch', 'duckdb') if n in sys.modules]))\n"
+        "from datamask_pipeline.cli import main; main()"
+    )
+    arguments = ["run", "-c", str(tiny_config_file), "-s", f"store={tmp_path}", "--until", "ingest"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 STAGE_NAMES = {"ingest", "embed", "score", "pool", "select", "materialise"}
 
 

@@ -45,6 +45,24 @@ def test_unknown_arms_and_runs_are_refused(pipeline: Pipeline) -> None:
         pipeline.pretrain("first", "nobody.dense.seed0")
 
 
+@pytest.mark.parametrize(
+    ("setting", "stage", "before"),
+    [
+        ({"score.scorers": ["nobody"]}, "score", "embed"),
+        ({"select.diversity": "nobody"}, "select", "pool"),
+        ({"evaluate.tasks": ["nobody"]}, "evaluate", "pretrain"),
+    ],
+)
+def test_only_what_will_run_is_checked(
+    setting: dict[str, object], stage: str, before: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    changed = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), **setting}))
+    changed.check(before)
+    for until in (stage, "compare"):
+        with pytest.raises(UnknownNameError, match="nobody"):
+            changed.check(until)
+
+
 def test_a_run_name_says_arm_architecture_and_seed(pipeline: Pipeline) -> None:
     for name in pipeline.config.run_names():
         arm, architecture, seed = split_run_name(name)
