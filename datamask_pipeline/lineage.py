@@ -124,7 +124,7 @@ class _ColumnDigest:
             self._stream(path).update(_filled(array.view(pa.uint16())))
         elif pa.types.is_boolean(kind):
             self._stream(path).update(_filled(array.cast(pa.uint8())))
-        elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
             self._stream(path).update(_filled(array))
         elif not pa.types.is_null(kind):
             self._feed_bytes(path, array.cast(pa.string()))

@@ -29,6 +29,8 @@ def example() -> pa.Table:
             "vector": vectors,
             "meta": pa.array([{"k": 1}, None, {"k": 2}, {"k": None}]),
             "when": pa.array([1, 2, 3, None], pa.timestamp("us")),
+            "nowhere": pa.array([1, 2, 3, None], pa.timestamp("us", "Nowhere/Known")),
+            "ever": pa.array([2**62, 2**61, 3, None], pa.timestamp("us", "UTC")),
             "kind": pa.array(["u", "v", "u", None]).dictionary_encode(),
             "flag": pa.array([True, None, False, False]),
             "map": pa.array(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 
 app = typer.Typer(help="Ask the record: why is a document in, or out?", no_args_is_help=True)
@@ -32,9 +33,6 @@ def why(
 
         datamask audit why '<urn:uuid:0f5b...>' --json
     """
-    # Here, so that the other commands start without a database.
-    from datamask_pipeline.audit.why import document_story
-
     pipeline = build_pipeline(config, settings)
     story = document_story(pipeline.store, document, with_text=text)
     if as_json:

@@ -187,4 +187,7 @@ def _decodes(value: pa.Scalar) -> bool:
         value.as_py()
     except UnicodeDecodeError:
         return False
+    except (ValueError, OverflowError):
+        # A date or time that Python cannot hold says nothing of the strings beside it.
+        return True
     return True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 class SelectConfig(SelectionConfig):

@@ -144,3 +144,6 @@ def test_invalid_utf8_is_found_row_by_row() -> None:
     assert invalid_utf8_rows(batch) == {1: "text"}
     inside = pa.StructArray.from_arrays([pa.array([1, 2, 3, 4]), strings], ["n", "word"])
     assert invalid_utf8_rows(pa.RecordBatch.from_arrays([inside], ["meta"])) == {1: "meta"}
+    never = pa.array([2**62, 2, 2**62, 4], pa.timestamp("s"))
+    beside = pa.StructArray.from_arrays([never, strings], ["when", "word"])
+    assert invalid_utf8_rows(pa.RecordBatch.from_arrays([beside], ["meta"])) == {1: "meta"}
