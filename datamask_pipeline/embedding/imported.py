@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -113,7 +114,7 @@ class ImportedVectors:
 
     def _unit(self, column: Any, path: Path) -> tuple[NDArray[np.float16], int]:
         """Rows as unit vectors; those already of unit norm are not touched, the others counted."""
-        lengths = {int(n) for n in np.unique(pa.compute.list_value_length(column).fill_null(0).to_numpy())}
+        lengths = {int(n) for n in np.unique(pc.list_value_length(column).fill_null(0).to_numpy())}
         if lengths != {EMBEDDING_DIM}:
             raise InputError(
                 f"vectors must be {EMBEDDING_DIM} wide", file=str(path), field=self._vector, value=lengths

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 import pydantic
 from numpy.typing import NDArray
@@ -255,8 +256,8 @@ def _summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
     for path in paths:
         with store.open_parquet(path) as opened:
             for batch in opened.iter_batches(columns=["scorer", "score"]):
-                for name in pa.compute.unique(batch.column("scorer")).to_pylist():
-                    values = batch.filter(pa.compute.equal(batch.column("scorer"), name)).column("score")
+                for name in pc.unique(batch.column("scorer")).to_pylist():
+                    values = batch.filter(pc.equal(batch.column("scorer"), name)).column("score")
                     known = values.drop_null().to_numpy()
                     total = sums.setdefault(name, [0.0, 0.0, 0.0, np.inf, -np.inf])
                     total[0] += len(values)
