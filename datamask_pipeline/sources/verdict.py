@@ -136,7 +136,7 @@ def _are_shorter(edges: NDArray[np.int64], data: NDArray[np.uint8], min_chars: i
     shorter: NDArray[np.bool_] = sizes < min_chars
     for row in np.flatnonzero(~shorter & (sizes < 4 * min_chars)).tolist():
         raw = data[edges[row] : edges[row + 1]].tobytes()
-        shorter[row] = len(raw.decode("utf-8", "replace")) < min_chars
+        shorter[row] = not raw.isascii() and len(raw.decode("utf-8", "replace")) < min_chars
     return shorter
 
 

@@ -83,7 +83,7 @@ class ArtefactBuilder:
             plain: Columns whose values hardly repeat; a dictionary and bounds of them would be written for nothing.
 
         Returns:
-            The part's record: name, rows, bytes, sha256, digest, counts.
+            The part's record: name, rows, bytes, digest, counts.
         """
         kept = None if replace else self.part(name)
         if kept is not None:
@@ -104,12 +104,11 @@ class ArtefactBuilder:
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                     digest.update(table)
                     writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-            size, sha256 = private.stat().st_size, _sha256_file(private)
+            size = private.stat().st_size
         record = {
             "name": name,
             "rows": digest.num_rows,
             "bytes": size,
-            "sha256": sha256,
             "digest": digest.hexdigest(),
             "counts": dict(counts or {}),
         }
