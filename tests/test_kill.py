@@ -1,15 +1,16 @@
-"""kill -9 in the middle of each stage, then run again: the same fingerprints and content digests."""
+"""kill -9 inside every stage, an end before every manifest; then run again: the same fingerprints and digests."""
 
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import Store
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 #: Stages whose work takes long enough to be caught in the middle of, in the order of the flow.
 STAGES = ("ingest", "embed", "score", "pool", "tokenizer", "select", "materialise", "pretrain", "evaluate")
@@ -24,30 +25,60 @@ def digests(store: Store) -> dict[str, tuple[str, str]]:
     }
 
 
-def start(config: Path, record: Path) -> subprocess.Popen[bytes]:
+def start(config: Path, record: Path, messages: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()"]
     arguments = ["run", "-c", str(config), "-s", f"store={record}"]
-    return subprocess.Popen([*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with messages.open("wb") as stream:
+        return subprocess.Popen([*command, *arguments], stdout=stream, stderr=stream)
 
 
-def kill_inside(stage: str, config: Path, record: Path) -> bool:
-    """Start the chain and kill it a moment after the stage has begun; whether it was still at work then."""
-    process = start(config, record)
+def kill_inside(stage: str, config: Path, record: Path, messages: Path) -> None:
+    """Start the chain and kill it a moment after the stage has begun."""
+    process = start(config, record, messages)
     traces = (record / ".scratch" / stage, record / stage)
     while process.poll() is None and not any(trace.exists() for trace in traces):
         time.sleep(0.002)
     time.sleep(0.03)
     process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL, f"ended by itself before {stage}:\n{messages.read_text()}"
 
 
 @pytest.mark.slow
 def test_a_chain_killed_in_every_stage_ends_as_an_undisturbed_one(
     tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
 ) -> None:
-    record = tmp_path / "record"
-    killed = [kill_inside(stage, tiny_config_file, record) for stage in STAGES]
-    assert all(killed), dict(zip(STAGES, killed, strict=True))
-    assert start(tiny_config_file, record).wait() == 0
+    record, messages = tmp_path / "record", tmp_path / "messages.txt"
+    for stage in STAGES:
+        kill_inside(stage, tiny_config_file, record, messages)
+    assert start(tiny_config_file, record, messages).wait() == 0, messages.read_text()
     assert digests(Store(record)) == digests(tiny_run.store)
     assert not list((record / ".staging").glob("*")), "the finishing run sweeps what the killed ones left"
+
+
+class CutOffError(Exception):
+    """Stands for a kill between an artefact's last part and its manifest."""
+
+
+def test_a_chain_cut_off_before_every_manifest_ends_as_an_undisturbed_one(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, cut_off = ArtefactBuilder.commit, set()
+
+    def commit_at_the_second_attempt(self: ArtefactBuilder, *args: Any, **options: Any) -> Ref:
+        if self.location not in cut_off:
+            cut_off.add(self.location)
+            raise CutOffError
+        return commit(self, *args, **options)
+
+    monkeypatch.setattr(ArtefactBuilder, "commit", commit_at_the_second_attempt)
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record")}))
+    for _, _, call in pipeline.steps("first"):
+        while True:
+            try:
+                call()
+                break
+            except CutOffError:
+                continue
+    found = digests(pipeline.store)
+    assert found == digests(tiny_run.store)
+    assert len(cut_off) == len(found)
