@@ -59,9 +59,9 @@ def check_columns(
 
 
 def extra_fields(found: pa.Schema, *, renamed: Mapping[str, str]) -> list[pa.Field]:
-    """The columns that are not FineWeb's, in the file's order."""
+    """The columns that are not FineWeb's, in the file's order; another file may lack them, so each may be null."""
     taken = {renamed.get(name, name) for name in FINEWEB.names}
-    return [field.remove_metadata() for field in found if field.name not in taken]
+    return [field.remove_metadata().with_nullable(True) for field in found if field.name not in taken]
 
 
 def conform(
@@ -87,7 +87,7 @@ def merge_extras(named: Sequence[tuple[str, Sequence[pa.Field]]]) -> list[pa.Fie
         named: (location, extra columns) of every shard.
 
     Raises:
-        InputError: two shards give one column two types, or a column takes a name ingestion adds itself.
+        InputError: two shards give one column two types.
     """
     merged: dict[str, tuple[str, pa.Field]] = {}
     for location, fields in named:

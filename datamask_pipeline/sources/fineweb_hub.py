@@ -18,6 +18,7 @@ from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import extra_fields
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
+from datamask_pipeline.sources.shard_names import by_shard_name
 
 
 class FineWebHubConfig(Settings):
@@ -78,8 +79,8 @@ class FineWebHubSource(Source):
 
     def shards(self, crawl: str) -> list[Shard]:
         return [
-            Shard(_stem(path), self._url(path), file.sha256 or f"git:{file.blob}", file.size)
-            for path, file in self._files(crawl).items()
+            Shard(name, self._url(file.path), file.sha256 or f"git:{file.blob}", file.size)
+            for name, file in self._files(crawl).items()
         ]
 
     def extra_fields(self, crawl: str) -> list[pa.Field]:
@@ -91,8 +92,7 @@ class FineWebHubSource(Source):
 
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
         extras = self.extra_fields(crawl)
-        file = next(file for path, file in self._files(crawl).items() if _stem(path) == shard.name)
-        local = str(self._repository.download(file))
+        local = str(self._repository.download(self._files(crawl)[shard.name]))
         with open_parquet(local, shard.location) as opened:
             yield from read_parquet(
                 opened,
@@ -108,6 +108,7 @@ class FineWebHubSource(Source):
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a crawl is listed once
     def _files(self, crawl: str) -> dict[str, HubFile]:
+        """Shard name -> file, in the order of their paths."""
         if self.config.crawls and crawl not in self.config.crawls:
             raise InputError(
                 f"crawl {crawl!r} is not among those configured: {', '.join(self.config.crawls)}",
@@ -123,14 +124,12 @@ class FineWebHubSource(Source):
             raise InputError(
                 f"no file matches {self.config.files!r}", file=self._url(folder), remedy="correct `files`"
             )
-        return dict(list(wanted.items())[: self.config.max_files])
+        paths = list(wanted)[: self.config.max_files]
+        named = by_shard_name(((path[len(folder) + 1 :], path) for path in paths), [".parquet"])
+        return {name: wanted[path] for name, path in named.items()}
 
     def _url(self, path: str) -> str:
         return f"hf://datasets/{self.config.dataset}@{self.config.revision}/{path}"
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].removesuffix(".parquet")
 
 
 SOURCE = FineWebHubSource

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import posixpath
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 import fsspec
@@ -25,6 +24,7 @@ from datamask_pipeline.sources.formats.jsonl import EXTRA_JSON, read_jsonl
 from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
 from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet
+from datamask_pipeline.sources.shard_names import by_shard_name
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", SUFFIX)
 ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
@@ -160,20 +160,11 @@ class LocalSource(Source):
                 file=self.config.root,
                 remedy=f"point `root` at a file or folder with files named *{', *'.join(SUFFIXES)}",
             )
-        listing: dict[str, dict[str, str]] = {}
+        crawls: dict[str, list[tuple[str, str]]] = {}
         for path in sorted(found):
             crawl, relative = self._place(path)
-            name = _shard_name(relative)
-            shards = listing.setdefault(crawl, {})
-            if name in shards:
-                raise InputError(
-                    f"two files would be the same shard {name!r}",
-                    file=path,
-                    value=shards[name],
-                    remedy="rename one of them",
-                )
-            shards[name] = path
-        return listing
+            crawls.setdefault(crawl, []).append((relative, path))
+        return {crawl: by_shard_name(files, SUFFIXES) for crawl, files in crawls.items()}
 
     def _find(self) -> list[str]:
         with self._reached(self.config.root):
@@ -260,16 +251,6 @@ class LocalSource(Source):
                 return f"etag:{etag}"
         with self._open(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _shard_name(relative: str) -> str:
-    """The path without its suffix, as one path component."""
-    stem = relative
-    for suffix in sorted(SUFFIXES, key=len, reverse=True):
-        if stem.endswith(suffix):
-            stem = stem[: -len(suffix)]
-            break
-    return "__".join(PurePosixPath(stem).parts)
 
 
 SOURCE = LocalSource

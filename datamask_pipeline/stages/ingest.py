@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from datamask_pipeline import schema
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.sources.base import Source
 from datamask_pipeline.sources.verdict import RowRules
@@ -53,6 +53,11 @@ def run(
     shards = source.shards(crawl)
     if not shards:
         raise InputError(f"crawl {crawl!r} has no shard", remedy="point the source at files")
+    most = Counter(shard.name for shard in shards).most_common(1)[0]
+    if most[1] > 1:
+        raise IntegrityError(
+            f"source {source.name!r} gave crawl {crawl!r} {most[1]} shards named {most[0]!r}"
+        )
     settings = config.result_config() | {"source": source.result_config()}
     digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
     builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=digests)

@@ -93,6 +93,19 @@ def test_dumps_and_samples_are_crawls(server: HubServer, tmp_path: Path) -> None
     assert [shard.name for shard in few.shards("CC-MAIN-2024-10")] == ["000_00000"]
 
 
+def test_files_of_one_name_in_different_folders_are_different_shards(
+    server: HubServer, tmp_path: Path
+) -> None:
+    for split, start in (("train", 0), ("test", 100)):
+        server.files[f"data/deu_Latn/{split}/000_00000.parquet"] = parquet(start)
+    source = make(server, tmp_path)
+    assert [shard.name for shard in source.shards("deu_Latn")] == ["test__000_00000", "train__000_00000"]
+    assert ids(source, "deu_Latn") == [f"<urn:uuid:{n}>" for n in (*range(100, 120), *range(20))]
+    server.files["data/deu_Latn/test__000_00000.parquet"] = parquet(200)
+    with pytest.raises(InputError, match="same shard 'test__000_00000'"):
+        make(server, tmp_path).shards("deu_Latn")
+
+
 def test_whole_files_are_fetched_once_and_listed_once(server: HubServer, tmp_path: Path) -> None:
     source = make(server, tmp_path)
     found = ids(source, "CC-MAIN-2024-10")
@@ -203,5 +216,5 @@ def test_a_file_of_another_layout_is_refused(server: HubServer, tmp_path: Path) 
     server.files["data/CC-MAIN-2024-10/000_00001.parquet"] = parquet(
         0, FINEWEB.append(pa.field("score", pa.int8()))
     )
-    with pytest.raises(InputError, match=r"first file lacks.*score"):
+    with pytest.raises(InputError, match=r"first file has none.*score"):
         ids(make(server, tmp_path), "CC-MAIN-2024-10")

@@ -100,6 +100,17 @@ def test_a_missing_date_is_null_and_extra_columns_stay(tmp_path: Path) -> None:
     assert [entry["score"] for entry in found] == [2.5, None]
 
 
+def test_an_extra_column_without_nulls_in_one_file_is_null_in_another(tmp_path: Path) -> None:
+    for name, field in (("0", pa.field("score", pa.float64(), nullable=False)), ("1", None)):
+        schema = FINEWEB.append(field) if field else FINEWEB
+        write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0, score=2.5)], schema)
+    write_parquet(
+        tmp_path / "c" / "2.parquet", [row(2, score=1.5)], FINEWEB.append(pa.field("score", pa.float64()))
+    )
+    found = documents(make_source("local", {"root": str(tmp_path)}), "c")
+    assert [entry["score"] for entry in found] == [2.5, None, 1.5]
+
+
 def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
     for name, kind in (("0", pa.float64()), ("1", pa.string())):
         write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))

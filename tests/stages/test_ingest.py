@@ -1,5 +1,6 @@
 """Ingestion loses no row, explains every rejected one, and ends the same after any kill."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -188,6 +189,14 @@ def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) ->
 
     source.read = lossy  # type: ignore[method-assign, assignment]
     with pytest.raises(IntegrityError, match="rows 0 to 1 were expected"):
+        ingested(store, source)
+
+
+def test_two_shards_of_one_name_are_refused(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path, {"a": [row("1")], "b": [row("2")]})
+    shards = [dataclasses.replace(shard, name="same") for shard in source.shards("c")]
+    source.shards = lambda name: shards  # type: ignore[method-assign, assignment]
+    with pytest.raises(IntegrityError, match="2 shards named 'same'"):
         ingested(store, source)
 
 

@@ -57,10 +57,11 @@ def read_parquet(
     """
     found = opened.schema_arrow
     check_columns(found, location=location, renamed=renamed, optional=optional)
+    known = {field.name: field.type for field in extras}
     for field in extra_fields(found, renamed=renamed):
-        if field not in extras:
+        if known.get(field.name) != field.type:
             raise InputError(
-                f"an extra column of type {field.type} that the crawl's first file lacks",
+                f"an extra column of type {field.type}; the crawl's first file has {known.get(field.name, 'none')}",
                 file=location,
                 field=field.name,
                 remedy="ingest files of another layout as a crawl of their own",
