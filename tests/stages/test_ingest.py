@@ -194,7 +194,7 @@ def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) ->
 
 def test_two_shards_of_one_name_are_refused(tmp_path: Path, store: Store) -> None:
     source = crawl(tmp_path, {"a": [row("1")], "b": [row("2")]})
-    shards = [dataclasses.replace(shard, name="same") for shard in source.shards("c")]
+    shards = [dataclasses.replace(shard, name="same") for shard in source.shards("crawl")]
     source.shards = lambda name: shards  # type: ignore[method-assign, assignment]
     with pytest.raises(IntegrityError, match="2 shards named 'same'"):
         ingested(store, source)
