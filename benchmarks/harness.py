@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.data import Base, block
 from datamask_pipeline import select_documents
-from datamask_pipeline.hardware import resolve_dtype
+from datamask_pipeline.hardware import num_cores, resolve_dtype
 from datamask_pipeline.selection.result import SelectionResult
 
 RATIO, LAMB = 0.1, 0.5
@@ -158,7 +158,7 @@ def machine() -> dict[str, str]:
     """Processor, cores, memory and versions."""
     facts = {
         "processor": _processor(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(num_cores()),
         "system": platform.platform(),
     }
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -19,7 +19,8 @@ from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
 from assets.plan import Wanted, levels
-from datamask_pipeline.cli.options import ConfigOption, SetOption, parse_settings
+from datamask_pipeline.cli.options import ConfigOption, SetOption
+from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -43,7 +44,7 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
     # Here, so that `--help` answers at once.
     from datamask_pipeline.definitions import build_defs
 
-    changed = parse_settings(settings)
+    changed = parse_pairs(settings)
     pipeline = Pipeline(load_config(config, changed))
     pipeline.check()
     narrator = Narrator(Console(highlight=False, soft_wrap=True).print)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 #: the 32 MiB from which the C library maps and clears new pages for every tensor.
 CPU_BATCH_TOKENS: Final = 2_048
 ACCELERATOR_BATCH_TOKENS: Final = 16_384
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:

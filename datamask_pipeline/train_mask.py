@@ -72,12 +72,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from datamask_pipeline.cli.mask_file import read_input, write_output
-    from datamask_pipeline.cli.mask_plot import plot_curves
-    from datamask_pipeline.hardware import present_device
-    from datamask_pipeline.selection.api import select_documents
+    from datamask_pipeline.cli.mask_file import check_output, read_input, write_output
+    from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
+    from datamask_pipeline.selection.api import check_settings, select_documents
 
-    present_device(given.device)
+    settings = {
+        "policy": "policy_gradient",
+        "diversity": given.algorithm,
+        "device": given.device,
+        "num_epochs": given.n_epochs,
+        "partial": given.partial,
+        "max_lr": given.max_lr,
+        "min_lr": given.min_lr,
+        "ratio": given.select_ratio,
+        "init": given.init,
+        "lamb": given.lamb,
+        "seed": given.seed,
+    }
+    for num_rollouts in (given.n_rollout, *given.ablate_rollout):
+        check_settings(num_rollouts=num_rollouts, **settings)
+    check_output(given.output, given.input)
+    if given.plot is not None:
+        check_plot(given.plot)
     data = read_input(given.input)
 
     def learn(num_rollouts: int, checkpoint: Path | None) -> Any:
@@ -93,18 +109,8 @@ def _run(given: argparse.Namespace) -> None:
                 ids=data.ids,
                 checkpoint_dir=checkpoint,
                 progress=advance,
-                policy="policy_gradient",
-                diversity=given.algorithm,
-                device=given.device,
-                num_epochs=given.n_epochs,
-                partial=given.partial,
-                max_lr=given.max_lr,
-                min_lr=given.min_lr,
                 num_rollouts=num_rollouts,
-                ratio=given.select_ratio,
-                init=given.init,
-                lamb=given.lamb,
-                seed=given.seed,
+                **settings,
             )
 
     result = learn(given.n_rollout, given.checkpoint)

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError, StorageError
+from datamask_pipeline.lineage import canonical_json, plain
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
 
 BATCH_ROWS = 8192
 ADDED = {"selected": pa.bool_(), "logit": pa.float64(), "probability": pa.float64()}
+EXPLAINING = {"quality_marginal": pa.float64(), "diversity_marginal": pa.float64(), "reason": pa.string()}
 METADATA_KEY = b"datamask"
 
 
@@ -63,12 +65,7 @@ def read_input(
     Raises:
         InputError: the file, a column or a value that cannot be used, by name and row.
     """
-    if not path.is_file():
-        raise InputError("no such file", file=str(path))
-    try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"not a Parquet file: {error}", file=str(path)) from error
+    file = _opened(path)
     wanted = [id_column, *quality_columns, embedding_column, *filter(None, (token_column, group_column))]
     names = file.schema_arrow.names
     for column in wanted:
@@ -86,36 +83,67 @@ def read_input(
     )
 
 
-def write_output(path: Path, source: Path, result: SelectionResult) -> None:
+def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
+    """Refuse, before any work, an output that could not be written.
+
+    Args:
+        path: The output.
+        source: The input, whose rows it will hold.
+        explain: As for `write_output`.
+
+    Raises:
+        InputError: there is no such source, or it has a column that is to be added.
+        StorageError: the output's folder is not there or not to be written to.
+    """
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        problem = "it is a folder" if path.is_dir() else f"no folder {folder} that can be written to"
+        raise StorageError(f"cannot write {path}: {problem}")
+    names = _opened(source).schema_arrow.names
+    for name in _added(explain):
+        if name in names:
+            raise InputError("the input has a column of that name already", file=str(source), field=name)
+
+
+def write_output(path: Path, source: Path, result: SelectionResult, *, explain: bool = False) -> None:
     """Write every row of the source in order with ``selected``, ``logit`` and ``probability``.
 
     The run's record stands in the file's metadata under ``datamask`` as JSON. The file appears whole or not at all.
+
+    Args:
+        path: The output.
+        source: The input.
+        result: What was found for the input's rows.
+        explain: Add what each row contributes and why it is in or out, too.
 
     Raises:
         InputError: the source has a column of one of these names already.
         StorageError: the output could not be written.
     """
-    file = pq.ParquetFile(source)
+    check_output(path, source, explain=explain)
+    file = _opened(source)
     schema = file.schema_arrow
-    for name in ADDED:
-        if name in schema.names:
-            raise InputError("the input has a column of that name already", file=str(source), field=name)
-    for name, kind in ADDED.items():
+    columns = {
+        "selected": result.mask,
+        "logit": result.logits,
+        "probability": result.probabilities,
+        "quality_marginal": result.marginals.quality_N,
+        "diversity_marginal": result.marginals.diversity_N,
+        "reason": result.reasons,
+    }
+    added = _added(explain)
+    for name, kind in added.items():
         schema = schema.append(pa.field(name, kind))
     schema = schema.with_metadata(
-        {**(schema.metadata or {}), METADATA_KEY: json.dumps(run_record(result), sort_keys=True).encode()}
+        {**(schema.metadata or {}), METADATA_KEY: canonical_json(plain(run_record(result))).encode()}
     )
     temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
     try:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for start, batch in _batches(file):
                 stop = start + batch.num_rows
-                added = [
-                    pa.array(result.mask[start:stop]),
-                    pa.array(result.logits[start:stop]),
-                    pa.array(result.probabilities[start:stop]),
-                ]
-                writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema))
+                more = [pa.array(columns[name][start:stop], kind) for name, kind in added.items()]
+                writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -131,6 +159,7 @@ def run_record(result: SelectionResult) -> dict[str, Any]:
         "normalisation": {name: list(pair) for name, pair in result.normalisation.items()},
         "threshold": result.threshold,
         "timings_seconds": result.timings,
+        "curve": result.curve.to_pydict(),
     }
 
 
@@ -141,6 +170,19 @@ def read_record(path: Path) -> Mapping[str, Any]:
         raise InputError("the file carries no record of a selection", file=str(path))
     record: Mapping[str, Any] = json.loads(metadata[METADATA_KEY])
     return record
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    if not path.is_file():
+        raise InputError("no such file", file=str(path))
+    try:
+        return pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"not a Parquet file: {error}", file=str(path)) from error
+
+
+def _added(explain: bool) -> dict[str, pa.DataType]:
+    return ADDED | EXPLAINING if explain else ADDED
 
 
 def _batches(file: pq.ParquetFile, columns: list[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -1,11 +1,10 @@
 """Options that several commands share. Knows the configuration and no stage."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.chain import Progress
 
@@ -37,22 +36,7 @@ def build_pipeline(
     config: str | None, settings: list[str] | None, progress: Progress | None = None
 ) -> Pipeline:
     """The chain that the shared options describe."""
-    return Pipeline(load_config(config, parse_settings(settings)), progress=progress)
-
-
-def parse_settings(settings: list[str] | None) -> dict[str, Any]:
-    """``KEY=VALUE`` pairs, the values read as YAML.
-
-    Raises:
-        ConfigurationError: there is no ``=`` in one of them.
-    """
-    values = {}
-    for setting in settings or []:
-        key, equals, value = setting.partition("=")
-        if not equals or not key:
-            raise ConfigurationError(f"--set {setting!r} is not KEY=VALUE, e.g. select.lamb=0.3")
-        values[key] = yaml.safe_load(value)
-    return values
+    return Pipeline(load_config(config, parse_pairs(settings)), progress=progress)
 
 
 def releases_of(pipeline: Pipeline, release: str | None) -> list[str]:

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.cli.pairs import parse_pairs
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.selection.config import SelectionConfig
 
 FIELDS = SelectionConfig.model_fields
@@ -53,6 +54,13 @@ def select(
         ),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Folder for resuming a killed run.")] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Write each row's quality_marginal, diversity_marginal and reason, too.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the optimisation curve here: .png, .pdf, .svg.")
     ] = None,
@@ -90,26 +98,26 @@ def select(
 
       datamask select -i in.parquet -o out.parquet --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
     """
-    import yaml
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
-    from datamask_pipeline.cli.mask_file import read_input, write_output
-    from datamask_pipeline.cli.mask_plot import plot_curves
-    from datamask_pipeline.selection.api import select_documents
+    from datamask_pipeline.cli.mask_file import check_output, read_input, write_output
+    from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
+    from datamask_pipeline.selection.api import check_settings, select_documents
 
     named: dict[str, Any] = {"lamb": lamb, "policy": policy, "seed": seed}
     budgets = {"ratio": ratio, "num_documents": num_documents, "num_tokens": num_tokens}
     named |= {name: value for name, value in budgets.items() if value is not None}
     if diversity:
         named["diversity"] = _metrics(diversity)
-    for item in settings or []:
-        name, sign, value = item.partition("=")
-        if not sign or name not in FIELDS:
-            raise ConfigurationError(
-                f"--set {item!r}: give FIELD=VALUE, FIELD one of: {', '.join(sorted(FIELDS))}"
-            )
-        named[name] = yaml.safe_load(value)
+    for name, value in parse_pairs(settings, example="num_steps=60").items():
+        if name not in FIELDS:
+            raise UnknownNameError("setting", name, FIELDS)
+        named[name] = value
+    check_settings(**named)
+    check_output(output, input, explain=explain)
+    if plot is not None:
+        check_plot(plot)
     data = read_input(
         input,
         id_column=id_column,
@@ -134,7 +142,7 @@ def select(
             progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
             **named,
         )
-    write_output(output, input, result)
+    write_output(output, input, result, explain=explain)
     if plot is not None:
         plot_curves({policy: result.curve}, plot)
     _summarise(Console(), result, output)

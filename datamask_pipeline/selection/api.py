@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.registry import make_metric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
@@ -36,6 +36,7 @@ from datamask_pipeline.selection.inputs import (
 )
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
@@ -83,8 +84,8 @@ def select_documents(
         InputError: embeddings, scores, ids or token counts that cannot be used, naming the row.
     """
     timings = Timings()
-    config, metrics = _settings(config, diversity, settings)
-    policy = make_policy(config.policy)
+    config, metrics, policy = check_settings(config=config, diversity=diversity, **settings)
+    curve = Curve(progress)
     with Workers(config.num_workers) as workers, torch.inference_mode():
         with timings.phase("checks"):
             checked = checked_rows(embeddings, config, workers)
@@ -93,10 +94,8 @@ def select_documents(
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups)
             pruned = prune(checked.rows, scores, budget, config)
         with timings.phase("normalisation"):
-            problem = _problem(config, metrics, pruned, workers, checked, checkpoint_dir)
+            problem = _problem(config, metrics, pruned, workers, checked, checkpoint_dir, curve)
         policy.check(problem)
-        curve = Curve(progress, problem.random_value)
-        problem = problem.reporting(curve)
         with timings.phase("learning"):
             solution = policy.choose(problem)
         with timings.phase("evaluation"):
@@ -105,9 +104,17 @@ def select_documents(
     return _result(problem, solution, evaluation, pruned, checked, curve, timings, token_counts)
 
 
-def _settings(
-    config: SelectionConfig | None, diversity: Diversity | None, settings: dict[str, Any]
-) -> tuple[SelectionConfig, list[tuple[DiversityMetric, float]]]:
+def check_settings(
+    *, config: SelectionConfig | None = None, diversity: Diversity | None = None, **settings: Any
+) -> tuple[SelectionConfig, list[tuple[DiversityMetric, float]], SelectionPolicy]:
+    """All that can be refused without a block: `select_documents` begins with it, and so may who reads a large file.
+
+    Returns:
+        The settings as one, the metrics with their weights, and the policy.
+
+    Raises:
+        ConfigurationError: a setting that is wrong, a name that is not known, a device that is not there.
+    """
     if config is not None and settings:
         raise ConfigurationError(f"give config or single settings, not both: {', '.join(sorted(settings))}")
     if config is None:
@@ -134,7 +141,12 @@ def _settings(
         raise ConfigurationError(
             f"diversity_options for metrics that are not used: {', '.join(sorted(unknown))}"
         )
-    return config, metrics
+    if diversity is not None:
+        # The record tells what was used, however it was given.
+        used = {metric.name: weight for metric, weight in metrics}
+        config = config.model_copy(update={"diversity": names[0] if used == {names[0]: 1.0} else used})
+    present_device(config.device)
+    return config, metrics, make_policy(config.policy)
 
 
 def _readable(error: pydantic.ValidationError) -> str:
@@ -152,6 +164,7 @@ def _problem(
     workers: Workers,
     checked: CheckedRows,
     checkpoint_dir: Path | str | None,
+    curve: Curve,
 ) -> Problem:
     rows, budget = pruned.rows, pruned.budget
     needs_second = any(getattr(metric, "needs_second", False) for metric, _ in metrics)
@@ -159,7 +172,7 @@ def _problem(
     statistics = Statistics(rows=rows, workers=workers, squared_N=squared_N, needs_second=needs_second)
     dtype = torch.bfloat16 if config.arithmetic == "bfloat16" else torch.float32
     raw = scale.random_values([metric for metric, _ in metrics], statistics, budget, dtype)
-    constants = _constants(config, metrics, pruned, statistics, raw)
+    constants = _constants(config, metrics, pruned, statistics, raw, dtype)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
     total = sum(weight for _, weight in metrics)
     terms = tuple(
@@ -169,7 +182,7 @@ def _problem(
     objective = ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms)
     random_value = objective.combine(float(quality_N.mean()), objective.diversity(raw))
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
-    identity = _identity(config, checked, pruned, constants)
+    identity = _identity(config, objective, checked, pruned, constants)
     return Problem(
         config=config,
         rows=rows,
@@ -179,8 +192,8 @@ def _problem(
         workers=workers,
         constants=constants,
         random_value=random_value,
-        report=lambda record: None,
-        checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds),
+        report=curve,
+        checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds, curve),
     )
 
 
@@ -190,6 +203,7 @@ def _constants(
     pruned: Pruned,
     statistics: Statistics,
     zeros: Mapping[str, float],
+    dtype: torch.dtype,
 ) -> scale.Constants:
     names = [*pruned.scores, *(metric.name for metric, _ in metrics)]
     if len(set(names)) < len(names):
@@ -209,19 +223,30 @@ def _constants(
         constants |= scale.quality_constants(pruned.scores, pruned.budget)
     if config.lamb < 1:
         constants |= scale.diversity_constants(
-            [metric for metric, _ in metrics], statistics, pruned.budget, zeros
+            [metric for metric, _ in metrics], statistics, pruned.budget, zeros, dtype
         )
     return dict.fromkeys(names, (0.0, 1.0)) | scale.checked_constants(constants)
 
 
 def _identity(
-    config: SelectionConfig, checked: CheckedRows, pruned: Pruned, constants: scale.Constants
+    config: SelectionConfig,
+    objective: ObjectiveFunction,
+    checked: CheckedRows,
+    pruned: Pruned,
+    constants: scale.Constants,
 ) -> str:
-    digest = hashlib.sha256(json.dumps([config.record(), constants], sort_keys=True).encode())
+    terms = [[term.name, term.weight, _metric_options(term.metric)] for term in objective.terms]
+    digest = hashlib.sha256(json.dumps([config.record(), terms, constants], sort_keys=True).encode())
     digest.update(checked.digest.encode())
     for tensor in (*pruned.scores.values(), pruned.budget.costs_N, pruned.budget.groups_N):
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
+
+
+def _metric_options(metric: DiversityMetric) -> dict[str, Any]:
+    """What a metric was made with, as far as it keeps it in plain values."""
+    kept = {name: value for name, value in vars(metric).items() if isinstance(value, int | float | str)}
+    return {"class": f"{type(metric).__module__}.{type(metric).__qualname__}", **kept}
 
 
 def _result(
@@ -246,6 +271,7 @@ def _result(
     # The mask itself is a value that is reached: what rounding left the bound below it is no bound.
     bound = None if solution.bound is None else max(solution.bound, evaluation.value)
     gap = None if bound is None else problem.gap(bound, evaluation.value)
+    curve.end(evaluation.value, bound, gap)
     record = _record(problem, solution, checked, pruned, mask, token_counts)
     record["reasons"] = dict(sorted(Counter(reasons_n).items()))
     return SelectionResult(
@@ -288,6 +314,7 @@ def _record(
     record: dict[str, Any] = {
         "config": problem.config.record(),
         "diversity": {term.name: term.weight for term in problem.objective.terms},
+        "diversity_metrics": {term.name: _metric_options(term.metric) for term in problem.objective.terms},
         "rows": checked.rows.num_rows,
         "rows_pruned_by_quality": checked.rows.num_rows - pruned.rows.num_rows,
         "rows_normalised_to_unit": checked.num_normalised,
@@ -296,7 +323,7 @@ def _record(
         "learner": solution.notes | {"converged": solution.converged},
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
         "processor": platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": num_cores(),
     }
     if token_counts is not None:
         record["selected_tokens"] = int(np.asarray(token_counts, dtype=np.float64)[mask].sum())

@@ -1,7 +1,8 @@
 """A learner's state on disk, so that a killed run goes on. Knows no learner.
 
 A state is written beside its place and renamed, so a reader sees a whole one or none. It carries the identity of
-the run (settings and input); a state of another run is refused.
+the run (settings and input), and a state of another run is refused; and the curve so far, so that a resumed run ends
+with the curve of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 import torch
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, StorageError
+from datamask_pipeline.selection.progress import Curve
 
 
 class Checkpoint:
@@ -23,14 +25,21 @@ class Checkpoint:
         folder: The folder, made when it is not there; none means no checkpoints.
         identity: Digest of all that decides the result.
         seconds: Least time between two writes.
+        curve: The curve that is kept with the state.
+
+    Raises:
+        StorageError: the folder cannot be made.
     """
 
-    def __init__(self, folder: Path | None, identity: str, seconds: float) -> None:
+    def __init__(self, folder: Path | None, identity: str, seconds: float, curve: Curve) -> None:
         self.path = None if folder is None else folder / "selection.checkpoint"
-        self.identity, self.seconds = identity, seconds
+        self.identity, self.seconds, self.curve = identity, seconds, curve
         self._last = time.monotonic()
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StorageError(f"cannot make the checkpoint folder {folder}: {error}") from error
 
     def load(self) -> dict[str, Any] | None:
         """The last state, or none.
@@ -46,16 +55,28 @@ class Checkpoint:
                 f"{self.path} belongs to a selection with other settings or input; "
                 "give another checkpoint folder or delete the file"
             )
+        self.curve.go_on_from(stored["curve"])
         state: dict[str, Any] = stored["state"]
         return state
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write the state (tensors and plain values), if the last write is long enough ago."""
+        """Write the state (tensors and plain values), if the last write is long enough ago.
+
+        Raises:
+            StorageError: the disk is full, or refuses.
+        """
         if self.path is None or time.monotonic() - self._last < self.seconds:
             return
         temporary = self.path.with_suffix(f".{os.getpid()}.writing")
-        torch.save({"identity": self.identity, "state": state}, temporary)
-        os.replace(temporary, self.path)
+        try:
+            torch.save({"identity": self.identity, "state": state, "curve": self.curve.records}, temporary)
+            os.replace(temporary, self.path)
+        except (OSError, RuntimeError) as error:
+            # torch tells of a full disk by a RuntimeError.
+            temporary.unlink(missing_ok=True)
+            raise StorageError(
+                f"cannot write {self.path}: {str(error).splitlines()[0]}; free disk space and run again"
+            ) from error
         self._last = time.monotonic()
 
     def clear(self) -> None:

@@ -47,7 +47,8 @@ class SelectionConfig(BaseModel):
     num_documents: int | None = Field(None, ge=1, description="Budget in documents, instead of ratio.")
     num_tokens: int | None = Field(None, ge=1, description="Budget in tokens, instead of ratio.")
     quotas: dict[str, float] | None = Field(
-        None, description="Share of the budget for each group (domain or crawl), summing to 1."
+        None,
+        description="Share of the budget for each group (domain or crawl), summing to 1; `*` is every group not named.",
     )
     quality_pruning: float = Field(
         0.0, ge=0, lt=1, description="Share of the block with the worst quality dropped before learning."

@@ -27,6 +27,9 @@ from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, unit
 UNIT_TOLERANCE = 1e-3
 """Rows whose norm is within this of one are of unit norm: what float16 storage leaves."""
 
+OTHER_GROUPS = "*"
+"""The quota of every group that has none of its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRows:
@@ -213,10 +216,17 @@ def _quotas(
         raise InputError("quotas need a group for each document", field="groups")
     names = sorted(config.quotas)
     places = {name: place for place, name in enumerate(names)}
-    for row, group in enumerate(groups):
-        if group not in places:
-            raise InputError("a document's group has no quota", row=row, field="groups", value=group)
-    groups_N = torch.tensor([places[group] for group in groups], dtype=torch.int64)
+    found = [places.get(group, places.get(OTHER_GROUPS)) for group in groups]
+    if None in found:
+        row = found.index(None)
+        raise InputError(
+            "a document's group has no quota",
+            row=row,
+            field="groups",
+            value=groups[row],
+            remedy=f"name it in `quotas`, or give all others one as {OTHER_GROUPS!r}",
+        )
+    groups_N = torch.tensor(found, dtype=torch.int64)
     shares = [config.quotas[name] * total for name in names]
     limits = [math.floor(share + 1e-9) for share in shares]
     # Largest remainders take what rounding down left; equal ones in the order of the names.

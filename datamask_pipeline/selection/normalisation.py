@@ -27,6 +27,7 @@ from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.statistics import Statistics, squared_of
@@ -70,7 +71,7 @@ def random_values(
     metrics: Sequence[DiversityMetric],
     statistics: Statistics,
     budget: Budget,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype,
 ) -> dict[str, float]:
     """Each metric's mean raw value over a few uniformly random masks, the same ones for every metric.
 
@@ -101,22 +102,27 @@ def random_values(
 
 
 def diversity_constants(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, zeros: Mapping[str, float]
+    metrics: Sequence[DiversityMetric],
+    statistics: Statistics,
+    budget: Budget,
+    zeros: Mapping[str, float],
+    dtype: torch.dtype,
 ) -> Constants:
     """(zero, one) of each diversity metric: `zeros` from random masks, and that plus what the metric alone gains."""
     return {
         metric.name: (
             zeros[metric.name],
-            zeros[metric.name] + proxy_gain(metric, statistics, budget),
+            zeros[metric.name] + proxy_gain(metric, statistics, budget, dtype),
         )
         for metric in metrics
     }
 
 
-def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget) -> float:
+def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, dtype: torch.dtype) -> float:
     """What the metric alone gains over random masks on a sample of the block, with the default learner.
 
-    A metric without marginals is taken to gain four standard deviations of its random values: how far a learner
+    `dtype` is that of the block's own gradients and searches: constants must not depend on the machine where masks
+    do not. A metric without marginals is taken to gain four standard deviations of its random values: how far a learner
     gets with a black box is not known beforehand.
     """
     rows = statistics.rows
@@ -136,12 +142,20 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget) 
     if metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None:
         masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
         return 4 * float(metric.values(sample.everything(), masks_GN.to(sample.device)).std())
-    settings = {"lamb": 0.0, "num_steps": PROXY_STEPS, "num_swap_rounds": 0, "seed": budget.seed}
+    config = SelectionConfig.model_validate(
+        {
+            "lamb": 0.0,
+            "num_steps": PROXY_STEPS,
+            "num_swap_rounds": 0,
+            "seed": budget.seed,
+            "dtype": str(dtype).removeprefix("torch."),
+        }
+    )
     squared_N = squared_of(sample, statistics.workers)
     inside = replace(statistics, rows=sample, squared_N=squared_N)
-    start = random_values([metric], inside, part)[metric.name]
+    start = random_values([metric], inside, part, dtype)[metric.name]
     alone = Problem(
-        config=SelectionConfig.model_validate(settings),
+        config=config,
         rows=sample,
         squared_N=squared_N,
         objective=ObjectiveFunction(
@@ -154,7 +168,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget) 
         constants={metric.name: (0.0, 1.0)},
         random_value=start,
         report=lambda record: None,
-        checkpoint=Checkpoint(None, "", 0.0),
+        checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
     reached = evaluate(alone, make_policy("datamask").choose(alone)).raw[metric.name]
     return reached - start

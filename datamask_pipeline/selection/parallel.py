@@ -6,7 +6,6 @@ no result depends on the number of cores.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -16,7 +15,7 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor
 
-from datamask_pipeline.hardware import one_thread_each
+from datamask_pipeline.hardware import num_cores, one_thread_each
 
 Span = tuple[int, int]
 Item = TypeVar("Item")
@@ -31,7 +30,7 @@ class Workers:
     """
 
     def __init__(self, num_workers: int | None = None) -> None:
-        self.num_workers = num_workers or len(os.sched_getaffinity(0))
+        self.num_workers = num_workers or num_cores()
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()

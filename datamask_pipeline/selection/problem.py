@@ -5,7 +5,7 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -72,10 +72,6 @@ class Problem:
             names = [term.name for term in self.objective.terms]
             raise ConfigurationError(f"policy {self.config.policy!r} needs moment metrics, not {names}")
         return MomentObjective(objective=self.objective)
-
-    def reporting(self, report: Report) -> Problem:
-        """The same problem with another listener."""
-        return replace(self, report=report)
 
     def gap(self, bound: float, value: float) -> float:
         """How far a value is from a bound, as a share of the bound's distance from random."""

@@ -13,42 +13,59 @@ Progress = Callable[[str, int, int | None], None]
 
 
 class Curve:
-    """One record a step, and a line for whoever watches.
+    """One record for each objective that a learner tells, and a line a step for whoever watches.
 
     Args:
         progress: Who watches, if anybody.
-        random_value: The objective's mean over random masks, where the curve's shares start.
     """
 
-    def __init__(self, progress: Progress | None, random_value: float) -> None:
-        self.progress, self.random_value = progress, random_value
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.records: list[dict[str, Any]] = []
         self._begun = time.perf_counter()
-        self._records: list[dict[str, Any]] = []
+        self._seconds_before, self._steps_before = 0.0, 0
+        self._last: dict[str, Any] = {"step": 0}
 
     def __call__(self, record: dict[str, Any]) -> None:
-        seconds = time.perf_counter() - self._begun
-        self._records.append({"step": record["step"], "wall_seconds": seconds, **record})
+        seconds, self._last = time.perf_counter() - self._begun, record
+        if record.get("objective") is not None:
+            # A resumed learner begins with the step that it had told last.
+            self.records = [known for known in self.records if known["step"] < record["step"]]
+            self.records.append({"wall_seconds": self._seconds_before + seconds, **record})
         if self.progress is not None:
-            self.progress(_line(record, seconds), record["step"], record.get("num_steps"))
+            line = _line(record, seconds, record["step"] - self._steps_before)
+            self.progress(line, record["step"], record.get("num_steps"))
+
+    def end(self, value: float, bound: float | None, gap: float | None) -> None:
+        """Tell what was reached, where the policy told no objective on its way."""
+        if not self.records:
+            self({**self._last, "objective": value, "bound": bound, "gap": gap})
+
+    def go_on_from(self, records: list[dict[str, Any]]) -> None:
+        """Take over the curve of the run that is resumed."""
+        self.records = list(records)
+        if records:
+            self._seconds_before, self._steps_before = records[-1]["wall_seconds"], records[-1]["step"]
 
     def table(self) -> pa.Table:
-        """One row a step: step, wall_seconds, objective, bound, gap, and what else the learner tells."""
+        """One row a record: step, wall_seconds, objective, bound, gap, and what else the learner tells."""
         names = dict.fromkeys(("step", "wall_seconds", "objective", "bound", "gap"))
-        for record in self._records:
+        for record in self.records:
             names |= dict.fromkeys(record)
         names.pop("num_steps", None)
         columns = {}
         for name in names:
             kind = pa.int64() if name == "step" else pa.float64()
-            columns[name] = pa.array([record.get(name) for record in self._records], kind)
+            columns[name] = pa.array([record.get(name) for record in self.records], kind)
         return pa.table(columns)
 
 
-def _line(record: dict[str, Any], seconds: float) -> str:
+def _line(record: dict[str, Any], seconds: float, steps: int) -> str:
+    """What a step tells; the time left follows from the seconds and steps of this very process."""
     parts = [f"{name} {record[name]:.6g}" for name in ("objective", "bound") if record.get(name) is not None]
     if record.get("gap") is not None:
         parts.append(f"gap {record['gap']:.3%}")
-    if record.get("num_steps") and record["step"]:
-        left = seconds / record["step"] * (record["num_steps"] - record["step"])
+    if record.get("num_steps") and steps > 0:
+        left = seconds / steps * (record["num_steps"] - record["step"])
         parts.append(f"at most {left:.0f} s left")
     return ", ".join(parts)

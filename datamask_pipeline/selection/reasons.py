@@ -24,7 +24,10 @@ NOT_BY_RULE = "out by the policy's rule"
 def threshold_of(
     totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], groups_N: NDArray[np.int64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """The total marginal that cuts as many documents as the mask holds: over the block, and of each document's group."""
+    """The total marginal that cuts as many documents as the mask holds: over the block, and of each document's group.
+
+    NaN where marginals are unknown.
+    """
     cuts_N = np.empty(len(totals_N))
     for group in np.unique(groups_N):
         members = groups_N == group
@@ -41,10 +44,13 @@ def _cut(totals_N: NDArray[np.float64], count: int) -> float:
 def reasons(
     policy: str, totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], cuts_N: NDArray[np.float64]
 ) -> NDArray[np.object_]:
-    """One reason for each document: an array of references to the strings above."""
+    """One reason for each document: an array of references to the strings above.
+
+    A metric without marginals has no threshold that a document could stand above.
+    """
     if policy == "random":
         return _one_of([NOT_DRAWN, DRAWN], mask_N)
-    if policy in ("quality_topk", "semdedup"):
+    if policy in ("quality_topk", "semdedup") or np.isnan(totals_N).any():
         return _one_of([NOT_BY_RULE, BY_RULE], mask_N)
     return _one_of([BELOW, BELOW_BUT_IN, ABOVE_BUT_OUT, ABOVE], mask_N + 2 * (totals_N >= cuts_N))
 

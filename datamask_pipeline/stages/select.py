@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "2"
+VERSION: Final = "3"
 
 
 class SelectConfig(SelectionConfig):
@@ -35,6 +35,9 @@ class SelectConfig(SelectionConfig):
     )
     score_normalisation: Literal["none", "zscore", "rank"] = pydantic.Field(
         "rank", description="How scores are made comparable before they are weighted and added."
+    )
+    quota_by: Literal["crawl", "domain"] = pydantic.Field(
+        "crawl", description="What `quotas` names: crawls, or registered domains of the documents' URLs."
     )
     block_rows: int = pydantic.Field(
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
@@ -238,7 +241,7 @@ def _select_block(
         taken.column("quality").to_numpy(),
         ids=taken.column("id").to_pylist(),
         token_counts=_token_counts(config, taken),
-        groups=taken.column("crawl").to_pylist() if config.quotas else None,
+        groups=taken.column(config.quota_by).to_pylist() if config.quotas else None,
         checkpoint_dir=checkpoint_dir,
         progress=progress,
         **engine,

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from datamask_pipeline import select_documents
+from datamask_pipeline import hardware, select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import moments_of
 from datamask_pipeline.diversity.registry import METRICS, make_metric
+from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.policies.registry import POLICIES
 
 CONCAVE = ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"]
@@ -246,6 +247,8 @@ def test_a_black_box_learns(clustered) -> None:
     assert result.objective.value > 0.5
     assert result.certificate.method.startswith("no bound")
     assert np.isnan(result.marginals.diversity_N).all()
+    assert np.isnan(result.threshold)
+    assert result.record["reasons"] == {"in by the policy's rule": 40, "out by the policy's rule": 360}
 
 
 def test_frozen_constants_are_used_as_they_are(clustered) -> None:
@@ -309,11 +312,31 @@ def test_cuda_agrees_with_the_processor(clustered) -> None:
 
 def test_bfloat16_reaches_nearly_the_same(clustered) -> None:
     rows, quality = clustered
-    full, half = (
-        select_documents(rows, quality, diversity="DiSF_uncentred", dtype=d) for d in ("float32", "bfloat16")
-    )
+    full = select_documents(rows, quality, diversity="DiSF_uncentred", dtype="float32")
+    scale = {"normalisation_constants": full.normalisation}
+    half = select_documents(rows, quality, diversity="DiSF_uncentred", dtype="bfloat16", **scale)
     assert half.objective.value == pytest.approx(full.objective.value, rel=5e-3)
     assert half.certificate.bound >= full.objective.value - 1e-6
+
+
+@pytest.mark.parametrize("diversity", ["DiSF", "Facility"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_dtype_means_the_same_whatever_the_machine_would_choose(
+    diversity: str, dtype: str, clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for native in (True, False):
+        monkeypatch.setattr(hardware, "_cpu_multiplies_bfloat16", lambda native=native: native)
+        found.append(select_documents(*clustered, diversity=diversity, dtype=dtype))
+    assert found[0].normalisation == found[1].normalisation
+    assert found[0].logits.tobytes() == found[1].logits.tobytes()
+
+
+def test_the_record_tells_the_metrics_that_were_used(clustered) -> None:
+    given = [(make_metric("Facility", {"num_landmarks": 50}), 1.0), ("Pair_simi", 3.0)]
+    result = select_documents(*clustered, config=SelectionConfig(diversity="LogDet"), diversity=given)
+    assert result.record["config"]["diversity"] == {"Facility": 1.0, "Pair_simi": 3.0}
+    assert result.record["diversity_metrics"]["Facility"]["num_landmarks"] == 50
 
 
 def test_importing_the_package_does_not_load_torch() -> None:

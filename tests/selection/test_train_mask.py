@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from datamask_pipeline.cli.mask_file import read_input, read_record
+from datamask_pipeline.cli.mask_file import ADDED, EXPLAINING, check_output, read_input, read_record
 from datamask_pipeline.cli.select import select
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import DataMaskError, InputError
 from datamask_pipeline.train_mask import main
 
 QUICK = (
@@ -138,3 +138,45 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
     pq.write_table(table.set_column(2, "quality_score", missing), tmp_path / "missing.parquet")
     with pytest.raises(InputError, match="row 0, field quality_score"):
         read_input(tmp_path / "missing.parquet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--lamb", "2"], "lamb"),
+        (["-s", "num_steps=0"], "num_steps"),
+        (["-s", "quotas={a: 1"], "no YAML"),
+        (["-s", "nothing"], "KEY=VALUE"),
+        (["-s", "colour=red"], "colour"),
+        (["--diversity", "nobody"], "nobody"),
+        (["--policy", "nobody"], "nobody"),
+        (["-s", "device=cuda:9"], "cpu"),
+        (["--plot", "curve.xyz"], "suffix"),
+        (["--plot", "no/such/curve.png"], "no folder"),
+        (["-o", "no/such/out.parquet"], "cannot write"),
+    ],
+)
+def test_what_is_wrong_without_the_rows_is_told_before_they_are_read(
+    arguments: list[str], said: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "datamask_pipeline.cli.mask_file.read_input", lambda *_, **__: pytest.fail("rows read")
+    )
+    outcome = run_select("-i", str(source), "-o", str(source.with_name("out.parquet")), *arguments)
+    assert isinstance(outcome.exception, DataMaskError)
+    assert said in str(outcome.exception)
+
+
+def test_a_column_to_be_added_must_not_be_there(source: Path) -> None:
+    out = str(source.with_name("out.parquet"))
+    assert run_select("-i", str(source), "-o", out, "--explain").exit_code == 0
+    table = pq.read_table(out)
+    assert table.column_names[-6:] == [*ADDED, *EXPLAINING]
+    assert set(table.filter(table.column("selected")).column("reason").to_pylist()) == {"above threshold"}
+    assert read_record(Path(out))["curve"]["step"][0] == 0
+    with pytest.raises(InputError, match="field selected"):
+        check_output(source.with_name("other.parquet"), Path(out))
+    pq.write_table(table.drop_columns(list(ADDED)), source)
+    check_output(source.with_name("other.parquet"), source)
+    with pytest.raises(InputError, match="field quality_marginal"):
+        check_output(source.with_name("other.parquet"), source, explain=True)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline import schema
-from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.stages import select
 from datamask_pipeline.storage import Ref, Store
 
@@ -41,6 +41,7 @@ class Inputs:
                 "position": number,
                 "crawl": CRAWL,
                 "id": name,
+                "domain": f"site{number % 4}.example",
                 "token_count": 10 + number if number >= uncounted else None,
                 "eligible": True,
             }
@@ -110,6 +111,21 @@ def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> N
 def test_an_unknown_scorer_names_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"'nobody'.*rules"):
         Inputs(Store(tmp_path)).select(policy="random", scorers={"nobody": 1.0})
+
+
+def test_quotas_by_crawl_and_by_domain(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path))
+    quotas = {"site1.example": 0.5, "*": 0.5}
+    _, rows = inputs.select(num_documents=20, quota_by="domain", quotas=quotas)
+    chosen = [int(str(row["id"])[1:]) % 4 for row in rows if row["selected"]]
+    assert len(chosen) == 20
+    assert chosen.count(1) == 10
+    _, rows = inputs.select(num_documents=20, quotas={CRAWL: 1.0})
+    assert sum(row["selected"] for row in rows) == 20
+    with pytest.raises(InputError, match=r"no quota.*one"):
+        inputs.select(num_documents=20, quotas={"x": 1.0})
+    with pytest.raises(ConfigurationError, match=r"'site1\.example' is 10 documents, the block has 0"):
+        inputs.select(num_documents=20, quotas=quotas)
 
 
 def test_lambda_changes_the_mask(tmp_path: Path) -> None:
