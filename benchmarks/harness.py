@@ -159,7 +159,7 @@ def machine() -> dict[str, str]:
     facts = {
         "processor": _processor(),
         "cores": str(num_cores()),
-        "system": platform.platform(),
+        "system": f"{platform.system()} on {platform.machine()}",
     }
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts |= {"memory": f"{pages / 2**30:.0f} GiB", "python": platform.python_version()}

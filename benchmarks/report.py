@@ -21,6 +21,7 @@ process of its own, its opponents in the same one. Ratio 0.1 and lambda 0.5 unle
 `seconds` is the search alone, similarities and certificate included; `total_seconds` is the whole call: checks,
 normalisation, search, evaluation. Figures are medians over seeds. A gap is `(bound - value) / (bound - random)`, an
 attainment `(value - random) / (reference - random)`: shares of the distance from random masks, never of the raw value.
+Nothing on this page ran on a GPU.
 """
 
 
@@ -73,9 +74,15 @@ def _section(record: Record) -> str:
             lines.append(f"| {claim['text']} | {claim['target']} | {claim['measured']} | {met} |")
     lines.append("")
     lines += [f"{note}\n" for note in record["notes"]]
-    seeds = ", ".join(map(str, record["seeds"]))
-    lines.append(f"Seeds {seeds}; {record['wall_seconds']:.0f} s.\n")
+    seeds = sorted({row["seed"] for row in record["rows"] if "seed" in row})
+    lines.append(f"{_counted(seeds)}{record['wall_seconds']:.0f} s.\n")
     return "\n".join(lines)
+
+
+def _counted(seeds: list[int]) -> str:
+    if not seeds:
+        return ""
+    return f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; "
 
 
 def _table(rows: list[Record]) -> str:

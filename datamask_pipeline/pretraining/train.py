@@ -43,7 +43,6 @@ class PretrainResult:
     curve: list[dict[str, float]]
     checkpoints: list[Checkpoint]
     validation: Validation
-    resume_directory: Path
 
     @property
     def epochs(self) -> float:
@@ -114,7 +113,6 @@ def pretrain(
         curve=_curve(trainer, config),
         checkpoints=published(models),
         validation=validation,
-        resume_directory=states,
     )
 
 

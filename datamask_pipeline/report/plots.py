@@ -37,15 +37,6 @@ def loss_curve_png(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return _png(figure)
 
 
-def histogram_png(values: Sequence[float], *, label: str) -> bytes:
-    """A histogram of 40 bins."""
-    figure, axes = _figure()
-    axes.hist(values, bins=40)
-    axes.set_xlabel(label)
-    axes.set_ylabel("documents")
-    return _png(figure)
-
-
 def differences_png(rows: Sequence[Mapping[str, Any]], *, baseline: str) -> bytes:
     """Each arm's score less the baseline's per task, with 95 % intervals.
 

@@ -4,6 +4,6 @@ One file a member, found by its name; ``make_source("local", {...})`` builds one
 """
 
 from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
-from datamask_pipeline.sources.registry import make_source, source_names
+from datamask_pipeline.sources.registry import make_source
 
-__all__ = ["Reject", "Shard", "Source", "SourceBatch", "make_source", "source_names"]
+__all__ = ["Reject", "Shard", "Source", "SourceBatch", "make_source"]

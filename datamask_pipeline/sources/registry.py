@@ -16,11 +16,6 @@ SOURCES: Family[Source] = Family(
 )
 
 
-def source_names() -> list[str]:
-    """Names of the sources there are, sorted."""
-    return SOURCES.names()
-
-
 def make_source(name: str, options: Mapping[str, Any] | None = None) -> Source:
     """Build a source.
 

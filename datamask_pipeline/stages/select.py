@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store
@@ -96,9 +97,9 @@ def run(
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
     unscored = candidates_kept(store, candidates) - rows.num_rows
     vectors = _gather_embeddings(store, builder.scratch(), rows, embeddings)
-    blocks = _blocks(rows.num_rows, config)
+    blocks, kind = _blocks(rows.num_rows, config), device_kind(config.device)
     results = [
-        _select_block(budgeted, rows, vectors, block, builder.scratch() / f"block-{number:05d}", progress)
+        _select_block(budgeted, rows, vectors, block, builder.scratch() / f"{kind}-{number:05d}", progress)
         for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
     ]
     table = _selection_table(rows, blocks, results)

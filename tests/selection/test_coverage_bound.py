@@ -16,7 +16,7 @@ from datamask_pipeline.selection.parallel import Workers
 
 def best_value(similarity_RN, linear_N, weight, quotas):
     best = -float("inf")
-    for subset in combinations(range(len(linear_N)), quotas.budget):
+    for subset in combinations(range(len(linear_N)), sum(quotas.limits)):
         chosen = list(subset)
         counts = torch.bincount(quotas.groups_N[chosen], minlength=len(quotas.limits)).tolist()
         if tuple(counts) == quotas.limits:
@@ -55,7 +55,7 @@ def test_no_mask_exceeds_the_bound(seed, dtype):
     quotas = (
         Quotas(groups_N=(torch.arange(num_documents) % 2), limits=(2, 1))
         if grouped
-        else Quotas.plain(num_documents, budget)
+        else Quotas(groups_N=torch.zeros(num_documents, dtype=torch.int64), limits=(budget,))
     )
     similarity_NN = (rows_ND.double() @ rows_ND.double().T).clamp(min=0)
     best = best_value(similarity_NN, linear_N, weight, quotas)

@@ -23,16 +23,6 @@ class Quotas:
     groups_N: Tensor
     limits: tuple[int, ...]
 
-    @classmethod
-    def plain(cls, num_documents: int, budget: int) -> Quotas:
-        """One group of all documents."""
-        return cls(groups_N=torch.zeros(num_documents, dtype=torch.int64), limits=(budget,))
-
-    @property
-    def budget(self) -> int:
-        """K, the documents of a mask."""
-        return sum(self.limits)
-
     def top(self, scores_N: Tensor) -> tuple[float, Tensor]:
         """The largest sum of scores that a feasible mask reaches, and where each group cuts.
 

@@ -8,6 +8,7 @@ Crawl's guess, in three letters, the first of several. A record whose bytes do n
 import io
 import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import IO, Any, Final
 
 import numpy as np
@@ -170,6 +171,6 @@ def _document(headers: Any, payload: bytes, location: str, crawl: str) -> dict[s
         "dump": crawl,
         "url": headers.get_header("WARC-Target-URI"),
         "date": headers.get_header("WARC-Date"),
-        "file_path": location,
+        "file_path": PurePosixPath(location).name,
         "language": languages.split(",")[0] if languages else None,
     }
