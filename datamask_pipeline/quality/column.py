@@ -1,23 +1,16 @@
 """A score that the crawl already carries in a column, e.g. FineWeb-Edu's ``score``. Computes nothing."""
 
 import numpy as np
-import pyarrow as pa
 import pydantic
 
-from datamask_pipeline.errors import InputError
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
-from datamask_pipeline.settings import Settings
+from datamask_pipeline.quality.given import GivenConfig, no_number, require_numbers
 
 
-class ColumnConfig(Settings):
+class ColumnConfig(GivenConfig):
     """Which column, and what its numbers mean."""
 
     column: str = pydantic.Field("score", description="Name of the documents' column that holds the score.")
-    scale_min: float | None = pydantic.Field(None, description="Lowest score there can be, if there is one.")
-    scale_max: float | None = pydantic.Field(None, description="Highest score there can be, if there is one.")
-    higher_is_better: bool = pydantic.Field(True, description="False turns the sign of every score.")
-    model: str = pydantic.Field("", description="What computed the column, for the lineage.")
-    revision: str = pydantic.Field("", description="The revision of that, for the lineage.")
 
 
 class ColumnScorer(Scorer):
@@ -29,13 +22,7 @@ class ColumnScorer(Scorer):
     def __init__(self, config: ColumnConfig) -> None:
         self.config = config
         self.columns = (config.column,)
-        ends = (config.scale_min, config.scale_max)
-        if not config.higher_is_better:
-            ends = (
-                None if config.scale_max is None else -config.scale_max,
-                None if config.scale_min is None else -config.scale_min,
-            )
-        self.scale = ends
+        self.scale = config.scale()
         self.model = config.model or f"column {config.column}"
         self.revision = config.revision
 
@@ -47,18 +34,10 @@ class ColumnScorer(Scorer):
 
     def score(self, batch: ScoreBatch) -> Scores:
         column = batch.documents.column(self.config.column)
-        if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-            raise InputError(
-                f"a score column has type {column.type} where numbers are needed",
-                field=self.config.column,
-                remedy="name a column of numbers",
-            )
-        values_N = column.cast(pa.float64()).to_numpy()
-        missing = {
-            int(row): f"column {self.config.column} is null or not finite"
-            for row in np.flatnonzero(~np.isfinite(values_N))
-        }
-        return Scores(values_N if self.config.higher_is_better else -values_N, missing)
+        require_numbers(column.type, self.config.column)
+        values_N = self.config.directed(column)
+        reason = no_number(self.config.column)
+        return Scores(values_N, {int(row): reason for row in np.flatnonzero(~np.isfinite(values_N))})
 
 
 SCORER = ColumnScorer

@@ -3,6 +3,7 @@
 A document that a scorer cannot score gets a null and the reason, never a number.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -111,7 +112,9 @@ def run(
     work = _Work(config, store, documents, embeddings, scorers, heads)
     parts, scored = [], 0
     for name in store.part_names(documents):
-        parts.append(builder.write_part(name, work.rows(name, builder.scratch() / name), schema.SCORES))
+        # Windows of another size hold other documents under the same number.
+        checkpoints = builder.scratch() / f"{config.window_documents} documents" / name
+        parts.append(builder.write_part(name, work.rows(name, checkpoints), schema.SCORES))
         scored += parts[-1]["rows"] // len(scorers)
         if progress is not None:
             progress(f"score {crawl}", scored, documents.rows)
@@ -143,7 +146,11 @@ class _Work:
         self._reads_vectors = bool(self._heads) or any(scorer.needs_embeddings for scorer in scorers)
 
     def rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:
-        """Scores of one part; windows that an earlier attempt finished are read back."""
+        """Scores of one part; windows that an earlier attempt finished are read back.
+
+        Raises:
+            IntegrityError: a checkpoint holds other rows than its window's.
+        """
         checkpoints.mkdir(parents=True, exist_ok=True)
         for number, batch in enumerate(self._batches(name)):
             path = checkpoints / f"window-{number:06d}.arrow"
@@ -153,7 +160,15 @@ class _Work:
                     stream.write_batch(self._score(batch, name))
                 private.replace(path)
             with pa.ipc.open_file(path) as stored:
-                yield from (stored.get_batch(index) for index in range(stored.num_record_batches))
+                table = stored.read_all()
+            documents = np.repeat(np.arange(batch.documents.num_rows), len(self._scorers))
+            ids = batch.documents.column("id").take(pa.array(documents))
+            if table.column("id") != ids:
+                raise IntegrityError(
+                    f"{path} holds {table.num_rows} scores, not those of its window's "
+                    f"{batch.documents.num_rows} documents; delete {checkpoints}; run again"
+                )
+            yield from table.to_batches()
 
     def _batches(self, name: str) -> Iterator[ScoreBatch]:
         rows = self._config.window_documents
@@ -251,13 +266,17 @@ def _about(scorer: Scorer) -> dict[str, Any]:
 
 
 def _summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Each scorer's distribution, summed part by part."""
+    """Each scorer's distribution, and how many documents have no score for which reason, summed part by part."""
     sums: dict[str, list[float]] = {}
+    unscored: dict[str, Counter[str]] = {}
     for path in paths:
         with store.open_parquet(path) as opened:
-            for batch in opened.iter_batches(columns=["scorer", "score"]):
+            for batch in opened.iter_batches(columns=["scorer", "score", "reason"]):
                 for name in pc.unique(batch.column("scorer")).to_pylist():
-                    values = batch.filter(pc.equal(batch.column("scorer"), name)).column("score")
+                    rows = batch.filter(pc.equal(batch.column("scorer"), name))
+                    reasons = rows.column("reason").drop_null().to_pylist()
+                    unscored.setdefault(name, Counter()).update(reasons)
+                    values = rows.column("score")
                     known = values.drop_null().to_numpy()
                     total = sums.setdefault(name, [0.0, 0.0, 0.0, np.inf, -np.inf])
                     total[0] += len(values)
@@ -266,6 +285,13 @@ def _summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
                     total[3] = min(total[3], float(known.min(initial=np.inf)))
                     total[4] = max(total[4], float(known.max(initial=-np.inf)))
     return {
-        name: {"rows": int(rows), "scored": int(n), "mean": total / n if n else None, "min": low, "max": high}
+        name: {
+            "rows": int(rows),
+            "scored": int(n),
+            "unscored": dict(sorted(unscored[name].items())),
+            "mean": total / n if n else None,
+            "min": low,
+            "max": high,
+        }
         for name, (rows, n, total, low, high) in sums.items()
     }

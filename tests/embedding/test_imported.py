@@ -65,6 +65,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ImportedVectors(str(path), "id", "feature_arr")
     with pytest.raises(InputError, match="list of floating-point"):
         ImportedVectors(str(path), "chunk_id", "chunk_id")
+    numbered = tmp_path / "numbered.parquet"
+    pq.write_table(pa.table({"chunk_id": [1], "feature_arr": [[1.0] * 768]}), numbered)
+    with pytest.raises(InputError, match=r"strings are needed .*field chunk_id"):
+        ImportedVectors(str(numbered), "chunk_id", "feature_arr")
     with pytest.raises(InputError, match="no Parquet file of vectors"):
         ImportedVectors(str(tmp_path / "none.parquet"), "id", "v")
     narrow = write(tmp_path / "n.parquet", ["a"], vectors(1, 384))

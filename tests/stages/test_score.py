@@ -289,3 +289,78 @@ def test_a_stopped_run_scores_only_what_is_left(
     other = Store(tmp_path / "other")
     monkeypatch.undo()
     assert scored(other, prepared(tmp_path, other), scorers=("rules",)) == resumed
+
+
+def test_a_stopped_run_goes_on_with_windows_of_another_size(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = prepared(tmp_path, store)
+    whole, calls = RulesScorer.score, 0
+
+    def stopping(self: RulesScorer, batch: ScoreBatch) -> Scores:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return whole(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RulesScorer, "score", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            scored(store, refs, scorers=("rules",), window_documents=8)
+    resumed = scored(store, refs, scorers=("rules",), window_documents=4)
+    assert not list(Path(store.root).rglob("window-*"))
+    other = Store(tmp_path / "other")
+    assert scored(other, prepared(tmp_path, other), scorers=("rules",)) == resumed
+
+
+def test_a_checkpoint_of_other_documents_is_found_out_before_anything_is_published(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = prepared(tmp_path, store)
+    whole, calls = RulesScorer.score, 0
+
+    def stopping(self: RulesScorer, batch: ScoreBatch) -> Scores:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return whole(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RulesScorer, "score", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            scored(store, refs, scorers=("rules",), window_documents=6)
+    first, second, _ = sorted(Path(store.root).rglob("window-*.arrow"))
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(IntegrityError, match=r"not those of its window's 6 documents; delete .*; run again"):
+        scored(store, refs, scorers=("rules",), window_documents=6)
+    assert not list(Path(store.root, "score").rglob("*.parquet"))
+
+
+def test_scores_that_exist_are_imported_and_the_documents_they_lack_are_counted(
+    tmp_path: Path, store: Store
+) -> None:
+    refs = prepared(tmp_path, store)
+    ids = store.read_table(refs[0], ["id"]).column(0).to_pylist()
+    known = {name: float(number) for number, name in enumerate(ids) if number % 3}
+    rows = [{"key": name, "edu": value} for name, value in reversed(known.items())]
+    rows += [{"key": "of another crawl", "edu": 9.0}, {"key": ids[0], "edu": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "scores.parquet")
+    options = {"file": str(tmp_path / "scores.parquet"), "id_column": "key", "score_column": "edu"}
+    ref = scored(
+        store, refs, scorers=("imported", "rules"), options={"imported": options}, window_documents=7
+    )
+    found = [row for row in store.read_table(ref).to_pylist() if row["scorer"] == "imported"]
+    assert [row["score"] for row in found] == [known.get(name) for name in ids]
+    assert [row["reason"] is None for row in found] == [name in known for name in ids]
+    about = store.manifest(ref)["metadata"]["scorers"]
+    assert (about["imported"]["rows"], about["imported"]["scored"]) == (40, len(known))
+    assert about["imported"]["unscored"] == {
+        "column edu is null or not finite": 1,
+        "no row of the imported scores has its id": 40 - len(known) - 1,
+    }
+    assert about["rules"]["unscored"] == {}
+    Path(options["file"]).rename(tmp_path / "moved.parquet")
+    moved = {"imported": options | {"file": str(tmp_path / "moved.parquet")}}
+    assert scored(store, refs, scorers=("imported", "rules"), options=moved) == ref
