@@ -95,17 +95,13 @@ class FastTextClassifier:
         """Another file of the model's repository, e.g. its tokenizer.
 
         Raises:
-            ConfigurationError: the model is a file on this disk, so there is no repository.
+            InputError: the repository has no such file at the pinned commit.
         """
-        if self._config.revision is None:
-            raise ConfigurationError(
-                f"pin `revision` to fetch {path} of {self._repository}, or give that file beside `model_file`"
-            )
         from datamask_pipeline.hub import HubRepository
 
         repository = HubRepository(
             self._repository,
-            self._config.revision,
+            str(self._config.revision),
             endpoint=self._config.endpoint,
             cache_dir=self._config.cache_dir,
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pydantic
 
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
 from datamask_pipeline.quality.fasttext_binary import FastTextClassifier, FastTextConfig
 
@@ -69,14 +69,20 @@ class UltraFineWebFastTextScorer(Scorer):
         self._classifier = FastTextClassifier(
             config, repository=REPOSITORY, path=FILE, positive="pos", negative="neg"
         )
-        if config.tokenizer_file is not None and not Path(config.tokenizer_file).is_file():
-            raise InputError(
-                "no such tokenizer", file=config.tokenizer_file, remedy="correct `tokenizer_file`"
-            )
         self.revision = f"{self._classifier.revision}+{NORMALISER}"
         if config.tokenizer_file is not None:
+            if not Path(config.tokenizer_file).is_file():
+                raise InputError(
+                    "no such tokenizer", file=config.tokenizer_file, remedy="correct `tokenizer_file`"
+                )
             tokenizer = hashlib.sha256(Path(config.tokenizer_file).read_bytes()).hexdigest()
             self.revision += f"+tokenizer-sha256:{tokenizer}"
+        elif config.model_file is not None:
+            if config.revision is None:
+                raise ConfigurationError(
+                    f"give `tokenizer_file` beside `model_file`, or pin `revision` to a commit of {REPOSITORY}"
+                )
+            self.revision += f"+tokenizer-{config.revision}"
 
     def score(self, batch: ScoreBatch) -> Scores:
         values = [self._classifier.probability(normalise(text, self._tokenizer)) for text in batch.texts()]

@@ -89,6 +89,21 @@ def test_ultra_fineweb_scores_every_row(tmp_path: Path) -> None:
     assert make_scorer("ultra_fineweb_fasttext", options).revision != scorer.revision
 
 
+def test_a_tokenizer_of_the_hub_is_part_of_the_identity(tmp_path: Path) -> None:
+    options = {"model_file": str(write_model(tmp_path / "m.bin", ("pos", "neg"), WORDS))}
+    first, second = (
+        make_scorer("ultra_fineweb_fasttext", options | {"revision": commit})
+        for commit in ("a" * 40, "b" * 40)
+    )
+    assert first.revision.endswith(f"+ultra-fineweb-2+tokenizer-{'a' * 40}")
+    assert first.identity() != second.identity()
+    own = options | {"tokenizer_file": str(tokenizer_file(tmp_path / "t.json"))}
+    same = [
+        make_scorer("ultra_fineweb_fasttext", own | {"revision": pin}).revision for pin in (None, "a" * 40)
+    ]
+    assert same[0] == same[1], "model and tokenizer are files, so nothing is taken from the hub"
+
+
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="pin `revision`"):
         make_scorer("dclm_fasttext")
@@ -102,5 +117,5 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a supervised fastText model"):
         scores(make_scorer("dclm_fasttext", {"model_file": str(broken)}), ["good"])
     options = {"model_file": str(other)}
-    with pytest.raises(ConfigurationError, match="tokenizer"):
-        scores(make_scorer("ultra_fineweb_fasttext", options), ["good"])
+    with pytest.raises(ConfigurationError, match="give `tokenizer_file` beside `model_file`"):
+        make_scorer("ultra_fineweb_fasttext", options)
