@@ -4,9 +4,10 @@ No shared ``.duckdb`` file: while one process holds such a file, a second is ref
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -14,6 +15,10 @@ from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
     import duckdb
+
+
+#: Column under which DuckDB numbers a file's rows; no part may have one of that name.
+ROW_NUMBER: Final = "file_row_number"
 
 
 @contextlib.contextmanager
@@ -50,12 +55,17 @@ def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
     selects = []
     for artefact_order, ref in enumerate(refs):
         for part_order, path in enumerate(store.part_paths(ref)):
-            url = path if store.is_local else store.fs.unstrip_protocol(path)
             selects.append(
                 f"SELECT {columns}, {artefact_order} AS artefact_order, {part_order} AS part_order, "
-                f"file_row_number AS part_row FROM read_parquet({literal(url)}, file_row_number = true)"
+                f"file_row_number AS part_row FROM read_parquet({file_literal(store, path)}, file_row_number = true)"
             )
     return "(" + " UNION ALL ".join(selects) + ")"
+
+
+def file_literal(store: Store, path: str) -> str:
+    """One file's path as an SQL literal for ``read_parquet``, which would take ``*``, ``?`` and ``[`` for patterns."""
+    url = path if store.is_local else store.fs.unstrip_protocol(path)
+    return literal(re.sub(r"[\[*?]", lambda sign: f"[{sign[0]}]", url))
 
 
 def stream(

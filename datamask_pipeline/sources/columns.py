@@ -29,14 +29,14 @@ def check_columns(
     Raises:
         InputError: a column is missing, stands twice, or has another type.
     """
-    for field in FINEWEB:
-        name = renamed.get(field.name, field.name)
-        indices = found.get_all_field_indices(name)
-        if len(indices) > 1:
+    for name in found.names:
+        if len(found.get_all_field_indices(name)) > 1:
             raise InputError(
                 "a column stands twice", file=location, field=name, remedy="rename one of the two"
             )
-        if not indices:
+    for field in FINEWEB:
+        name = renamed.get(field.name, field.name)
+        if name not in found.names:
             if field.name in optional:
                 continue
             cure = f"add it, or map another column to it with `columns: {{{field.name}: ...}}`"

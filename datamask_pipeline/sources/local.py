@@ -6,8 +6,10 @@ Knows no hub protocol: an ``s3://`` URL is just another file system.
 import contextlib
 import functools
 import hashlib
+import logging
+import os
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import fsspec
@@ -25,6 +27,8 @@ from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
 from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet
 from datamask_pipeline.sources.shard_names import by_shard_name
+
+logger = logging.getLogger(__name__)
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", SUFFIX)
 ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
@@ -67,6 +71,8 @@ class LocalConfig(Settings):
     @pydantic.field_validator("extra_columns")
     @classmethod
     def _known_types(cls, value: dict[str, str]) -> dict[str, str]:
+        if EXTRA_JSON.name in value:
+            raise ValueError(f"{EXTRA_JSON.name} is the column that takes every key without a column")
         unknown = [kind for kind in value.values() if kind not in ARROW_TYPES]
         if unknown:
             raise ValueError(f"types {unknown} are not among {', '.join(ARROW_TYPES)}")
@@ -101,17 +107,18 @@ class LocalSource(Source):
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         named = []
         for path in self._paths(crawl).values():
-            if path.endswith(".parquet"):
+            if path.lower().endswith(".parquet"):
                 with self._parquet(path) as opened:
                     named.append((path, extra_fields(opened.schema_arrow, renamed=self.config.columns)))
-            elif not path.endswith(SUFFIX):
+            elif not path.lower().endswith(SUFFIX):
                 named.append((path, [*self._declared, EXTRA_JSON]))
         return merge_extras(named)
 
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
         extras = self.extra_fields(crawl)
         renamed = self.config.columns
-        if shard.location.endswith(".parquet"):
+        kind = shard.location.lower()
+        if kind.endswith(".parquet"):
             with self._parquet(shard.location) as opened:
                 yield from read_parquet(
                     opened,
@@ -121,7 +128,7 @@ class LocalSource(Source):
                     extras=extras,
                     batch_rows=batch_rows,
                 )
-        elif shard.location.endswith(SUFFIX):
+        elif kind.endswith(SUFFIX):
             with self._open(shard.location) as stream:
                 yield from read_wet(stream, shard.location, crawl, extras=extras, batch_rows=batch_rows)
         else:
@@ -153,7 +160,11 @@ class LocalSource(Source):
     @functools.cached_property
     def _listing(self) -> dict[str, dict[str, str]]:
         """Crawl -> shard name -> path, both sorted; listed once."""
-        found = [path for path in self._find() if path.endswith(SUFFIXES)]
+        shown = [path for path in self._find() if not self._is_hidden(path)]
+        found = [path for path in shown if path.lower().endswith(SUFFIXES)]
+        if len(found) < len(shown):
+            other = next(path for path in shown if not path.lower().endswith(SUFFIXES))
+            logger.warning("%d files of other kinds are left out, e.g. %s", len(shown) - len(found), other)
         if not found:
             raise InputError(
                 "no file to read",
@@ -173,7 +184,7 @@ class LocalSource(Source):
             return self._paths_found()
 
     def _paths_found(self) -> list[str]:
-        if any(sign in self._root for sign in "*?["):
+        if any(sign in self._root for sign in "*?[") and not self._fs.exists(self._root):
             return [str(path) for path in self._fs.glob(self._root)]
         try:
             # Asked for what it is, not whether it exists: object stores answer "no" to whom they do not know.
@@ -184,7 +195,16 @@ class LocalSource(Source):
             ) from error
         if kind == "file":
             return [self._root]
+        if self._is_local:
+            return list(_files_under(self._root))
         return [str(path) for path in self._fs.find(self._root)]
+
+    def _is_hidden(self, path: str) -> bool:
+        """Whether the file, or a folder below the root that holds it, begins with a dot: no data, by custom."""
+        inside = (
+            path.removeprefix(self._root) if path.startswith(self._root + "/") else posixpath.basename(path)
+        )
+        return any(part.startswith(".") for part in inside.split("/"))
 
     def _place(self, path: str) -> tuple[str, str]:
         """The crawl a file belongs to, and its path inside that crawl."""
@@ -218,25 +238,23 @@ class LocalSource(Source):
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[Any]:
         with self._reached(path):
-            listed = self._etag(path)
-            if listed is not None:
-                self._fs.invalidate_cache(path)
-                if (now := self._fs.info(path).get("ETag")) != listed:
-                    raise InputError(
-                        f"the file changed since it was listed, then {listed}",
-                        file=path,
-                        value=now,
-                        remedy="run again when nobody writes to the crawl",
-                    )
+            listed = self._state(path)
+            self._fs.invalidate_cache(path)
+            if (now := _state_of(self._fs.info(path))) != listed:
+                raise InputError(
+                    f"the file changed since it was listed, then {_shown(listed)}",
+                    file=path,
+                    value=_shown(now),
+                    remedy="run again when nobody writes to the crawl",
+                )
             stream = self._fs.open(path, "rb")
         with stream:
             yield stream
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; what was listed stands
-    def _etag(self, path: str) -> str | None:
-        """The object store's identity of the bytes, as first listed; ``None`` where there is none."""
-        etag = self._fs.info(path).get("ETag")
-        return None if etag is None else str(etag)
+    def _state(self, path: str) -> dict[str, Any]:
+        """What tells a changed file, as first seen."""
+        return _state_of(self._fs.info(path))
 
     @contextlib.contextmanager
     def _parquet(self, path: str) -> Iterator[pq.ParquetFile]:
@@ -247,10 +265,33 @@ class LocalSource(Source):
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a file is hashed once
     def _digest(self, path: str) -> str:
         with self._reached(path):
-            if (etag := self._etag(path)) is not None:
-                return f"etag:{etag}"
+            if "ETag" in (state := self._state(path)):
+                return f"etag:{state['ETag']}"
         with self._open(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _state_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """An object store's identity of the bytes, else what a file system knows of the file."""
+    names = ("ETag",) if info.get("ETag") else ("size", "mtime", "ino")
+    return {name: info[name] for name in names if info.get(name) is not None}
+
+
+def _shown(state: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in state.items())
+
+
+def _files_under(folder: str) -> Iterator[str]:
+    """Every file below a local folder; links to folders are followed, each folder once."""
+    seen = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        yield from (posixpath.join(place, name) for name in sorted(files))
 
 
 SOURCE = LocalSource

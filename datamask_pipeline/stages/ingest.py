@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from datamask_pipeline import schema
+from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.sources.base import Source
@@ -93,11 +93,11 @@ def run(
 
 
 def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:
-    """An extra column must not stand where ingestion writes its own."""
+    """An extra column must not stand where ingestion writes its own, or queries number rows."""
     for field in extras:
-        if field.name in schema.DOCUMENTS.names:
+        if field.name in (*schema.DOCUMENTS.names, duck.ROW_NUMBER):
             raise InputError(
-                f"crawl {crawl!r} has a column of a name that ingestion writes itself",
+                f"crawl {crawl!r} has a column of a name that the record uses itself",
                 field=field.name,
                 remedy="rename or drop the column",
             )

@@ -52,8 +52,8 @@ def _found(documents: ArtefactBuilder, names: Sequence[str], scratch: Path) -> I
     store = documents.store
     selects = []
     for order, path in enumerate(map(documents.part_path, names)):
-        url = path if store.is_local else store.fs.unstrip_protocol(path)
-        selects.append(f"SELECT id, row, {order} AS part_order FROM read_parquet({duck.literal(url)})")
+        file = duck.file_literal(store, path)
+        selects.append(f"SELECT id, row, {order} AS part_order FROM read_parquet({file})")
     with duck.connect(documents.store, scratch) as connection:
         connection.execute(f"CREATE TEMP TABLE duplicates AS {_sql(selects)}")
         for order in range(len(names)):

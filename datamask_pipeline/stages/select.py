@@ -160,7 +160,9 @@ def _eligible_rows(
             """
         ).to_arrow_table()
     columns = {name: table.column(f"score_{i}") for i, name in enumerate(weights)}
-    present = np.logical_and.reduce([column.is_valid().to_numpy() for column in columns.values()])
+    present = np.ones(table.num_rows, np.bool_)
+    for column in columns.values():
+        present &= column.is_valid().to_numpy()
     table = table.filter(pa.array(present))
     arrays = {name: table.column(f"score_{i}").to_numpy() for i, name in enumerate(weights)}
     quality = combine_scores(arrays, weights, normalisation=config.score_normalisation)

@@ -26,7 +26,7 @@ ANY_TEXT = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(texts=st.lists(ANY_TEXT, max_size=12), chunk=st.integers(1, 40), cut=st.integers(0, 4))
 def test_a_columns_hashes_are_those_of_its_texts(texts: list[str], chunk: int, cut: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -52,7 +52,7 @@ def test_every_character_that_composition_may_change_is_doubted() -> None:
         assert doubted or not (may_change or jamo or f"{code:04X}" in parts), hex(code)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(
     rows=st.lists(
         st.tuples(

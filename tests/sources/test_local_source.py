@@ -111,6 +111,57 @@ def test_an_extra_column_without_nulls_in_one_file_is_null_in_another(tmp_path: 
     assert [entry["score"] for entry in found] == [2.5, None, 1.5]
 
 
+def test_a_file_that_changes_after_it_was_listed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c" / "0.parquet"
+    write_parquet(path, [row(0)])
+    source = make_source("local", {"root": str(tmp_path)})
+    source.shards("c")
+    write_parquet(path, [row(1), row(2)])
+    with pytest.raises(InputError, match="changed since it was listed"):
+        documents(source, "c")
+
+
+def test_links_are_followed_once_and_hidden_files_left_out(tmp_path: Path, caplog) -> None:
+    write_parquet(tmp_path / "elsewhere" / "1.PARQUET", [row(1)])
+    write_parquet(tmp_path / "in" / "a" / "0.parquet", [row(0)])
+    write_parquet(tmp_path / "in" / "a" / ".checkpoints" / "0.parquet", [row(5)])
+    (tmp_path / "in" / "a" / "notes.txt").write_text("")
+    (tmp_path / "in" / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "a" / "again").symlink_to(tmp_path / "in")
+    source = make_source("local", {"root": str(tmp_path / "in")})
+    assert source.crawls() == ["a", "b"]
+    assert [entry["id"] for entry in documents(source, "b")] == [row(1)["id"]]
+    assert [shard.name for shard in source.shards("a")] == ["0"]
+    assert "1 files of other kinds are left out" in caplog.text
+
+
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "in [1]" / "c" / "0.parquet", [row(0)])
+    source = make_source("local", {"root": str(tmp_path / "in [1]")})
+    assert source.crawls() == ["c"]
+
+
+def test_names_that_no_file_system_would_take_are_cut(tmp_path: Path) -> None:
+    names = ("d" * 100, "e" * 100)
+    for last in ("1", "2"):
+        write_parquet(tmp_path / "c" / names[0] / names[1] / f"{last}.parquet", [row(int(last))])
+    source = make_source("local", {"root": str(tmp_path)})
+    found = [shard.name for shard in source.shards("c")]
+    assert len(set(found)) == 2
+    assert all(len(name) == 160 for name in found)
+    assert len(documents(source, "c")) == 2
+
+
+def test_any_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([row(0)], schema=FINEWEB)
+    for _ in range(2):
+        table = table.append_column("score", pa.array([1.0]))
+    (tmp_path / "c").mkdir()
+    pq.write_table(table, tmp_path / "c" / "0.parquet")
+    with pytest.raises(InputError, match="stands twice.*score"):
+        documents(make_source("local", {"root": str(tmp_path)}), "c")
+
+
 def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
     for name, kind in (("0", pa.float64()), ("1", pa.string())):
         write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))

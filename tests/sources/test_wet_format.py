@@ -49,7 +49,7 @@ def test_records_become_documents_in_order(tmp_path: Path) -> None:
         "dump": "CC-MAIN-2024-10",
         "url": "https://example.org/1",
         "date": "2024-02-20T21:17:34Z",
-        "file_path": str(path),
+        "file_path": "CC-MAIN-1.warc.wet.gz",
         "language": "eng",
         "language_score": None,
         "token_count": None,

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask_pipeline import duck
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
 from datamask_pipeline.sources import Source, SourceBatch, make_source
@@ -190,6 +191,23 @@ def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) ->
     source.read = lossy  # type: ignore[method-assign, assignment]
     with pytest.raises(IntegrityError, match="rows 0 to 1 were expected"):
         ingested(store, source)
+
+
+def test_names_that_look_like_patterns_are_names(tmp_path: Path, store: Store) -> None:
+    shards = {
+        "a[1]": [row("x"), row("x", "copy")],
+        "a1": [row("y"), row("z")],
+        "a*": [row("v")],
+        "a?": [row("w")],
+    }
+    documents, rejected = ingested(store, crawl(tmp_path, shards))
+    assert sorted(store.read_table(documents, ["id"]).column(0).to_pylist()) == ["v", "w", "x", "y", "z"]
+    assert reasons(store, rejected) == [("a[1]", 1, "x", "duplicate_id")]
+    with duck.connect(store, tmp_path) as connection:
+        found = connection.sql(
+            f"SELECT id FROM {duck.parts_sql(store, [documents], 'id')} ORDER BY id"
+        ).fetchall()
+    assert [name for (name,) in found] == ["v", "w", "x", "y", "z"]
 
 
 def test_two_shards_of_one_name_are_refused(tmp_path: Path, store: Store) -> None:

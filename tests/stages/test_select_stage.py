@@ -113,6 +113,11 @@ def test_an_unknown_scorer_names_what_there_is(tmp_path: Path) -> None:
         Inputs(Store(tmp_path)).select(policy="random", scorers={"nobody": 1.0})
 
 
+def test_a_crawl_without_a_document_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no eligible document"):
+        Inputs(Store(tmp_path), unscored=NUM_DOCUMENTS).select()
+
+
 def test_quotas_by_crawl_and_by_domain(tmp_path: Path) -> None:
     inputs = Inputs(Store(tmp_path))
     quotas = {"site1.example": 0.5, "*": 0.5}

@@ -2,11 +2,12 @@
 
 A line that is no object, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
 Keys beyond the schema: those declared become typed columns, all others stay together as JSON text in
-``extra_json``, exactly as they came.
+``extra_json``, numbers with a fraction as float64 holds them; one that is too large for it is rejected.
 """
 
 import codecs
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ def read_jsonl(
 def _parse(line: bytes) -> dict[str, Any] | str:
     """The object on a line, or what is wrong with it."""
     try:
-        value = json.loads(line.decode("utf-8"), object_pairs_hook=_object)
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=_object, parse_float=_finite)
     except UnicodeDecodeError as error:
         return f"byte {error.start} is not UTF-8"
     except (ValueError, RecursionError) as error:
@@ -89,6 +90,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
     return found
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"number {digits[:80]} is too large for float64")
+    return value
 
 
 def _check_keys(record: Mapping[str, Any], location: str, renamed: Mapping[str, str]) -> None:
