@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tiny_chain import write_tiny_config
 
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
+
+# The same examples every time, however slow the machine.
+settings.register_profile("exact", deadline=None, derandomize=True)
+settings.load_profile("exact")
 
 
 @pytest.fixture(scope="session")

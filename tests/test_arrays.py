@@ -6,13 +6,12 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask_pipeline.arrays import are_null, equal_strings, string_bytes, without_rows
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     values=st.lists(st.one_of(st.none(), st.text(max_size=4)), max_size=20),
     cut=st.integers(0, 9),
@@ -28,7 +27,6 @@ def test_bytes_and_nulls_of_any_slice(values: list[str | None], cut: int, kind: 
     assert found == values[cut:]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(num_rows=st.integers(0, 12), data=st.data())
 def test_rows_dropped_are_those_named(num_rows: int, data: st.DataObject) -> None:
     dropped = data.draw(st.sets(st.integers(0, num_rows - 1))) if num_rows else set()

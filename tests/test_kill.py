@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,43 @@ import pytest
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
-#: Stages whose work takes long enough to be caught in the middle of, in the order of the flow.
-STAGES = ("ingest", "embed", "score", "pool", "tokenizer", "select", "materialise", "pretrain", "evaluate")
+#: Stages in the order of the flow, and what a stage publishes or reports next when it is killed.
+STAGES = {
+    "ingest": "file 3",
+    "embed": "file 3",
+    "score": "file 3",
+    "pool": "file 3",
+    "tokenizer": "file 2",
+    "select": "step 3",
+    "materialise": "file 3",
+    "pretrain": "step 5",
+    "evaluate": "file 2",
+}
+RUN = "from datamask_pipeline.cli import main; main()"
+KILLED = """
+import os, signal, sys
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store
+
+stage, kind, left = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
+publish, method = Store._publish, getattr(Pipeline, stage)
+def one_more(*_):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+def publish_or_die(self, private, target):
+    if target.startswith(f"{self.root}/{stage}/"):
+        one_more()
+    publish(self, private, target)
+def step_or_die(self, *arguments):
+    self.progress = one_more
+    return method(self, *arguments)
+if kind == "file":
+    Store._publish = publish_or_die
+else:
+    setattr(Pipeline, stage, step_or_die)
+"""
 
 
 def digests(store: Store) -> dict[str, tuple[str, str]]:
@@ -25,34 +59,26 @@ def digests(store: Store) -> dict[str, tuple[str, str]]:
     }
 
 
-def start(config: Path, record: Path, messages: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()"]
-    arguments = ["run", "-c", str(config), "-s", f"store={record}"]
-    with messages.open("wb") as stream:
-        return subprocess.Popen([*command, *arguments], stdout=stream, stderr=stream)
-
-
-def kill_inside(stage: str, config: Path, record: Path, messages: Path) -> None:
-    """Start the chain and kill it a moment after the stage has begun."""
-    process = start(config, record, messages)
-    traces = (record / ".scratch" / stage, record / stage)
-    while process.poll() is None and not any(trace.exists() for trace in traces):
-        time.sleep(0.002)
-    time.sleep(0.03)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, f"ended by itself before {stage}:\n{messages.read_text()}"
+def run_chain(script: str, *arguments: str, config: Path, record: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *arguments, "run", "-c", str(config), "-s", f"store={record}"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_chain_killed_in_every_stage_ends_as_an_undisturbed_one(
     tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
 ) -> None:
-    record, messages = tmp_path / "record", tmp_path / "messages.txt"
-    for stage in STAGES:
-        kill_inside(stage, tiny_config_file, record, messages)
-    assert start(tiny_config_file, record, messages).wait() == 0, messages.read_text()
+    record = tmp_path / "record"
+    for stage, moment in STAGES.items():
+        arguments = (stage, *moment.split())
+        killed = run_chain(KILLED + RUN, *arguments, config=tiny_config_file, record=record)
+        assert killed.returncode == -signal.SIGKILL, f"ended by itself before {stage}:\n{killed.stderr}"
+    assert list((record / ".staging").iterdir()), "killed with a file that was not published yet"
+    done = run_chain(RUN, config=tiny_config_file, record=record)
+    assert done.returncode == 0, done.stderr
     assert digests(Store(record)) == digests(tiny_run.store)
-    assert not list((record / ".staging").glob("*")), "the finishing run sweeps what the killed ones left"
+    assert not list((record / ".staging").iterdir()), "the finishing run sweeps what the killed ones left"
 
 
 class CutOffError(Exception):

@@ -46,7 +46,7 @@ def example() -> pa.Table:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(cuts=st.sets(st.integers(1, 3)))
 def test_batch_borders_do_not_matter(cuts: set[int]) -> None:
     table = example()

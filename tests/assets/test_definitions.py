@@ -23,19 +23,14 @@ SNAPSHOT = Path(__file__).with_name("asset_graph.json")
 HEAVY = "torch transformers sentence_transformers datasets lm_eval sklearn scipy matplotlib".split()
 
 
-def test_importing_the_definitions_is_quick_and_loads_nothing_heavy() -> None:
+def test_importing_the_definitions_loads_nothing_heavy() -> None:
     code = (
-        "import sys, time; started = time.monotonic()\n"
-        "import datamask_pipeline.definitions\n"
-        f"print([name for name in {HEAVY} if name in sys.modules], time.monotonic() - started)"
+        f"import sys, datamask_pipeline.definitions\nprint([name for name in {HEAVY} if name in sys.modules])"
     )
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     ).stdout
-    loaded, seconds = shown.rsplit(maxsplit=1)
-    assert loaded == "[]"
-    # Three seconds on two idle cores; a loaded machine may take longer, an import of torch is caught above.
-    assert float(seconds) < 10
+    assert shown == "[]\n"
 
 
 def test_top_level_packages_are_this_checkouts() -> None:

@@ -1,27 +1,34 @@
 """`python -m datamask_pipeline.demo` from outside."""
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
+from datamask_pipeline.demo import only_demo_of
+from datamask_pipeline.pipeline import Pipeline
+
 ROOT = Path(__file__).parents[2]
+DEMO = ("-m", "datamask_pipeline.demo")
+#: The demo, killed inside its first step.
+KILLED = """
+import os, signal
+from datamask_pipeline.pipeline import Pipeline
+Pipeline.ingest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+from datamask_pipeline.demo import main
+main()
+"""
 
 
-def demo(*arguments: str, home: Path) -> dict[str, Any]:
+def run_demo(
+    *arguments: str, home: Path, program: tuple[str, str] = DEMO
+) -> subprocess.CompletedProcess[str]:
     environment = {"DAGSTER_HOME": str(home), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "datamask_pipeline.demo", *arguments]
-    return {"args": command, "cwd": ROOT, "env": environment, "text": True}
-
-
-def run_demo(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(**demo(*arguments, home=home), capture_output=True, timeout=240)
+    command = [sys.executable, *program, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_a_refused_setting_is_one_line_and_a_failure(tmp_path: Path) -> None:
@@ -49,6 +56,14 @@ def test_a_failing_step_is_one_line_and_a_failure(tiny_config_file: Path, tmp_pa
     assert "Traceback" not in done.stderr
 
 
+def home_of(folder: Path) -> Path:
+    """A new DAGSTER_HOME with the project's settings, its pools of one place among them."""
+    home = folder / "home"
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    return home
+
+
 def held_places(home: Path) -> list[str]:
     """The pools' places that a run holds."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -57,20 +72,23 @@ def held_places(home: Path) -> list[str]:
         return [slot.run_id for info in infos for slot in info.claimed_slots]
 
 
-def test_a_demo_killed_inside_a_step_does_not_block_the_next(tiny_config_file: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    shutil.copy(ROOT / "dagster.yaml", home)
+def test_a_second_demo_on_the_same_instance_is_refused(tiny_config_file: Path, tmp_path: Path) -> None:
     arguments = (f"--config={tiny_config_file}", f"--set=store={tmp_path / 'record'}")
-    first = subprocess.Popen(**demo(*arguments, home=home), stdout=subprocess.DEVNULL, start_new_session=True)
-    while first.poll() is None and not (tmp_path / "record" / ".scratch" / "embed").exists():
-        time.sleep(0.002)
-    os.killpg(first.pid, signal.SIGSTOP)
-    second = run_demo(*arguments, home=home)
+    with dg.DagsterInstance.from_config(str(home_of(tmp_path))) as instance, only_demo_of(instance):
+        second = run_demo(*arguments, home=tmp_path / "home")
     assert second.returncode == 1
     assert "another demo is running" in second.stderr
-    os.killpg(first.pid, signal.SIGKILL)
-    assert first.wait() == -signal.SIGKILL
+    assert not (tmp_path / "record").exists()
+
+
+def test_a_demo_killed_inside_a_step_does_not_block_the_next(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    home = home_of(tmp_path)
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")  # so that no step takes long
+    arguments = (f"--config={tiny_config_file}", f"--set=store={record}")
+    killed = run_demo(*arguments, home=home, program=("-c", KILLED))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert held_places(home), "killed while it held a place, or this test shows nothing"
 
     done = run_demo(*arguments, home=home)

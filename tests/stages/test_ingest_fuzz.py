@@ -21,12 +21,7 @@ from datamask_pipeline.sources.verdict import REASONS
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 
-FUZZ = settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 ANY_TEXT = st.one_of(
     st.text(max_size=40),

@@ -3,11 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -105,6 +106,27 @@ def test_a_directory_is_content(store: Store, tmp_path: Path) -> None:
 def test_a_full_disk_says_so() -> None:
     with pytest.raises(StorageError, match="free disk space"), storage_errors("part 1"):
         raise OSError(28, "No space left on device")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("suffix", "publish"),
+    [
+        (".json", lambda store: store.publish_bytes("note.json", b"{}")),
+        (".parquet", lambda store: write(begin(store), [ROWS])),
+    ],
+)
+def test_what_the_system_has_no_room_for_stays_invisible(
+    suffix: str, publish: Callable[[Store], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, name = Store(tmp_path), uuid.uuid4()
+    monkeypatch.setattr(uuid, "uuid4", lambda: name)
+    (tmp_path / ".staging").mkdir()
+    staged = tmp_path / ".staging" / f"{socket.gethostname()}.{os.getpid()}.{name.hex}{suffix}"
+    staged.symlink_to("/dev/full")
+    with pytest.raises(StorageError, match=rf"no room left while writing .*\{suffix}: free disk space"):
+        publish(store)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 def test_a_killed_writer_is_swept_and_its_part_never_shows(tmp_path: Path) -> None:
