@@ -1,10 +1,11 @@
 """The asset of embedding: one unit vector a document."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
 import numpy as np
+import pyarrow as pa
 
 from assets import partitions
 from assets.checks import (
@@ -16,11 +17,12 @@ from assets.checks import (
     same_schema,
 )
 from assets.launchpad import code_version, launchpad
-from assets.metadata import Metadata
+from assets.metadata import Metadata, parts_schema
 from assets.step import COMMON, COMPUTE_POOL, run_stage
 from datamask_pipeline import schema
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig
 from datamask_pipeline.stages import embed, ingest
+from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.storage import Ref
 from resources import PipelineResource
 
@@ -62,8 +64,13 @@ def build(config: PipelineConfig) -> dg.Definitions:
 
 
 def columns(artefact: Artefact) -> Verdict:
-    """768 float16 numbers a row beside id and content hash."""
-    return same_schema(artefact, schema.EMBEDDINGS)
+    """768 float16 numbers a row beside id and content hash, then one column for each head of the forward pass."""
+    heads: Iterable[str] = artefact.manifest["basis"]["config"].get("heads", ())
+    found = parts_schema(artefact.pipeline.store, artefact.ref)
+    # A manifest's keys are sorted: the heads' order stands in the columns alone.
+    scores = sorted((COLUMN_PREFIX + name for name in heads), key=found.get_field_index)
+    expected = pa.schema([*schema.EMBEDDINGS, *((name, pa.float64()) for name in scores)])
+    return same_schema(artefact, expected)
 
 
 def one_row_per_document(artefact: Artefact) -> Verdict:

@@ -84,7 +84,7 @@ def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
         """
     )
     return Verdict(
-        rows == pairs == documents.rows * scorers and unknown == 0 and scorers > 0,
+        rows == pairs == documents.rows * scorers and unknown == 0 and (scorers > 0 or documents.rows == 0),
         {"rows": rows, "documents": documents.rows, "scorers": scorers, "of unknown documents": unknown},
     )
 
@@ -131,7 +131,8 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
     means: Metadata = {}
     for name, about in manifest["metadata"]["scorers"].items():
         model, revision = about["model"], about["revision"]
-        mean = "-" if about["mean"] is None else f"{about['mean']:.4f}"
-        lines.append(f"| {name} | {model} | {revision} | {about['rows']} | {about['scored']} | {mean} |")
-        means |= {f"mean {name}": value for value in [about["mean"]] if value is not None}
+        rows, scored, mean = about.get("rows", 0), about.get("scored", 0), about.get("mean")
+        shown = "-" if mean is None else f"{mean:.4f}"
+        lines.append(f"| {name} | {model} | {revision} | {rows} | {scored} | {shown} |")
+        means |= {} if mean is None else {f"mean {name}": mean}
     return {"scorers": dg.MetadataValue.md("\n".join(lines)), **means}

@@ -18,8 +18,9 @@ from assets.checks import (
 from assets.launchpad import code_version, launchpad
 from assets.metadata import Metadata, scalars
 from assets.step import COMMON, COMPUTE_POOL, run_stages
-from datamask_pipeline import schema
+from datamask_pipeline import duck, schema
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.selection.reasons import PRUNED
 from datamask_pipeline.stages import pool, select
 from datamask_pipeline.storage import Ref
 from resources import PipelineResource
@@ -146,11 +147,22 @@ def only_candidates_are_judged(artefact: Artefact) -> Verdict:
 
 
 def numbers_are_finite(artefact: Artefact) -> Verdict:
-    """Logit, probability, quality and threshold are finite, probabilities within 0..1."""
+    """Every number is finite, probabilities within 0..1; a number is null only where the row's reason says why.
+
+    A document pruned by quality was never judged by the learner. A metric without marginals leaves no threshold,
+    and then no reason may speak of one.
+    """
     wrong = artefact.count(
-        """
-        NOT coalesce(isfinite(logit) AND isfinite(quality) AND isfinite(threshold)
-            AND probability BETWEEN 0 AND 1, false)
+        f"""
+        NOT coalesce(isfinite(quality) AND probability BETWEEN 0 AND 1
+            AND CASE WHEN reason = {duck.literal(PRUNED)}
+                THEN NOT selected AND logit IS NULL AND quality_marginal IS NULL AND diversity_marginal IS NULL
+                    AND coalesce(isfinite(threshold), true)
+                ELSE isfinite(logit) AND isfinite(quality_marginal)
+                    AND CASE WHEN threshold IS NULL
+                        THEN diversity_marginal IS NULL AND NOT contains(reason, 'threshold')
+                        ELSE isfinite(threshold) AND isfinite(diversity_marginal) END
+                END, false)
         """
     )
     return none_found(wrong, "rows with a number that is none")
@@ -160,14 +172,17 @@ def objective_beats_random(artefact: Artefact) -> Verdict:
     """Whatever learns scores above the mean of uniformly random masks."""
     found = artefact.manifest["metadata"]
     learns = artefact.manifest["basis"]["config"]["policy"] != "random"
-    better = found["objective"] > found["objective_random"]
+    reached, random = found["objective"], found["objective_random"]
+    better = reached is not None and random is not None and reached > random
     return Verdict(better or not learns, scalars(found, "objective", "objective_random"))
 
 
 def objectives_are_finite(artefact: Artefact) -> Verdict:
-    """The objective is a finite number at every step."""
+    """The objective is a finite number at every step, and there is a step."""
     wrong = artefact.count("NOT coalesce(isfinite(objective), false)")
-    return none_found(wrong, "steps without an objective")
+    return Verdict(
+        artefact.ref.rows > 0 and wrong == 0, {"steps": artefact.ref.rows, "without an objective": wrong}
+    )
 
 
 def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:

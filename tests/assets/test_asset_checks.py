@@ -100,6 +100,13 @@ def deselect_first(column: pa.ChunkedArray) -> list[bool]:
     return values
 
 
+def unknown_threshold(table: pa.Table) -> pa.Table:
+    """As a metric without marginals leaves it, under reasons that compare with it all the same."""
+    for name in ("threshold", "diversity_marginal"):
+        table = set_column(name, lambda column: [None] * len(column))(table)
+    return table
+
+
 def select_ineligible(table: pa.Table) -> pa.Table:
     return set_column("id", first_as("<urn:uuid:nobody>"))(table)
 
@@ -117,6 +124,7 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
     (ingest.every_rejection_has_a_reason, "rejected", CRAWL, set_column("reason", first_as(None))),
     (ingest.rejected_rows_are_the_dropped_ones, "rejected", CRAWL, drop_first),
     (embed.columns, "embed", CRAWL, without("content_hash")),
+    (embed.columns, "embed", CRAWL, lambda table: table.append_column("score_unasked", pa.array([0.5] * len(table)))),
     (embed.one_row_per_document, "embed", CRAWL, swap_first_two),
     (embed.one_row_per_document, "embed", CRAWL, drop_first),
     (embed.unit_norm, "embed", CRAWL, set_column("embedding", halve)),
@@ -142,7 +150,15 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
     (select.only_candidates_are_judged, "select", ARM, select_ineligible),
     (select.numbers_are_finite, "select", ARM, set_column("logit", first_as(float("inf")))),
     (select.numbers_are_finite, "select", ARM, set_column("probability", first_as(1.5))),
+    (select.numbers_are_finite, "select", ARM, set_column("logit", first_as(None))),
+    (select.numbers_are_finite, "select", ARM, set_column("quality_marginal", first_as(None))),
+    (select.numbers_are_finite, "select", ARM, set_column("diversity_marginal", first_as(None))),
+    (select.numbers_are_finite, "select", ARM, set_column("threshold", first_as(None))),
+    (select.numbers_are_finite, "select", ARM, unknown_threshold),
+    (select.numbers_are_finite, "select", ARM, set_column("reason", first_as("pruned by quality"))),
     (select.objectives_are_finite, "learning_curve", ARM, set_column("objective", first_as(float("nan")))),
+    (select.objectives_are_finite, "learning_curve", ARM, lambda table: table.slice(0, 0)),
+    (select.objectives_are_finite, "learning_curve", ARM, set_column("objective", lambda c: [*c.to_pylist()[:-1], None])),
     (materialise.columns, "materialise", ARM, without("selection_id")),
     (materialise.ids_and_contents_are_distinct, "materialise", ARM, repeat_first),
     (materialise.subset_is_the_mask, "materialise", ARM, drop_first),
@@ -184,6 +200,7 @@ MANIFEST_CASES: list[tuple[Any, str, str, dict[str, Any]]] = [
     (checks.rows_in_are_kept_plus_dropped, "pool", RELEASE, {"counts": {"rows_in": 9, "kept": 3}}),
     (checks.rows_in_are_kept_plus_dropped, "embed", CRAWL, {"counts": {}}),
     (select.objective_beats_random, "select", ARM, {"metadata": {"objective": -1.0, "objective_random": 0.0}}),
+    (select.objective_beats_random, "select", ARM, {"metadata": {"objective": None, "objective_random": 0.0}}),
     (pretrain.bits_per_byte_are_finite, "pretrain", RUN, {"metadata": {"bits_per_byte": None}}),
     (pretrain.budget_was_trained, "pretrain", RUN, {"metadata": {"tokens_seen": 1, "checkpoints": {"1": "a"}}}),
     (tokenizer.vocabulary_within_bounds, "tokenizer", RELEASE, {"metadata": {"entries": 9_999}}),
