@@ -73,7 +73,7 @@ class TokenStore:
 
 
 def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory: Path) -> TokenStore:
-    """Write the tokens of `texts` below `directory`; `counts.json`, written last, marks the store whole.
+    """Write the tokens of `texts` below `directory`; `counts.json`, put there last and at once, marks the store whole.
 
     Raises:
         InputError: There is no document.
@@ -89,7 +89,9 @@ def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory
     if len(ends) == 1:
         raise InputError("there is no document to train on", remedy="raise the selection's ratio or budget")
     np.array(ends, dtype=np.int64).tofile(directory / "offsets.bin")
-    (directory / "counts.json").write_text(json.dumps({"documents": len(ends) - 1, "tokens": ends[-1]}))
+    private = directory / "counts.tmp"
+    private.write_text(json.dumps({"documents": len(ends) - 1, "tokens": ends[-1]}))
+    private.replace(directory / "counts.json")
     return TokenStore(directory, len(ends) - 1, ends[-1])
 
 
