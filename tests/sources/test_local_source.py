@@ -158,7 +158,7 @@ def test_any_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
         table = table.append_column("score", pa.array([1.0]))
     (tmp_path / "c").mkdir()
     pq.write_table(table, tmp_path / "c" / "0.parquet")
-    with pytest.raises(InputError, match="stands twice.*score"):
+    with pytest.raises(InputError, match=r"stands twice.*score"):
         documents(make_source("local", {"root": str(tmp_path)}), "c")
 
 
