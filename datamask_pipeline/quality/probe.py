@@ -39,7 +39,9 @@ class ProbeConfig(Settings):
     held_out_share: float = pydantic.Field(
         0.2, gt=0.0, lt=1.0, description="Share of the examples that measures the probe and trains nothing."
     )
-    l2: float = pydantic.Field(1e-3, gt=0.0, description="Strength of the penalty on the weights' squares.")
+    l2: float = pydantic.Field(
+        1e-3, gt=0.0, allow_inf_nan=False, description="Strength of the penalty on the weights' squares."
+    )
 
 
 class ProbeScorer(Scorer):

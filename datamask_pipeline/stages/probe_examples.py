@@ -6,6 +6,7 @@ Knows files and sources; knows no model.
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.quality.probe import INSTALLED, ProbeConfig
+from datamask_pipeline.schema import EMBEDDING_DIM
 from datamask_pipeline.sources import make_source
 from datamask_pipeline.sources.formats.lines import raw_lines
 
@@ -56,7 +58,8 @@ def read_examples(config: ProbeConfig) -> Examples:
     """The examples that the settings name.
 
     Raises:
-        InputError: the file or a column is missing, a label is no number, or nothing is labelled.
+        InputError: the file or a column is missing, nothing is labelled, a text is no string, a label no number,
+            or a vector not as the documents' are.
     """
     if config.examples == INSTALLED:
         return _installed(config.per_class)
@@ -72,10 +75,10 @@ def read_examples(config: ProbeConfig) -> Examples:
     if not labelled:
         raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
     labels = [_label(entry[config.label_column], path, row, config.label_column) for row, entry in labelled]
+    texts = [_text(entry[config.text_column], path, row, config.text_column) for row, entry in labelled]
     vectors = None
-    if config.vector_column:
-        vectors = np.array([entry[config.vector_column] for _, entry in labelled], dtype=np.float32)
-    texts = [entry[config.text_column] for _, entry in labelled]
+    if column := config.vector_column:
+        vectors = np.stack([_vector(entry[column], path, row, column) for row, entry in labelled])
     return Examples(texts, np.array(labels), vectors, len(rows) - len(labelled))
 
 
@@ -119,8 +122,12 @@ def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
         for row, line in enumerate(raw_lines(stream, str(path))):
             try:
                 entry = json.loads(line)
+                if not isinstance(entry, dict):
+                    raise ValueError(f"it is a {type(entry).__name__}")
             except ValueError as error:
-                raise InputError(f"a line is no JSON object: {error}", file=str(path), row=row) from error
+                raise InputError(
+                    f"a line is no JSON object: {error}", file=str(path), row=row, remedy="repair the line"
+                ) from error
             if row == 0:
                 _check_columns(list(entry), wanted, path)
             yield {name: entry.get(name) for name in wanted}
@@ -138,7 +145,8 @@ def _check_columns(found: list[str], wanted: list[str], path: Path) -> None:
 
 
 def _label(value: object, path: Path, row: int, column: str) -> float:
-    if isinstance(value, bool | int | float) and np.isfinite(value):
+    # A whole number of JSON may be longer than any float.
+    if isinstance(value, bool | int | float) and abs(value) <= sys.float_info.max:
         return float(value)
     raise InputError(
         "a label is no finite number",
@@ -147,6 +155,37 @@ def _label(value: object, path: Path, row: int, column: str) -> float:
         field=column,
         value=value,
         remedy="repair the label",
+    )
+
+
+def _text(value: object, path: Path, row: int, column: str) -> str:
+    try:
+        if isinstance(value, str):
+            value.encode()
+            return value
+        problem = "a text is no string"
+    except UnicodeEncodeError:
+        problem = "a text holds half a surrogate pair, which is no character"
+    raise InputError(
+        problem, file=str(path), row=row, field=column, value=value, remedy="repair the text, or drop the row"
+    )
+
+
+def _vector(value: object, path: Path, row: int, column: str) -> NDArray[np.float32]:
+    try:
+        with np.errstate(over="ignore"):
+            vector_D = np.array(value, dtype=np.float32)
+    except (ValueError, TypeError, OverflowError):
+        vector_D = np.empty(0, dtype=np.float32)
+    if vector_D.shape == (EMBEDDING_DIM,) and np.isfinite(vector_D).all():
+        return vector_D
+    raise InputError(
+        f"a vector is no list of {EMBEDDING_DIM} finite numbers, as the documents' vectors are",
+        file=str(path),
+        row=row,
+        field=column,
+        value=value,
+        remedy="embed the examples by the model of the documents, or drop the row",
     )
 
 

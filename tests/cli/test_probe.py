@@ -1,5 +1,7 @@
 """`datamask probe` trains on a user's labels and prints how good the probe is; a run scores by that very probe."""
 
+import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ from tiny_chain import write_crawl
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.storage import Store, require
 
 TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
@@ -55,6 +57,66 @@ def test_the_held_out_figure_is_printed_and_a_run_takes_that_probe(config: Path)
     scores = store.manifest(require(store, "score", "tiny"))
     assert scores["inputs"]["probe"]["fingerprint"] == trained.fingerprint
     assert len(list(store.all_manifests("probe"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "told"),
+    [
+        (
+            "l.parquet",
+            [{"text": 1, "label": 1.0}],
+            r"a text is no string .*l\.parquet, row 0, field text, value 1",
+        ),
+        ("l.jsonl", [{"text": "a", "label": 1}, {"text": ["a"], "label": 0}], "a text is no string .*row 1"),
+        ("l.jsonl", [{"text": "\ud800", "label": 1}], "half a surrogate pair.*row 0"),
+        ("l.jsonl", [{"text": "a", "label": 10**400}], "a label is no finite number .*row 0"),
+        ("l.jsonl", [["a", 1]], r"no JSON object: it is a list .*l\.jsonl, row 0"),
+        ("l.jsonl", [{"text": "a", "label": 1}, None], "no JSON object: it is a NoneType .*row 1"),
+    ],
+)
+def test_examples_that_cannot_be_used_are_named(
+    config: Path, name: str, rows: list[object], told: str
+) -> None:
+    labels = config.parent / name
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), labels)
+    else:
+        labels.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = CliRunner().invoke(app, ["probe", str(labels), "-c", str(config)])
+    assert isinstance(result.exception, InputError), result.exception
+    assert re.search(told, str(result.exception))
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        [[0.1] * 768, [0.1] * 767],
+        [[0.1] * 768, None],
+        [[0.1] * 768, [float("inf")] * 768],
+        [[0.1] * 768, [1e300] * 768],
+        [[0.1] * 768, [[0.1] * 768]],
+        [[0.1] * 768, "vector"],
+        [[0.1] * 384] * 2,
+    ],
+)
+def test_vectors_unlike_the_documents_are_refused(config: Path, vectors: list[object]) -> None:
+    labels = config.parent / "vectors.jsonl"
+    rows = [{"text": f"{TOPICS[n % 2]} {n}", "label": n % 2, "vector": vectors[n % 2]} for n in range(40)]
+    labels.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["probe", str(labels), "-c", str(config), "-s", "score.options.probe.vector_column=vector"]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, InputError), result.exception
+    assert re.search("no list of 768 finite numbers.*field vector", str(result.exception))
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("l2=-1", "l2: .*greater than 0"), ("l2=.inf", "l2: .*finite number"), ("l3=1", "l3: Extra")],
+)
+def test_a_wrong_option_is_one_line(config: Path, option: str, told: str) -> None:
+    result = CliRunner().invoke(app, ["probe", "-c", str(config), "-s", f"score.options.probe.{option}"])
+    assert isinstance(result.exception, ConfigurationError), result.exception
+    assert re.fullmatch(f"options of quality scorer 'probe': {told}.*", str(result.exception))
 
 
 def test_imported_vectors_leave_nothing_to_embed_examples_by(config: Path) -> None:
