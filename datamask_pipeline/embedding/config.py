@@ -59,13 +59,31 @@ class EncoderConfig(Settings):
     )
 
     def result_config(self) -> dict[str, Any]:
-        """The settings as they resolve here: ``auto`` is never part of a fingerprint."""
-        resolved = {
+        """What decides the vectors, as it resolves here: never ``auto``, and never where a model lies."""
+        spec = self.spec()
+        model, revision = model_identity(spec)
+        resolved = self._resolved() | {
+            "model": f"{model}@{revision}" if model_directory(spec) is None else revision,
+            "pooling": spec.pooling,
+            "prefix": spec.prefix,
+            "max_tokens": spec.max_tokens,
+        }
+        settings = super().result_config()
+        return {name: settings[name] for name in settings if name not in ("encoder", "revision")} | resolved
+
+    def loadable(self) -> dict[str, Any]:
+        """Settings that make the same encoder again, on any device, as JSON values; in no fingerprint."""
+        where = str(Path(self.encoder).resolve()) if self._is_directory() else self.encoder
+        return super().result_config() | self._resolved() | {"encoder": where}
+
+    def _resolved(self) -> dict[str, Any]:
+        return {
             "dtype": resolve_dtype(self.dtype, self.device),
             "batch_tokens": resolve_batch_tokens(self.batch_tokens, self.device),
-            "model": dataclasses.asdict(self.spec()),
         }
-        return super().result_config() | resolved
+
+    def _is_directory(self) -> bool:
+        return self.encoder not in PRESETS and Path(self.encoder).is_dir()
 
     def spec(self) -> EncoderSpec:
         """The model these settings name.
@@ -76,7 +94,7 @@ class EncoderConfig(Settings):
         preset = PRESETS.get(self.encoder)
         if preset is None:
             preset = EncoderSpec(model=self.encoder, revision=self.revision or "")
-            if not Path(self.encoder).is_dir() and not self.revision:
+            if not self._is_directory() and not self.revision:
                 raise ConfigurationError(
                     f"encoder {self.encoder!r} is neither a preset ({', '.join(sorted(PRESETS))}) nor a "
                     "directory; for a model on the hub, pin `revision` to a commit hash"

@@ -19,7 +19,7 @@ import numpy as np
 import pydantic
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices
+from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_devices
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
 from datamask_pipeline.settings import Settings, execution_field
 
@@ -89,14 +89,14 @@ class FineWebEduScorer(Scorer):
 
     def __init__(self, config: FineWebEduConfig) -> None:
         self.config = config
-        self.model = config.model
-        if Path(config.model).is_dir():
+        self._is_directory = Path(config.model).is_dir()
+        if self._is_directory:
             from datamask_pipeline.embedding.config import model_identity
             from datamask_pipeline.embedding.presets import EncoderSpec
 
-            revision = model_identity(EncoderSpec(model=config.model))[1]
+            self.model, revision = model_identity(EncoderSpec(model=config.model))
         elif config.revision:
-            revision = config.revision
+            self.model, revision = config.model, config.revision
         else:
             raise ConfigurationError(
                 f"model {config.model!r} is no directory; pin `revision` to a commit of that repository"
@@ -105,7 +105,11 @@ class FineWebEduScorer(Scorer):
 
     def identity(self) -> dict[str, Any]:
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
-        return super().identity() | {"batch_tokens": batch_tokens}
+        identity = super().identity() | {"batch_tokens": batch_tokens}
+        if self._is_directory:
+            # The revision is the digest of its content; its name may change.
+            del identity["model"]
+        return identity
 
     def load(self) -> EduModel:
         """The model, on the processor.
@@ -116,7 +120,7 @@ class FineWebEduScorer(Scorer):
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         where = self.config.model
-        revision = None if Path(where).is_dir() else self.config.revision
+        revision = None if self._is_directory else self.config.revision
         try:
             model = AutoModelForSequenceClassification.from_pretrained(where, revision=revision)
             tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
@@ -143,7 +147,8 @@ class FineWebEduScorer(Scorer):
 
         from datamask_pipeline.embedding.packed import pack_linears
 
-        model, device = self.load(), torch.device(resolve_devices(self.config.device)[0])
+        device = present_device(resolve_devices(self.config.device)[0])
+        model = self.load()
         encoder = model.encoder.to(device, getattr(torch, self.config.dtype))
         pack_linears(encoder)
         return model.tokenizer, encoder, model.head_on(device)

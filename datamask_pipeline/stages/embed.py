@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.embedding.encoder import Encoder
 
 STAGE: Final = "embed"
-VERSION: Final = "2"
+VERSION: Final = "3"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -141,7 +141,8 @@ class _Computed:
 
     def metadata(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         about = {"model": self.model, "revision": self.digest, "dtype": self.settings["dtype"]}
-        return about | {"heads": self.settings.get("heads", {})}
+        encoder = self._config.encoder_config().loadable()
+        return about | {"heads": self.settings.get("heads", {}), "encoder": encoder}
 
     def _tell(self, num_documents: int) -> None:
         self._done += num_documents

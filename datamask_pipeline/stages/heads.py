@@ -1,7 +1,7 @@
 """Scorers that read their score off the embedding's own forward pass. Knows encoders and one scorer's model.
 
-A head may ride along only where its encoder is the embedding's: same weights bit by bit, same tokenizer, same
-cut. That is checked, never assumed.
+A head may ride along only where its encoder is the embedding's: same layers and arithmetic, same weights bit by
+bit, same tokenizer, same cut. That is checked, never assumed.
 """
 
 import dataclasses
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 #: Column of the embeddings that holds a head's scores.
 COLUMN_PREFIX = "score_"
+
+#: What a BERT encoder computes beside its weights, by the names in its configuration.
+ARCHITECTURE = (
+    "model_type",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "hidden_act",
+    "layer_norm_eps",
+    "position_embedding_type",
+    "is_decoder",
+)
 
 
 def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> dict[str, FineWebEduScorer]:
@@ -41,7 +52,7 @@ def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "Enco
     """The encoder with the scorers' heads, each checked to belong on it.
 
     Raises:
-        ConfigurationError: weights, tokenizer, prefix or cut differ.
+        ConfigurationError: layers, their arithmetic, weights, tokenizer, prefix or cut differ.
     """
     heads = {name: _checked(encoder, scorer) for name, scorer in scorers.items()}
     return dataclasses.replace(encoder, heads=heads)
@@ -59,16 +70,35 @@ def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
     model = scorer.load()
     if _tokenizer_rules(encoder.tokenizer) != _tokenizer_rules(model.tokenizer):
         raise ConfigurationError(f"the tokenizers of the embedding and {scorer.name!r} differ; {remedy}")
-    ours, theirs = encoder.weights(), model.encoder.state_dict()
+    for setting in ARCHITECTURE:
+        mine, its = (
+            getattr(config, setting, None) for config in (_architecture(encoder), model.encoder.config)
+        )
+        if mine != its:
+            raise ConfigurationError(
+                f"the encoders of the embedding and {scorer.name!r} differ: {setting} is {mine!r} and {its!r}; {remedy}"
+            )
+    # The pooler follows the hidden states that a head reads.
+    ours = {name: found for name, found in encoder.weights().items() if not name.startswith("pooler.")}
+    theirs = model.encoder.state_dict()
+    if further := sorted(ours.keys() ^ theirs.keys()):
+        raise ConfigurationError(
+            f"the encoders of the embedding and {scorer.name!r} differ: only one of them has {further[0]!r}; {remedy}"
+        )
     precision = getattr(torch, scorer.config.dtype)
     for name, stored in theirs.items():
         # One at a time: another encoder in memory would cost more time than the comparison.
         tensor = stored.to(encoder.device, precision if stored.is_floating_point() else stored.dtype)
-        if name not in ours or ours[name].dtype != tensor.dtype or not torch.equal(ours[name], tensor):
+        if ours[name].dtype != tensor.dtype or not torch.equal(ours[name], tensor):
             raise ConfigurationError(
                 f"the encoders of the embedding and {scorer.name!r} differ, first in tensor {name!r}; {remedy}"
             )
     return model.head_on(encoder.device)
+
+
+def _architecture(encoder: "Encoder") -> Any:
+    """Configuration of the embedding's transformer."""
+    return encoder._model[0].model.config
 
 
 def _tokenizer_rules(tokenizer: Any) -> dict[str, Any]:

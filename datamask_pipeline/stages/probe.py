@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
-from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.embedding.presets import PRESETS
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
 from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
@@ -44,7 +45,7 @@ class VectorSpace:
 
     Attributes:
         settings: The embedding's settings, as they stand in its fingerprint.
-        revision: Revision of the model, or digest of the imported vectors.
+        revision: Revision of the model, as the lineage states it.
         encoder: The settings that embed examples; ``None`` for imported vectors.
     """
 
@@ -54,14 +55,22 @@ class VectorSpace:
 
 
 def space_of_embeddings(store: Store, embeddings: Ref) -> VectorSpace:
-    """The space of vectors in the record."""
+    """The space of vectors in the record.
+
+    Raises:
+        IntegrityError: the vectors were computed, and their manifest does not say how.
+    """
     manifest = store.manifest(embeddings)
-    found = manifest["basis"]["config"]
-    revision = str(manifest["metadata"]["revision"])
-    if "encoder" not in found:
-        return VectorSpace(found, revision, None)
-    known = {name: found[name] for name in EncoderConfig.model_fields if name in found}
-    return dataclasses.replace(space_of_encoder(EncoderConfig(**known)), revision=revision)
+    settings = {name: value for name, value in manifest["basis"]["config"].items() if name != "heads"}
+    metadata = manifest["metadata"]
+    if "imported_digest" in metadata:
+        return VectorSpace(settings, metadata["revision"], None)
+    if "encoder" not in metadata:
+        raise IntegrityError(
+            f"the embeddings {embeddings.short} of {embeddings.key} were made by an earlier version, which did "
+            "not record their encoder; embed again"
+        )
+    return VectorSpace(settings, metadata["revision"], EncoderConfig(**metadata["encoder"]))
 
 
 def space_of_encoder(config: EncoderConfig) -> VectorSpace:
@@ -82,7 +91,7 @@ def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Prog
         The model; the manifest's metadata holds the number of examples and the held-out figures.
 
     Raises:
-        ConfigurationError: the embeddings were imported, and the examples bring no vectors.
+        ConfigurationError: examples without vectors, and the embeddings were imported or their model is gone.
         InputError: the examples cannot be used.
     """
     if space.encoder is None and config.vector_column is None:
@@ -103,8 +112,7 @@ def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Prog
     if examples.vectors_ND is not None:
         vectors_ND = examples.vectors_ND
     else:
-        assert space.encoder is not None
-        vectors_ND = _embed(space.encoder, examples, builder.scratch() / "windows", progress)
+        vectors_ND = _embed(_encoder_of(space), examples, builder.scratch() / "windows", progress)
     embedded = time.perf_counter()
     probe, report = _fit(config, examples, vectors_ND)
     report["seconds"] = {"embedding": embedded - begun, "fit": time.perf_counter() - embedded}
@@ -151,6 +159,20 @@ def _fit(
         "held_out": linear.evaluate(probe, vectors_ND[held_out], examples.labels_N[held_out]),
     }
     return probe, report
+
+
+def _encoder_of(space: VectorSpace) -> EncoderConfig:
+    """The encoder's settings, once the model they name is seen to be the one that made the vectors."""
+    config = space.encoder
+    assert config is not None
+    is_named = config.encoder in PRESETS or config.revision or Path(config.encoder).is_dir()
+    if not is_named or model_identity(config.spec())[1] != space.revision:
+        raise ConfigurationError(
+            f"the model that embedded the documents, {space.revision}, is not at {config.encoder!r} any more, so "
+            "examples cannot be embedded here: put it back, or train the probe by `datamask probe`, which takes "
+            "the configured model"
+        )
+    return config
 
 
 def _embed(

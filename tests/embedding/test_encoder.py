@@ -1,6 +1,8 @@
 """The real MiniLM weights: equal to sentence-transformers itself, in any batch, window and arithmetic."""
 
 import dataclasses
+import json
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -191,6 +193,41 @@ def test_presets_pin_a_commit_and_settings_override_them() -> None:
     with pytest.raises(ConfigurationError, match="pin `revision`"):
         EncoderConfig(encoder="some/model").spec()
     assert EncoderConfig(encoder="some/model", revision="abc").spec() == EncoderSpec("some/model", "abc")
+
+
+def test_settings_of_equal_effect_have_one_fingerprint(tmp_path: Path) -> None:
+    plain = EncoderConfig()
+    assert EncoderConfig(prefix="", max_tokens=256).result_config() == plain.result_config()
+    assert EncoderConfig(prefix="passage: ").result_config() != plain.result_config()
+    hub = EncoderConfig(encoder="e5-base-v2")
+    named = {"encoder": "intfloat/e5-base-v2", "revision": hub.spec().revision, "prefix": "passage: "}
+    assert EncoderConfig(**named).result_config() == hub.result_config()
+    assert EncoderConfig(**named | {"revision": "abc"}).result_config() != hub.result_config()
+
+    shutil.copytree(str(model_directory(SPEC)), tmp_path / "one")
+    one = EncoderConfig(encoder=str(tmp_path / "one"))
+    expected = one.result_config()
+    (tmp_path / "one").rename(tmp_path / "two")
+    two = EncoderConfig(encoder=str(tmp_path / "two"))
+    assert two.result_config() == expected
+    assert str(tmp_path) not in str(expected)
+    shutil.copytree(tmp_path / "two", tmp_path / "three")
+    (tmp_path / "three" / "modules.json").write_text("[]")
+    assert EncoderConfig(encoder=str(tmp_path / "three")).result_config() != expected
+
+
+def test_what_is_kept_beside_the_vectors_makes_the_same_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(str(model_directory(SPEC)), tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    for config in (EncoderConfig(device="cpu"), EncoderConfig(encoder="model", max_tokens=9, device="cpu")):
+        expected = config.result_config()
+        kept = json.loads(json.dumps(config.loadable()))
+        assert "device" not in kept
+        with monkeypatch.context() as elsewhere:
+            elsewhere.chdir("/")
+            assert EncoderConfig(**kept).result_config() == expected
 
 
 def test_auto_never_enters_a_fingerprint() -> None:

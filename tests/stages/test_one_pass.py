@@ -3,6 +3,7 @@
 Real classes and architecture (BERT with a regression label, as the published classifier), small weights made here.
 """
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.quality import make_scorer
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.quality import ScoreBatch, make_scorer
+from datamask_pipeline.quality.probe import ProbeConfig
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources import make_source
-from datamask_pipeline.stages import embed, ingest, score
+from datamask_pipeline.stages import embed, ingest, probe, score
 from datamask_pipeline.storage import Ref, Store
 
 WORDS = (
@@ -134,6 +136,123 @@ def test_an_encoder_that_only_looks_equal_is_refused(tmp_path: Path, models: tup
             embed.run(config, store=store, crawl="crawl", documents=ingested)
     with pytest.raises(ConfigurationError, match="no head"):
         embed.run(settings(models, heads=("rules",)), store=store, crawl="crawl", documents=ingested)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"num_hidden_layers": 1}, "num_hidden_layers is 2 and 1"),
+        ({"hidden_act": "relu"}, "hidden_act is 'gelu' and 'relu'"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-12 and 1e-05"),
+        ({"num_attention_heads": 6}, "num_attention_heads is 12 and 6"),
+    ],
+)
+def test_equal_tensors_in_another_architecture_are_refused(
+    tmp_path: Path, models: tuple[str, str], change: dict[str, object], told: str
+) -> None:
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    config = BertConfig.from_pretrained(models[1], **change)
+    other = BertForSequenceClassification.from_pretrained(models[1], config=config)
+    other.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(models[1]).save_pretrained(tmp_path / "other")
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    options = {
+        "model": str(tmp_path / "other"),
+        "dtype": "float32",
+        "max_tokens": 64,
+        "device": "cpu",
+    }
+    with pytest.raises(ConfigurationError, match=told):
+        embed.run(
+            settings(models, head_options={"fineweb_edu": options}),
+            store=store,
+            crawl="crawl",
+            documents=ingested,
+        )
+
+
+def test_tensors_that_the_classifier_lacks_are_found_out(
+    tmp_path: Path, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from datamask_pipeline.embedding.encoder import Encoder
+
+    whole = Encoder.weights
+    further = {"encoder.layer.2.output.dense.bias": torch.zeros(1)}
+    monkeypatch.setattr(Encoder, "weights", lambda self: whole(self) | further)
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    with pytest.raises(ConfigurationError, match=r"only one of them has 'encoder\.layer\.2\.output"):
+        embed.run(settings(models), store=store, crawl="crawl", documents=ingested)
+
+
+@pytest.mark.parametrize(("device", "told"), [("cuda:99", "not available"), ("gpu", "is none")])
+def test_a_device_that_is_not_there_is_refused_before_the_model_is_loaded(
+    models: tuple[str, str], monkeypatch: pytest.MonkeyPatch, device: str, told: str
+) -> None:
+    from datamask_pipeline.quality.fineweb_edu import FineWebEduScorer
+
+    def forbidden(self: FineWebEduScorer) -> object:
+        raise AssertionError("loaded first")
+
+    monkeypatch.setattr(FineWebEduScorer, "load", forbidden)
+    scorer = make_scorer("fineweb_edu", {"model": models[1], "device": device})
+    with pytest.raises(ConfigurationError, match=told):
+        scorer.score(ScoreBatch(pa.table({"text": ["a river"]})))
+
+
+def test_a_model_may_move(tmp_path: Path, models: tuple[str, str]) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(Path(models[0]).parent, here)
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    labels = [{"text": f"{WORDS[n % 16]} {WORDS[n % 7]} {n}", "label": n % 2} for n in range(120)]
+    pq.write_table(pa.Table.from_pylist(labels), tmp_path / "labels.parquet")
+    scorers = ("fineweb_edu", "probe")
+
+    def config(root: Path) -> embed.EmbedConfig:
+        return settings((str(root / "encoder"), str(root / "edu")))
+
+    def scored(root: Path, embedded: Ref, **probe_options: object) -> Ref:
+        options = {"probe": {"examples": str(tmp_path / "labels.parquet"), **probe_options}}
+        wanted = score.ScoreConfig(scorers=scorers, options=options | config(root).head_options)
+        return score.run(wanted, store=store, crawl="crawl", documents=ingested, embeddings=embedded)
+
+    before = embed.run(config(here), store=store, crawl="crawl", documents=ingested)
+    judged = scored(here, before)
+    here.rename(there)
+    after = embed.run(config(there), store=store, crawl="crawl", documents=ingested)
+    assert after == before
+    assert scored(there, after) == judged
+    with pytest.raises(ConfigurationError, match=r"is not at .* any more"):
+        scored(there, after, l2=0.5)
+    space = probe.space_of_encoder(config(there).encoder_config())
+    options = {"examples": str(tmp_path / "labels.parquet"), "l2": 0.5}
+    trained = probe.run(ProbeConfig(**options), store=store, space=space)
+    assert (
+        store.manifest(scored(there, after, l2=0.5))["inputs"]["probe"]["fingerprint"] == trained.fingerprint
+    )
+
+
+def test_embeddings_that_do_not_name_their_encoder_serve_no_probe(
+    tmp_path: Path, models: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "record")
+    ingested = documents(tmp_path, store)
+    embedded = embed.run(settings(models, heads=()), store=store, crawl="crawl", documents=ingested)
+    whole = Store.manifest
+
+    def earlier(self: Store, ref: Ref) -> dict:
+        manifest = whole(self, ref)
+        manifest["metadata"].pop("encoder")
+        return manifest
+
+    monkeypatch.setattr(Store, "manifest", earlier)
+    with pytest.raises(IntegrityError, match="embed again"):
+        probe.space_of_embeddings(store, embedded)
 
 
 def test_the_classifier_needs_a_pinned_revision() -> None:
