@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from tiny_chain import write_tiny_config
+
+from assets.partitions import CRAWLS
 
 ROOT = Path(__file__).parents[2]
 FLAGS = (
@@ -22,45 +25,37 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync"
 ).split()
 SECONDS_TO_START = 180
+PORTS_TO_TRY = 3
 
 
 @pytest.fixture(scope="session")
 def dagster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`dagster dev` on a free port of the loopback interface, with an instance and a record of its own."""
+    """`dagster dev` on a free port, with an instance and a record of its own, once its sensor has named the crawls."""
     folder = tmp_path_factory.mktemp("ui")
     home = folder / "home"
     home.mkdir()
     shutil.copy(ROOT / "dagster.yaml", home)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
         "DATAMASK_CONFIG": str(write_tiny_config(folder)),
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }
-    # From another directory than the checkout: workspace.yaml must work from anywhere.
-    command = [str(Path(sys.executable).with_name("dagster")), "dev", "-w", str(ROOT / "workspace.yaml")]
-    with (folder / "dagster.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "-h", "127.0.0.1", "-p", str(port)],
-            cwd=folder,
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _wait_until_up(url, process, folder / "dagster.log")
-        yield url
-    finally:
-        process.send_signal(signal.SIGINT)
+    log = folder / "dagster.log"
+    for _ in range(PORTS_TO_TRY):
+        url, process = _start(folder, environment, log)
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            if _is_up(url, process, log):
+                _wait_for_crawls(home, log)
+                yield url
+                return
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail(f"{PORTS_TO_TRY} ports were free, and taken a moment later")
 
 
 @pytest.fixture
@@ -83,14 +78,45 @@ def page(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
             browser.close()
 
 
-def _wait_until_up(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _start(folder: Path, environment: dict[str, str], log: Path) -> tuple[str, "subprocess.Popen[bytes]"]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # From another directory than the checkout: workspace.yaml must work from anywhere.
+    command = [str(Path(sys.executable).with_name("dagster")), "dev", "-w", str(ROOT / "workspace.yaml")]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*command, "-h", "127.0.0.1", "-p", str(port)],
+            cwd=folder,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return f"http://127.0.0.1:{port}", process
+
+
+def _is_up(url: str, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Wait until the page answers; false when another program took the port first."""
     deadline = time.monotonic() + SECONDS_TO_START
     while time.monotonic() < deadline:
         if process.poll() is not None:
+            if "address already in use" in log.read_text():
+                return False
             pytest.fail(f"dagster dev ended with status {process.returncode}:\n{log.read_text()[-4000:]}")
         try:
             with urllib.request.urlopen(f"{url}/server_info", timeout=5):
-                return
+                return True
         except (urllib.error.URLError, OSError):
             time.sleep(0.5)
     pytest.fail(f"dagster dev did not answer within {SECONDS_TO_START} s:\n{log.read_text()[-4000:]}")
+
+
+def _wait_for_crawls(home: Path, log: Path) -> None:
+    """Wait for the sensor `discover`, whose tick a page that is open already may not show."""
+    deadline = time.monotonic() + SECONDS_TO_START
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        while not instance.get_dynamic_partitions(str(CRAWLS.name)):
+            if time.monotonic() > deadline:
+                pytest.fail(f"no crawl was named within {SECONDS_TO_START} s:\n{log.read_text()[-4000:]}")
+            time.sleep(0.5)
