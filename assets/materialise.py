@@ -90,7 +90,7 @@ def subset_is_the_mask(artefact: Artefact) -> Verdict:
     outside, missing, of_another = artefact.query(
         f"""
         SELECT count(*) FILTER (m.id IS NULL), count(*) FILTER (s.id IS NULL),
-            count(*) FILTER (s.selection_id <> '{mask.short}')
+            count(*) FILTER (s.selection_id <> '{materialise.selection_id(mask)}')
         FROM {artefact.sql(columns="crawl, id, selection_id")} AS s
         FULL JOIN (SELECT crawl, id FROM {artefact.sql(mask, "crawl, id, selected")} WHERE selected) AS m
         ON m.crawl = s.crawl AND m.id = s.id

@@ -106,7 +106,7 @@ def levels(pipeline: Pipeline, release: str) -> Iterator[list[Wanted]]:
                 code_version(pretrain.VERSION, config.pretrain_config(run_name)),
                 code_version(evaluate.VERSION, config.evaluate),
             ],
-            [*shared, (materialise.STAGE, f"{release}/{split_run_name(run_name)[0]}")],
+            [*shared, *documents, (materialise.STAGE, f"{release}/{split_run_name(run_name)[0]}")],
         )
         for run_name in config.run_names()
     ]
@@ -116,8 +116,13 @@ def levels(pipeline: Pipeline, release: str) -> Iterator[list[Wanted]]:
         for stage in (pretrain.STAGE, evaluate.STAGE, evaluate.ANSWERS_STAGE)
         for run_name in config.run_names()
     ]
-    made += [(select.STAGE, f"{release}/{arm}") for arm in config.arms]
-    yield [_wanted(pipeline, REPORT_JOB.name, release, [code_version(compare.VERSION, config.compare)], made)]
+    made += [
+        (stage, f"{release}/{arm}") for stage in (select.STAGE, materialise.STAGE) for arm in config.arms
+    ]
+    # The report reads manifests too, which content digests do not cover, and keeps the order of the runs.
+    versions = [code_version(compare.VERSION, config.compare), *config.run_names()]
+    versions += [ref.fingerprint for ref in (pipeline.store.current(*of) for of in made) if ref]
+    yield [_wanted(pipeline, REPORT_JOB.name, release, versions, made)]
 
 
 def _wanted(

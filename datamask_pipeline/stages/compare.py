@@ -8,6 +8,7 @@ import pydantic
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.report.comparison import differences, final_rows, mean_score
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
@@ -59,8 +60,14 @@ def run(
     inputs: dict[str, Ref | str] = {f"results/{name}": ref for name, ref in results.items()}
     inputs |= {f"answers/{name}": ref for name, ref in answers.items()}
     inputs |= {f"models/{name}": ref for name, ref in models.items()}
+    inputs |= {f"subsets/{name}": ref for name, ref in subsets.items()}
     inputs |= {f"selections/{name}": ref for name, ref in selections.items()}
-    builder = store.begin(STAGE, release, version=VERSION, config=config.result_config(), inputs=inputs)
+    # Figures are read from manifests, which no content digest covers.
+    figures = [_figures(store, arm, subsets[arm], selections[arm], models) for arm in subsets]
+    inputs["figures"] = sha256_text(canonical_json(figures))
+    # Runs and arms stand in the table in this order, while inputs are hashed in that of their names.
+    settings = config.result_config() | {"runs": list(results), "arms": list(subsets)}
+    builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
     rows = [row for name in results for row in store.read_table(results[name]).to_pylist()]
@@ -74,27 +81,18 @@ def run(
         from datamask_pipeline.report.plots import differences_png
 
         builder.write_file("differences.png", differences_png(compared, baseline=config.baseline))
-    arms = [_arm_row(store, arm, subsets[arm], selections[arm], models, final) for arm in subsets]
+    arms = [row | _scores(row["arm"], final) for row in figures]
     return builder.commit(
         [part], metadata={"baseline": config.baseline, "arms": arms, "differences": compared}
     )
 
 
-def _arm_row(
-    store: Store,
-    arm: str,
-    subset: Ref,
-    selection: Ref,
-    models: Mapping[str, Ref],
-    final: list[Any],
+def _figures(
+    store: Store, arm: str, subset: Ref, selection: Ref, models: Mapping[str, Ref]
 ) -> dict[str, Any]:
-    """One line of the table that closes a run: means over the arm's architectures and seeds."""
+    """What manifests say of an arm; bits per byte are the mean over its architectures and seeds."""
     mine = [store.manifest(ref)["metadata"] for name, ref in models.items() if name.split(".")[0] == arm]
     bits = [metadata["bits_per_byte"] for metadata in mine]
-    tasks: dict[str, list[float]] = {}
-    for row in final:
-        if row["arm"] == arm:
-            tasks.setdefault(row["task"], []).append(row["value"])
     chosen = store.manifest(selection)["metadata"]
     return {
         "arm": arm,
@@ -104,7 +102,17 @@ def _arm_row(
         "objective_random": chosen["objective_random"],
         "gap": chosen["blocks"][0]["certificate"]["gap"] if len(chosen["blocks"]) == 1 else None,
         "bits_per_byte": sum(bits) / len(bits) if bits else None,
+        "runs": len(mine),
+    }
+
+
+def _scores(arm: str, final: list[Any]) -> dict[str, Any]:
+    """An arm's benchmark scores: means over its architectures and seeds."""
+    tasks: dict[str, list[float]] = {}
+    for row in final:
+        if row["arm"] == arm:
+            tasks.setdefault(row["task"], []).append(row["value"])
+    return {
         "tasks": {task: sum(values) / len(values) for task, values in sorted(tasks.items())},
         "mean": mean_score(final, arm),
-        "runs": len(mine),
     }

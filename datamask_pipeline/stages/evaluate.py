@@ -13,6 +13,7 @@ import pydantic
 
 from datamask_pipeline import schema
 from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.stages import pretrain as pretrain_stage
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
@@ -20,7 +21,8 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
 ANSWERS_STAGE: Final = "answers"
-VERSION: Final = "1"
+VERSION: Final = "2"
+_TAKEN_OVER: Final = ("task", "source", "chance", "digest")
 
 
 class EvaluateStageConfig(EvaluateConfig):
@@ -62,8 +64,12 @@ def run(
     Raises:
         DataMaskError: lm-eval left out a task.
     """
-    settings = config.model_dump(mode="json", exclude={"device"})
+    # Where questions come from, their artefact says.
+    settings = config.model_dump(mode="json", exclude={"device", "questions"})
     inputs: dict[str, Ref | str] = {"model": model, "tokenizer": tokenizer, "questions": questions}
+    # What results take over from the questions' manifest, which no content digest covers.
+    about = [[item[name] for name in _TAKEN_OVER] for item in store.manifest(questions)["metadata"]["sets"]]
+    inputs["question_sets"] = sha256_text(canonical_json(about))
     key = f"{release}/{run_name}"
     builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
     answers_builder = store.begin(ANSWERS_STAGE, key, version=VERSION, config=settings, inputs=inputs)
@@ -78,7 +84,9 @@ def run(
     steps = sorted(directories) if config.checkpoints == "all" else [max(directories)]
     loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
     sets = questions_stage.load(store, questions, scratch)
-    common = {"release": release, "run": run_name, **labels, "model_fingerprint": model.short}
+    # By its content, which is what is hashed: another version that trains the same weights gives the same rows.
+    model_id = model.content_digest[:16]
+    common = {"release": release, "run": run_name, **labels, "model_fingerprint": model_id}
     results: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for number, step in enumerate(steps):

@@ -15,7 +15,7 @@ from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "materialise"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 class MaterialiseConfig(Settings):
@@ -94,7 +94,9 @@ def run(
                 f"{index:05d}",
                 duck.stream(
                     connection,
-                    _subset_sql(store, crawl, ref, scores[crawl], scorers, release, arm, selection.short),
+                    _subset_sql(
+                        store, crawl, ref, scores[crawl], scorers, release, arm, selection_id(selection)
+                    ),
                     subset_schema,
                     batch_rows=config.batch_rows,
                 ),
@@ -112,8 +114,17 @@ def run(
             f"the subset of {release}/{arm} has {written} rows where its selection has {selected}; "
             "the selection's crawls were ingested again since: run selection again"
         )
-    metadata = {"release": release, "arm": arm, "tokens": tokens, "selection": selection.short}
+    metadata = {"release": release, "arm": arm, "tokens": tokens, "selection": selection_id(selection)}
     return builder.commit(parts, counts={"rows_in": selected, "kept": written}, metadata=metadata)
+
+
+def selection_id(selection: Ref) -> str:
+    """What the subset calls its mask: the first 16 digits of the mask's content digest.
+
+    Not of its fingerprint: a later version of selection that learns the same mask leaves the subset as it is, and
+    nothing is trained again. The manifest's ``inputs`` say which artefact the mask was read from.
+    """
+    return selection.content_digest[:16]
 
 
 def _subset_sql(
@@ -124,7 +135,7 @@ def _subset_sql(
     scorers: list[str],
     release: str,
     arm: str,
-    selection_id: str,
+    mask_id: str,
 ) -> str:
     columns = ", ".join(f"d.{name}" for name in schema.DOCUMENTS.names)
     score_columns = "".join(f", p.{duck.identifier(f'score_{name}')}" for name in scorers)
@@ -140,7 +151,7 @@ def _subset_sql(
     )
     return f"""
         SELECT {columns}, s.quality, s.logit, s.probability, s.num_copies,
-            {duck.literal(release)} AS release, {duck.literal(arm)} AS arm, {duck.literal(selection_id)} AS selection_id
+            {duck.literal(release)} AS release, {duck.literal(arm)} AS arm, {duck.literal(mask_id)} AS selection_id
             {score_columns}
         FROM {duck.parts_sql(store, [documents], ", ".join(schema.DOCUMENTS.names))} AS d
         JOIN selected AS s ON s.crawl = {duck.literal(crawl)} AND s.id = d.id

@@ -67,7 +67,8 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
         raise ConfigurationError(f"release {release!r} has no crawls; name at least one in its configuration")
     crawls = list(documents)  # their order decides who represents a content, so it is part of the settings
     settings = config.result_config() | {"crawls": crawls}
-    builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs={**documents})
+    inputs: dict[str, Ref | str] = {f"documents/{crawl}": ref for crawl, ref in documents.items()}
+    builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
     with duck.connect(store, builder.scratch()) as connection:

@@ -39,7 +39,7 @@ def run(
         subset: The arm's documents.
         tokenizer: The release's tokenizer.
         candidates: The release's candidates, which name the validation documents.
-        documents: Documents of each crawl.
+        documents: Documents of each crawl, which hold the validation documents' texts.
         progress: Told of optimiser steps.
 
     Returns:
@@ -49,6 +49,7 @@ def run(
         ConfigurationError: the release holds out no document to validate on.
     """
     inputs: dict[str, Ref | str] = {"subset": subset, "tokenizer": tokenizer, "candidates": candidates}
+    inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     config_values = config.model_dump(mode="json", exclude={"device"})
     builder = store.begin(
         STAGE, f"{release}/{run_name}", version=VERSION, config=config_values, inputs=inputs

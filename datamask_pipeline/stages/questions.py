@@ -48,7 +48,8 @@ def run(
     settings = config.model_dump(mode="json", include=_WHAT_IS_ASKED)
     inputs: dict[str, Ref | str] = {}
     if config.questions == LOCAL:
-        inputs = {"candidates": candidates, **documents}
+        inputs = {"candidates": candidates}
+        inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     else:
         inputs = {"files": _digest_of_files(Path(config.questions))}
         settings["questions"] = Path(config.questions).name  # where the files lie does not matter

@@ -37,7 +37,8 @@ def run(
     Raises:
         InputError: the release has no eligible document.
     """
-    inputs: dict[str, Ref | str] = {"candidates": candidates, **documents}
+    inputs: dict[str, Ref | str] = {"candidates": candidates}
+    inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     builder = store.begin(STAGE, release, version=VERSION, config=config.result_config(), inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
