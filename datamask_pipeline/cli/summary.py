@@ -1,13 +1,19 @@
 """The table that closes a run: one column an arm, and where to look next."""
 
 import math
+import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import require
+from datamask_pipeline.report.comparison import final_rows
+from datamask_pipeline.storage import Ref, require
+
+#: A score further above chance than this, in its standard errors, is more than luck.
+ABOVE_LUCK = 2.0
 
 
 def print_summary(pipeline: Pipeline, release: str, *, console: Console | None = None) -> None:
@@ -48,12 +54,34 @@ def _print_next(pipeline: Pipeline, release: str, console: Console) -> None:
     lines = [
         f"subset of {arm}:  {pipeline.store.root}/{subset.location}/",
         f"all results:  {pipeline.store.root}/{results.location}/results.parquet",
-        f"why a document is in or out:  .venv/bin/datamask audit why '{document}'",
+        f"why a document is in or out:  .venv/bin/datamask audit why {shlex.quote(document)} {_this_record(pipeline)}",
         "in the browser:  make dev",
-        "Models this small are near chance on most tasks: the table shows that the chain works, not which arm is better.",
+        *_verdict_on_the_models(pipeline, results),
     ]
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _this_record(pipeline: Pipeline) -> str:
+    """The option by which another command asks the same record."""
+    if pipeline.config.storage_options:  # they may hold secrets: not for a terminal
+        return "-c YOUR.yaml"
+    return f"-s {shlex.quote(f'store={pipeline.store.root_url}')}"
+
+
+def _verdict_on_the_models(pipeline: Pipeline, results: Ref) -> Iterator[str]:
+    """A warning, where no model learnt enough for most of the tasks to tell arms apart."""
+    above: dict[str, bool] = {}
+    for row in final_rows(pipeline.store.read_table(results).to_pylist()):
+        if row["headline"]:
+            lucky = row["stderr"] is None or row["value"] <= row["chance"] + ABOVE_LUCK * row["stderr"]
+            above[row["task"]] = above.get(row["task"], False) or not lucky
+    near = list(above.values()).count(False)
+    if 2 * near > len(above):
+        yield (
+            f"On {near} of {len(above)} tasks no model is clearly above chance: the table shows that the chain works, "
+            "not which arm is better."
+        )
 
 
 def _row(table: Table, name: str, cells: list[str]) -> None:
