@@ -29,11 +29,12 @@ class Encoder:
     """A model ready to embed.
 
     Attributes:
-        spec: What was asked for.
+        spec: What was asked for; its prefix is the model's default prompt where none was stated.
         model_name: The model, as the lineage names it.
         revision: Its revision.
         dim: D, the width of its vectors.
         max_tokens: Tokens a document is cut to.
+        prompt_length: Tokens of the prefix, for a pooling that leaves them out.
         heads: Further heads on the same hidden states, by name.
     """
 
@@ -46,10 +47,13 @@ class Encoder:
     dtype: torch.dtype
     _model: Any
     _tokenizer: Any
+    prompt_length: int = 0
     heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
 
     def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, prefix and special tokens included, cut to ``max_tokens``."""
+        if self._tokenizer.truncation_side != "right":
+            return self._ids(texts)
         heads = [_head(text, self.max_tokens + SPARE_WORDS) for text in texts]
         ids = self._ids(heads)
         # A head of words that are no tokens at all, such as control characters, falls short: take the text.
@@ -60,7 +64,8 @@ class Encoder:
         return ids
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        prefixed = [self.spec.prefix + text for text in texts]
+        prefix = self.spec.prefix or ""
+        prefixed = [prefix + text for text in texts]
         encoded = self._tokenizer(
             prefixed, truncation=True, max_length=self.max_tokens, return_attention_mask=False
         )
@@ -92,7 +97,9 @@ class Encoder:
             mean_BH = (states_BTH * weights_BT1).sum(1) / weights_BT1.sum(1)
             vectors_BD = torch.cat([mean_BH, states_BTH[:, 0]], dim=1)
         else:
-            features = {"token_embeddings": states_BTH, "attention_mask": mask_BT}
+            features: dict[str, Any] = {"token_embeddings": states_BTH, "attention_mask": mask_BT}
+            if self.prompt_length:
+                features["prompt_length"] = self.prompt_length
             for module in list(self._model)[1:]:
                 features = module(features)
             vectors_BD = features["sentence_embedding"]
@@ -171,13 +178,16 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     model.eval().requires_grad_(False)
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     model[0].to(precision)
+    for module in list(model)[1:]:
+        module.float()
     pack_linears(model[0])
     limit = spec.max_tokens or model.max_seq_length
     if limit is None:
         raise ConfigurationError(f"encoder {location!r} states no length limit; set `max_tokens`")
     width = model[0].get_embedding_dimension()
-    return Encoder(
-        spec=spec,
+    prefix = model.prompts.get(model.default_prompt_name, "") if spec.prefix is None else spec.prefix
+    encoder = Encoder(
+        spec=dataclasses.replace(spec, prefix=prefix),
         model_name=name,
         revision=revision,
         dim=2 * width if spec.pooling == "mean+cls" else model.get_embedding_dimension(),
@@ -187,6 +197,15 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
         _model=model,
         _tokenizer=model.tokenizer,
     )
+    return dataclasses.replace(encoder, prompt_length=_prompt_length(encoder))
+
+
+def _prompt_length(encoder: Encoder) -> int:
+    """Tokens of the prefix, as sentence-transformers counts them: without a special token at their end."""
+    if not encoder.spec.prefix:
+        return 0
+    (ids,) = encoder.tokenise([""])
+    return len(ids) - (ids[-1] in encoder.tokenizer.all_special_ids)
 
 
 def _head(text: str, num_words: int) -> str:
