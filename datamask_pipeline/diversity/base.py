@@ -23,7 +23,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 from torch import Tensor
+
+from datamask_pipeline.errors import ConfigurationError
 
 
 class DiversityMetric(ABC):
@@ -83,3 +86,43 @@ class CoverageMetric(DiversityMetric):
     @abstractmethod
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         """Gain of adding each unselected document, loss on dropping each selected one: float64 of shape (N,)."""
+
+
+def checked_values(metric: DiversityMetric, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+    """A metric's values, as it may be anybody's: float64 of shape (G,), on the CPU.
+
+    Raises:
+        ConfigurationError: it returned NaN or infinity, or not one number a mask.
+    """
+    given = metric.values(embeddings_ND, masks_GN.to(embeddings_ND.device))
+    try:
+        values_G = torch.as_tensor(given, dtype=torch.float64).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"diversity metric {metric.name!r} returned no numbers: {error}") from error
+    if values_G.shape != (len(masks_GN),):
+        raise ConfigurationError(
+            f"diversity metric {metric.name!r} returned shape {tuple(values_G.shape)} for {len(masks_GN)} masks"
+        )
+    if not torch.isfinite(values_G).all():
+        raise ConfigurationError(
+            f"diversity metric {metric.name!r} returned {values_G[~torch.isfinite(values_G)][0]}"
+        )
+    return values_G
+
+
+def checked_marginals(metric: DiversityMetric, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor | None:
+    """A metric's marginals, or none: float64 of shape (N,), on the CPU.
+
+    Raises:
+        ConfigurationError: it returned NaN or infinity, or not one number a document.
+    """
+    given = metric.marginals(embeddings_ND, mask_N.to(embeddings_ND.device))
+    if given is None:
+        return None
+    marginals_N = torch.as_tensor(given, dtype=torch.float64).cpu()
+    if marginals_N.shape != (len(mask_N),) or not torch.isfinite(marginals_N).all():
+        raise ConfigurationError(
+            f"diversity metric {metric.name!r} returned marginals of shape {tuple(marginals_N.shape)} for "
+            f"{len(mask_N)} documents, or one that is not finite"
+        )
+    return marginals_N

@@ -180,7 +180,7 @@ def _problem(
         for metric, weight in metrics
     )
     objective = ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms)
-    random_value = objective.combine(float(quality_N.mean()), objective.diversity(raw))
+    random_value = objective.combine(budget.mean(quality_N), objective.diversity(raw))
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
     identity = _identity(config, objective, checked, pruned, constants)
     return Problem(
@@ -272,6 +272,9 @@ def _result(
     bound = None if solution.bound is None else max(solution.bound, evaluation.value)
     gap = None if bound is None else problem.gap(bound, evaluation.value)
     curve.end(evaluation.value, bound, gap)
+    method = solution.method
+    if bound is not None and not pruned.kept_N.all():
+        method += "; among the documents that pruning by quality left"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
     record["reasons"] = dict(sorted(Counter(reasons_n).items()))
     return SelectionResult(
@@ -292,7 +295,7 @@ def _result(
             random=problem.random_value,
             raw=evaluation.raw,
         ),
-        certificate=Certificate(bound=bound, gap=gap, method=solution.method),
+        certificate=Certificate(bound=bound, gap=gap, method=method),
         normalisation=problem.constants,
         timings=timings.seconds(),
         record=record,

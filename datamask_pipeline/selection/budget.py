@@ -3,11 +3,13 @@
 Shape suffixes: N documents.
 
 Documents are one group, or several with a number of documents each; tokens are one group. Ties between scores
-are broken by a seeded jitter, so that equal documents are chosen uniformly over seeds.
+are broken by the seed, so that equal documents are chosen uniformly over seeds.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +18,7 @@ from torch import Tensor
 from datamask_pipeline.selection.seeds import generator
 
 TIE = 2.0**-21
-"""Scores closer than this share of the largest count as equal: what float32 products resolve."""
+"""Scores closer than this share of the median magnitude count as equal: what float32 products resolve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +45,44 @@ class Budget:
         total = sum(self.limits)
         return total / float(self.costs_N.mean()) if self.tokens else total
 
-    def best(self, scores_N: Tensor) -> Tensor:
-        """The mask of the highest scores: bool. Tokens are filled in the order of score until one does not fit."""
-        spread = float(scores_N.abs().max()) * TIE or 1.0
-        jitter_N = torch.rand(len(scores_N), generator=generator(self.seed, "ties"), dtype=torch.float64)
-        return self.prefix(scores_N + spread * jitter_N)
+    def mean(self, values_N: Tensor) -> float:
+        """What the selected documents' mean is in expectation over random masks."""
+        if len(self.limits) == 1:
+            return float(values_N.mean())
+        held = [(limit, values_N[self.groups_N == group]) for group, limit in enumerate(self.limits)]
+        return sum(limit * float(values_n.mean()) for limit, values_n in held if limit) / sum(self.limits)
+
+    def best(self, scores_N: Tensor, *, exact: bool = False) -> Tensor:
+        """The mask of the highest scores: bool. Tokens are filled in the order of score with whatever still fits.
+
+        Args:
+            scores_N: float64.
+            exact: Whether only equal scores are ties, as for given ones; computed ones resolve less.
+        """
+        spread = 0.0 if exact else float(scores_N.abs().median()) * TIE
+        draws_N = torch.rand(len(scores_N), generator=generator(self.seed, "ties"), dtype=torch.float64)
+        if spread > 0:
+            return self.fill(scores_N + spread * draws_N)
+        return self.fill(torch.unique(scores_N, return_inverse=True)[1] + draws_N)
+
+    def fill(self, scores_N: Tensor) -> Tensor:
+        """The mask of the highest scores, none of which are equal; tokens with whatever still fits."""
+        mask_N = self.prefix(scores_N)
+        if not self.tokens:
+            return mask_N
+        left = self.limits[0] - float(self.costs_N[mask_N].sum())
+        order_n = torch.argsort(scores_N, descending=True, stable=True)
+        order_n = order_n[~mask_N[order_n]]
+        while len(order_n := order_n[self.costs_N[order_n] <= left]):
+            totals_n = torch.cumsum(self.costs_N[order_n], 0)
+            count = int((totals_n <= left).sum())
+            mask_N[order_n[:count]] = True
+            left -= float(totals_n[count - 1])
+            order_n = order_n[count:]
+        return mask_N
 
     def prefix(self, scores_N: Tensor) -> Tensor:
-        """As `best` without a jitter: for scores that are random already."""
+        """The mask of the highest scores, none of which are equal; tokens until one does not fit."""
         mask_N = torch.zeros(len(scores_N), dtype=torch.bool)
         for group, limit in enumerate(self.limits):
             if len(self.limits) == 1:
@@ -87,7 +119,18 @@ class Budget:
         return relaxed_N
 
 
+def shared_out(shares: Sequence[float], total: int) -> list[int]:
+    """Whole numbers of this total next to shares of about that total, by largest remainders; the earlier of equal ones."""
+    whole = [math.floor(share + 1e-9) for share in shares]
+    order = sorted(range(len(shares)), key=lambda place: whole[place] - shares[place])
+    for place in order[: total - sum(whole)]:
+        whole[place] += 1
+    return whole
+
+
 def _project(point_N: Tensor, costs_N: Tensor, limit: float) -> Tensor:
+    if limit == 0 or len(point_N) == 0:
+        return torch.zeros_like(point_N)
     low = float(((point_N - 1) / costs_N).min())
     high = float((point_N / costs_N).max())
     # The sum falls in tau; bisection to the last bit of a double, then the end on the feasible side.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import CoverageMetric
+from datamask_pipeline.diversity.base import CoverageMetric, checked_marginals, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.coverage.evaluate import value_and_marginals
@@ -81,9 +81,9 @@ def _other_parts(problem: Problem, term: Term, solution: Solution) -> tuple[floa
     embeddings_ND = problem.rows.everything()
     if isinstance(term.metric, CoverageMetric):
         return value_and_marginals(term.metric, embeddings_ND, solution.mask_N, problem.workers)
-    mask_N = solution.mask_N.to(embeddings_ND.device)
-    value = float(term.metric.values(embeddings_ND, mask_N[None])[0])
-    marginals_N = term.metric.marginals(embeddings_ND, mask_N)
+    mask_N = solution.mask_N
+    value = float(checked_values(term.metric, embeddings_ND, mask_N[None])[0])
+    marginals_N = checked_marginals(term.metric, embeddings_ND, mask_N)
     if marginals_N is None:
         marginals_N = torch.full((problem.num_rows,), torch.nan, dtype=torch.float64)
-    return value, marginals_N.cpu().to(torch.float64)
+    return value, marginals_N

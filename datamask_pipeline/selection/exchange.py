@@ -12,10 +12,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.estimators.base import Batch
 from datamask_pipeline.selection.estimators.rewards import marginals, rewards
 from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
 FIRST_SHARE = 0.25
@@ -30,13 +31,15 @@ def choose_by_exchange(problem: Problem) -> Solution:
         objective=problem.objective,
         budget=problem.budget,
     )
-    mask_N = problem.budget.best(problem.objective.quality_N)
+    mask_N = problem.budget.best(problem.objective.quality_N, exact=True)
     value = float(rewards(batch, mask_N[None])[0])
     share, step, moved = FIRST_SHARE, 0, 0
     marginals_N = marginals(batch, mask_N)
+    draws = generator(problem.config.seed, "exchange", "ties")
+    ties_N = TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
     while step < problem.config.num_steps:
         step += 1
-        candidate_N = _exchanged(mask_N, marginals_N, problem.budget, share)
+        candidate_N = _exchanged(mask_N, marginals_N, ties_N, problem.budget, share)
         num_moved = int((candidate_N & ~mask_N).sum())
         if num_moved == 0:
             break
@@ -56,8 +59,9 @@ def choose_by_exchange(problem: Problem) -> Solution:
     )
 
 
-def _exchanged(mask_N: Tensor, marginals_N: Tensor, budget: Budget, share: float) -> Tensor:
+def _exchanged(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget, share: float) -> Tensor:
     """The mask after exchanging up to a share of each group's documents, as far as marginals promise a gain."""
+    order_N = marginals_N + ties_N * marginals_N.abs().median()
     mask_N = mask_N.clone()
     for group, limit in enumerate(budget.limits):
         members_N = budget.groups_N == group
@@ -66,8 +70,8 @@ def _exchanged(mask_N: Tensor, marginals_N: Tensor, budget: Budget, share: float
         count = min(max(1, round(share * limit)), len(inside), len(outside))
         if share * limit < 0.5:
             continue
-        out = inside[torch.argsort(marginals_N[inside], stable=True)[:count]]
-        into = outside[torch.argsort(marginals_N[outside], descending=True, stable=True)[:count]]
+        out = inside[torch.argsort(order_N[inside], stable=True)[:count]]
+        into = outside[torch.argsort(order_N[outside], descending=True, stable=True)[:count]]
         gains = marginals_N[into] > marginals_N[out]
         mask_N[out[gains]], mask_N[into[gains]] = False, True
     return mask_N

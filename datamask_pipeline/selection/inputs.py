@@ -6,7 +6,6 @@ Shape suffixes: N documents, D embedding dimensions.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,10 @@ from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.parallel import Workers
-from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, unit
+from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit
 
 UNIT_TOLERANCE = 1e-3
 """Rows whose norm is within this of one are of unit norm: what float16 storage leaves."""
@@ -48,9 +47,16 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     """
     device = present_device(config.device)
     if isinstance(embeddings, str | Path):
-        embeddings = np.load(embeddings, mmap_mode="r")
+        embeddings = _mapped(embeddings)
     mapped = isinstance(embeddings, np.memmap)
     array: Any = embeddings if mapped else _tensor(embeddings)
+    if mapped and (array.dtype.kind != "f" or array.dtype.itemsize > 8 or not array.dtype.isnative):
+        raise InputError(
+            "a mapped array must hold float16, float32 or float64 in this machine's byte order",
+            field="embeddings",
+            value=array.dtype,
+            remedy="convert it",
+        )
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
             "embeddings must have two dimensions, documents by features", value=tuple(array.shape)
@@ -74,7 +80,7 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
                 value=float(bad),
                 remedy="drop the document or embed it again",
             )
-        norms_n = torch.linalg.vector_norm(chunk_nD, dim=1)
+        norms_n = norms(chunk_nD)
         if not (norms_n > 0).all():
             row = int((norms_n == 0).nonzero()[0])
             raise InputError(
@@ -98,13 +104,30 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     return CheckedRows(rows=rows, num_normalised=num_normalised, digest=digest.hexdigest())
 
 
+def _mapped(path: str | Path) -> Any:
+    remedy = "give the path of a .npy of floats, or the array itself"
+    try:
+        return np.load(path, mmap_mode="r")
+    except FileNotFoundError as error:
+        raise InputError("no such file", file=str(path), remedy=remedy) from error
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"no .npy that can be mapped: {error}", file=str(path), remedy=remedy) from error
+
+
 def _tensor(embeddings: Any) -> Tensor:
     if not isinstance(embeddings, Tensor):
-        array = np.asarray(embeddings)
-        if not np.issubdtype(array.dtype, np.number):
-            raise InputError("embeddings must be real numbers", field="embeddings", value=array.dtype)
-        embeddings = torch.from_numpy(np.ascontiguousarray(array))
-    tensor: Tensor = embeddings.detach()
+        try:
+            array = np.asarray(embeddings)
+        except ValueError as error:
+            raise InputError("embeddings are not all of one length", field="embeddings") from error
+        if not np.issubdtype(array.dtype, np.number) or np.ma.is_masked(embeddings):
+            raise InputError(
+                "embeddings must be real numbers, none of them masked", field="embeddings", value=array.dtype
+            )
+        if np.issubdtype(array.dtype, np.floating) and array.dtype.itemsize > 8:
+            array = array.astype(np.float64)
+        embeddings = torch.from_numpy(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+    tensor: Tensor = embeddings.detach().contiguous()
     if tensor.is_complex():
         raise InputError("embeddings must be real numbers", field="embeddings", value=tensor.dtype)
     if tensor.dtype == torch.float64 or not tensor.is_floating_point():
@@ -125,9 +148,20 @@ def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
 
 
 def _scores(values: Any, num_rows: int, name: str) -> Tensor:
-    array = np.asarray(values.numpy(force=True) if isinstance(values, Tensor) else values)
+    array = np.asarray(values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values)
     if array.shape != (num_rows,):
         raise InputError(f"{num_rows} embeddings need as many scores", field=name, value=array.shape)
+    texts = (
+        [row for row, value in enumerate(array) if isinstance(value, str)] if array.dtype == object else []
+    )
+    if array.dtype.kind not in "biufO" or texts or np.ma.is_masked(values):
+        raise InputError(
+            "scores must be real numbers, none of them missing",
+            row=texts[0] if texts else None,
+            field=name,
+            value=array.dtype,
+            remedy="convert them, and score every document",
+        )
     try:
         scores_N = array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -148,11 +182,13 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
     """
     if ids is None:
         return
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(ids) != num_rows:
         raise InputError(f"{num_rows} embeddings need as many ids", field="ids", value=len(ids))
     seen: dict[Any, int] = {}
     for row, one in enumerate(ids):
-        if one is None or one != one:
+        # What is not itself is a NaN; pandas' own null does not even say.
+        if one is None or (one != one) is not False:
             raise InputError("an id is null", row=row, field="ids")
         if seen.setdefault(one, row) != row:
             raise InputError(
@@ -187,11 +223,20 @@ def budget_of(
             raise ConfigurationError(
                 f"num_tokens {config.num_tokens} is more than the block's {int(costs_N.sum())} tokens"
             )
-        if config.num_tokens < float(costs_N.sort().values[:2].sum()):
-            raise ConfigurationError(f"num_tokens {config.num_tokens} is less than two documents take")
+        largest = int(costs_N.argmax())
+        if config.num_tokens < 2 * float(costs_N[largest]):
+            raise InputError(
+                f"a document takes more than half of num_tokens {config.num_tokens}, which must hold any two",
+                row=largest,
+                field="token_counts",
+                value=float(costs_N[largest]),
+                remedy="raise num_tokens, or drop the document",
+            )
         limits: tuple[float, ...] = (float(config.num_tokens),)
         groups_N = torch.zeros(num_rows, dtype=torch.int64)
     else:
+        if token_counts is not None:
+            _scores(token_counts, num_rows, "token_counts")
         total = config.num_documents if config.num_documents is not None else round(config.ratio * num_rows)
         if total < 2:
             raise ConfigurationError(f"the budget is {total} of {num_rows} documents; select at least 2")
@@ -228,11 +273,7 @@ def _quotas(
         )
     groups_N = torch.tensor(found, dtype=torch.int64)
     shares = [config.quotas[name] * total for name in names]
-    limits = [math.floor(share + 1e-9) for share in shares]
-    # Largest remainders take what rounding down left; equal ones in the order of the names.
-    order = sorted(range(len(names)), key=lambda place: limits[place] - shares[place])
-    for place in order[: total - sum(limits)]:
-        limits[place] += 1
+    limits = shared_out(shares, total)
     for place, name in enumerate(names):
         size = int((groups_N == place).sum())
         if limits[place] > size:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction
@@ -74,8 +74,9 @@ class Problem:
         return MomentObjective(objective=self.objective)
 
     def gap(self, bound: float, value: float) -> float:
-        """How far a value is from a bound, as a share of the bound's distance from random."""
-        return (bound - value) / (bound - self.random_value) if bound > self.random_value else 0.0
+        """How far a value is from a bound, as a share of the bound's distance from random; 0 where there is none."""
+        room = bound - self.random_value
+        return (bound - value) / room if room > TIE * max(abs(bound), abs(self.random_value)) else 0.0
 
     def value_at(self, gap: float, bound: float) -> float:
         """The objective at which a bound leaves this gap."""

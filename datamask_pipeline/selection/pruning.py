@@ -63,7 +63,7 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
         limits=(float(rows.num_rows - num_dropped),),
         tokens=False,
     )
-    kept_N = stay.best(ranks_N)
+    kept_N = stay.best(ranks_N, exact=True)
     index_n = torch.nonzero(kept_N).squeeze(1)
     left = replace(budget, costs_N=budget.costs_N[index_n], groups_N=budget.groups_N[index_n])
     for group, limit in enumerate(left.limits):

@@ -153,6 +153,8 @@ def inclusion_probabilities(logits_N: Tensor, budget: Budget) -> Tensor:
     for group, limit in enumerate(budget.limits):
         members_N = budget.groups_N == group
         logits_n, costs_n = logits_N[members_N], budget.costs_N[members_N]
+        if not len(logits_n):
+            continue
         low, high = -float(logits_n.max()) - 50, -float(logits_n.min()) + 50
         for _ in range(100):
             middle = (low + high) / 2

@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+SMALLEST = 1e-12
+"""Norms below this, or above its reciprocal, are taken in float64."""
+
 
 class Rows(ABC):
     """N unit vectors of D dimensions that can be read a chunk or a list of rows at a time.
@@ -142,6 +145,14 @@ class ChosenRows(Rows):
 
 def unit(rows_nD: Tensor) -> Tensor:
     """The rows divided by their norms, in float32."""
-    rows_nD = rows_nD.float()
-    norms_n1: Tensor = torch.linalg.vector_norm(rows_nD, dim=1, keepdim=True)
-    return rows_nD / norms_n1
+    return (rows_nD.float() / norms(rows_nD)[:, None]).float()
+
+
+def norms(rows_nD: Tensor) -> Tensor:
+    """The rows' norms: float32, or float64 where squares of some would leave float32's range."""
+    norms_n: Tensor = torch.linalg.vector_norm(rows_nD.float(), dim=1)
+    odd_n = ~((norms_n > SMALLEST) & (norms_n < 1 / SMALLEST))
+    if odd_n.any():
+        norms_n = norms_n.double()
+        norms_n[odd_n] = torch.linalg.vector_norm(rows_nD[odd_n].double(), dim=1)
+    return norms_n

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.exchanges import Exchanges
 from datamask_pipeline.diversity.moments import Moments, moments_of
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.objective import MomentObjective
+from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.statistics import Statistics
 
 FEWEST, MOST = 256, 1024
@@ -51,10 +52,10 @@ def swap(
     dtype: torch.dtype,
     goal: float = math.inf,
 ) -> SwapResult:
-    """Exchange documents of equal group while the objective rises.
+    """Exchange documents of equal group, within a budget of tokens, while the objective rises.
 
     Args:
-        mask_N: bool, within the budget (in documents).
+        mask_N: bool, within the budget.
         statistics: The block's map-reduce.
         objective: What rises.
         budget: Groups and limits.
@@ -66,6 +67,7 @@ def swap(
     result = SwapResult(
         mask_N=mask_N.clone(), moments=moments, value=objective.value(mask_N, moments), num_swaps=0
     )
+    draws = generator(budget.seed, "swaps")
     band_n: Tensor | None = None
     fresh, size = True, FEWEST
     for _ in range(num_rounds):
@@ -74,9 +76,9 @@ def swap(
         form = objective.form(result.moments)
         if band_n is None:
             scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)
-            band_n = _nearest(scores_N, result.mask_N, budget, BAND)
+            band_n = _nearest(scores_N, result.mask_N, budget, BAND, draws)
         scores_n = objective.linear_N(moments.count)[band_n] + statistics.scores(form, index_n=band_n)
-        if _round(result, band_n, scores_n, statistics, objective, budget, size):
+        if _round(result, band_n, scores_n, statistics, objective, budget, size, draws):
             fresh = False
         elif size < MOST:
             size *= 2
@@ -88,16 +90,23 @@ def swap(
 
 
 def _nearest(
-    scores_n: Tensor, mask_n: Tensor, budget: Budget, count: int, within: Tensor | None = None
+    scores_n: Tensor,
+    mask_n: Tensor,
+    budget: Budget,
+    count: int,
+    draws: torch.Generator,
+    within: Tensor | None = None,
 ) -> Tensor:
     """The `count` worst selected and best unselected documents of each group, as an ascending index."""
+    ties_n = torch.rand(len(scores_n), generator=draws, dtype=torch.float64)
+    ties_n *= TIE * scores_n.abs().median()
     groups_n = budget.groups_N if within is None else budget.groups_N[within]
     share = max(1, count // len(budget.limits))
     parts = []
     for group in range(len(budget.limits)):
         for inside, sign in ((True, -1.0), (False, 1.0)):
             members = torch.nonzero((groups_n == group) & (mask_n == inside)).squeeze(1)
-            top = torch.topk(sign * scores_n[members], min(share, len(members))).indices
+            top = torch.topk(sign * scores_n[members] + ties_n[members], min(share, len(members))).indices
             parts.append(members[top])
     return torch.sort(torch.cat(parts)).values
 
@@ -110,16 +119,19 @@ def _round(
     objective: MomentObjective,
     budget: Budget,
     size: int,
+    draws: torch.Generator,
 ) -> bool:
     """One round in place; false when nothing was gained."""
-    near = _nearest(scores_n, result.mask_N[band_n], budget, size, within=band_n)
-    index_T = band_n[near]
+    near = _nearest(scores_n, result.mask_N[band_n], budget, size, draws, within=band_n)
+    # In random order: of equal exchanges the first one is made.
+    index_T = band_n[near][torch.randperm(len(near), generator=draws)]
     rows_TD = statistics.rows.take(index_T)
     linear_T = objective.linear_N(result.moments.count)[index_T]
     pairs = _exchanges(
         objective.exchanges(result.moments, linear_T, rows_TD),
         result.mask_N[index_T].numpy(),
         budget.groups_N[index_T].numpy(),
+        _Room(budget, result.mask_N, index_T) if budget.tokens else None,
     )
     while pairs:
         change_T = torch.zeros(len(index_T), dtype=torch.float64)
@@ -138,8 +150,28 @@ def _round(
     return False
 
 
+class _Room:
+    """What a budget of tokens has left, and what the candidates take of it."""
+
+    def __init__(self, budget: Budget, mask_N: Tensor, index_T: Tensor) -> None:
+        self.left = budget.limits[0] - float(budget.costs_N[mask_N].sum())
+        self.costs_T = budget.costs_N[index_T].numpy()
+
+    def fits(self, outside: NDArray[np.int64], inside: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which exchanges stay within the budget."""
+        fitting: NDArray[np.bool_] = self.costs_T[outside][:, None] - self.costs_T[inside] <= self.left
+        return fitting
+
+    def exchange(self, into: int, out: int) -> None:
+        """Take note of one."""
+        self.left -= float(self.costs_T[into] - self.costs_T[out])
+
+
 def _exchanges(
-    model: Exchanges, selected_T: NDArray[np.bool_], groups_T: NDArray[np.int64]
+    model: Exchanges,
+    selected_T: NDArray[np.bool_],
+    groups_T: NDArray[np.int64],
+    room: _Room | None,
 ) -> list[tuple[int, int]]:
     """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
     pairs: list[tuple[int, int]] = []
@@ -150,9 +182,11 @@ def _exchanges(
             outside, inside = np.flatnonzero(members & ~selected_T), np.flatnonzero(members & selected_T)
             if not len(outside) or not len(inside):
                 break
-            into, out, gain = _best_pair(model, outside, inside)
+            into, out, gain = _best_pair(model, outside, inside, room)
             if not gain > LEAST_GAIN:
                 break
+            if room is not None:
+                room.exchange(into, out)
             pairs.append((out, into))
             selected_T[into], selected_T[out] = True, False
             model.exchange(into, out)
@@ -162,11 +196,13 @@ def _exchanges(
 
 
 def _best_pair(
-    model: Exchanges, outside: NDArray[np.int64], inside: NDArray[np.int64]
+    model: Exchanges, outside: NDArray[np.int64], inside: NDArray[np.int64], room: _Room | None
 ) -> tuple[int, int, float]:
     """The exchange with the largest change: all of the selected against the most promising outside."""
     if len(outside) > PROMISING:
         outside = outside[np.argpartition(-model.additions()[outside], PROMISING)[:PROMISING]]
     table = model.table(outside, inside)
+    if room is not None:
+        table = np.where(room.fits(outside, inside), table, -np.inf)
     row, column = divmod(int(table.argmax()), len(inside))
     return int(outside[row]), int(inside[column]), float(table[row, column])

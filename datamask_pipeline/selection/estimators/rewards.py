@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.base import checked_marginals, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.estimators.base import Batch
@@ -26,16 +27,7 @@ def rewards(batch: Batch, masks_GN: Tensor) -> Tensor:
     weights_GN = masks_GN.to(torch.float64)
     total_G = function.lamb * (weights_GN @ function.quality_N) / weights_GN.sum(1)
     for term in function.terms:
-        values_G = term.metric.values(batch.embeddings_ND, masks_GN.to(batch.embeddings_ND.device))
-        values_G = torch.as_tensor(values_G, dtype=torch.float64).cpu()
-        if values_G.shape != (len(masks_GN),):
-            raise ConfigurationError(
-                f"diversity metric {term.name!r} returned shape {tuple(values_G.shape)} for {len(masks_GN)} masks"
-            )
-        if not torch.isfinite(values_G).all():
-            raise ConfigurationError(
-                f"diversity metric {term.name!r} returned {values_G[~torch.isfinite(values_G)][0]}"
-            )
+        values_G = checked_values(term.metric, batch.embeddings_ND, masks_GN)
         total_G += (1 - function.lamb) * (term.scale * values_G + term.offset)
     return total_G
 
@@ -69,12 +61,12 @@ def marginals(batch: Batch, weights_N: Tensor) -> Tensor:
         if isinstance(term.metric, MomentMetric):
             part_N = _moment_marginals(batch, term.metric, weights_N, count)
         else:
-            offered = term.metric.marginals(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device))
+            offered = checked_marginals(term.metric, batch.embeddings_ND, weights_N)
             if offered is None:
                 raise ConfigurationError(
                     f"diversity metric {term.name!r} offers no marginals; use estimator group_relative"
                 )
-            part_N = offered.cpu().to(torch.float64)
+            part_N = offered
         total_N = total_N + (1 - function.lamb) * term.scale * part_N
     return total_N
 

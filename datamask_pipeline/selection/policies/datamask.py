@@ -25,7 +25,7 @@ from datamask_pipeline.selection.exchange import can_exchange, choose_by_exchang
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
-from datamask_pipeline.selection.rounding import round_mask
+from datamask_pipeline.selection.rounding import filled, round_mask
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
@@ -75,18 +75,25 @@ def choose_by_moments(problem: Problem) -> Solution:
         if bound is not None:
             record |= {"bound": bound, "gap": max(0.0, problem.gap(bound, value))}
         problem.report(record)
-        problem.checkpoint.save(ascent.state())
+        problem.checkpoint.save({"ascent": ascent.state(), "bound": proof.best})
         return enough
 
     state = problem.checkpoint.load()
-    start = Ascent.restore(state) if state is not None else start_at(relaxed, _first_mask(problem))
+    if state is None:
+        start = start_at(relaxed, _first_mask(problem))
+    else:
+        start, proof.best = Ascent.restore(state["ascent"]), state["bound"]
     ascent = ascend(relaxed, start, config.num_steps, on_step)
-    mask_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget)
-    num_swaps, bound = 0, proof.of(ascent)
-    if not budget.tokens:
-        goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * ROUNDING_SHARE, bound)
-        swapped = swap(mask_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype, goal)
-        mask_N, num_swaps = swapped.mask_N, swapped.num_swaps
+    rounded_N, rounded = round_mask(ascent.weights_N, problem.statistics, objective, budget)
+    bound = proof.of(ascent)
+    goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * ROUNDING_SHARE, bound)
+    swapped = swap(rounded_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype, goal)
+    mask_N = swapped.mask_N
+    if budget.tokens:
+        # Exchanges may have left room.
+        mask_N = filled(mask_N, ascent.weights_N, budget)
+        if objective.value(mask_N, problem.statistics.moments(mask_N)) < rounded:
+            mask_N = rounded_N
     return Solution(
         mask_N=mask_N,
         scores_N=_logits(ascent.weights_N, proof.gradient_N),
@@ -95,7 +102,7 @@ def choose_by_moments(problem: Problem) -> Solution:
         method=_argument(problem, bound),
         notes={
             "steps": ascent.step,
-            "swaps": num_swaps,
+            "swaps": swapped.num_swaps,
             "fractional": int(((ascent.weights_N > 0) & (ascent.weights_N < 1)).sum()),
         },
     )
@@ -107,7 +114,7 @@ class Proof:
     def __init__(self, problem: Problem, relaxed: RelaxedObjective) -> None:
         self.problem, self.relaxed = problem, relaxed
         self.gradient_N = torch.empty(0)
-        self._step, self._best = -1, math.inf
+        self._step, self.best = -1, math.inf
 
     def of(self, ascent: Ascent) -> float | None:
         """The smallest bound so far, that of this mask included; none where there is none."""
@@ -115,15 +122,15 @@ class Proof:
             self.gradient_N, form = self.relaxed.gradient(ascent.moments, torch.float32)
             self._step = ascent.step
             bound = self.relaxed.bound(self.gradient_N, form, ascent.moments)
-            self._best = math.inf if bound is None else min(self._best, bound)
-        return None if math.isinf(self._best) else self._best
+            self.best = math.inf if bound is None else min(self.best, bound)
+        return None if math.isinf(self.best) else self.best
 
 
 def _first_mask(problem: Problem) -> Tensor:
     """Where to start: the best documents by quality; in larger blocks, by the statistics learnt on a sample."""
     objective, budget, config = problem.moment_objective, problem.budget, problem.config
     if problem.num_rows <= 2 * config.sample_documents or budget.tokens or len(budget.limits) > 1:
-        return budget.best(problem.objective.quality_N)
+        return budget.best(problem.objective.quality_N, exact=True)
     draws = generator(config.seed, "sample")
     index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[: config.sample_documents]).values
     rows = MemoryRows(problem.rows.take(index_n), problem.rows.chunk_rows)
@@ -144,7 +151,7 @@ def _first_mask(problem: Problem) -> Tensor:
     relaxed = RelaxedObjective(
         statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=problem.dtype
     )
-    start = start_at(relaxed, part.best(function.quality_N))
+    start = start_at(relaxed, part.best(function.quality_N, exact=True))
     learnt = ascend(relaxed, start, SAMPLE_STEPS, lambda *_: False).moments
     whole = _scaled(learnt, budget.limits[0] / learnt.count)
     gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(

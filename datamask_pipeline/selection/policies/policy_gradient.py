@@ -17,7 +17,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
 from datamask_pipeline.selection.estimators.registry import make_estimator
@@ -35,6 +35,7 @@ class PolicyGradientPolicy(SelectionPolicy):
 
     def check(self, problem: Problem) -> None:
         size = _batch_size(problem, problem.config)
+        _check_rollouts(problem, problem.config)
         if problem.config.estimator != "expected":
             return
         for term in problem.objective.terms:
@@ -49,6 +50,7 @@ class PolicyGradientPolicy(SelectionPolicy):
 
 def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solution:
     """Run the learner with these settings, which need not be the problem's own."""
+    _check_rollouts(problem, config)
     estimator = make_estimator(config.estimator)
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
@@ -85,6 +87,22 @@ def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solu
         converged=len(means) < config.num_epochs,
         notes={"epochs": len(means), "batch_documents": size, "estimator": config.estimator},
     )
+
+
+def _check_rollouts(problem: Problem, config: SelectionConfig) -> None:
+    """Refuse what the settings alone do not tell: which policy comes to this learner depends on the metric.
+
+    Raises:
+        ConfigurationError: one rollout to compare with others, or an order of documents where tokens fill the mask.
+    """
+    if config.estimator == "group_relative" and config.num_rollouts < 2:
+        raise ConfigurationError(
+            "num_rollouts = 1 leaves the group_relative estimator nothing to compare; use at least 2"
+        )
+    if problem.budget.tokens and config.log_prob == "plackett_luce":
+        raise ConfigurationError(
+            "log_prob plackett_luce is of draws of a number of documents; with num_tokens use product_of_softmax"
+        )
 
 
 def _first_state(problem: Problem, config: SelectionConfig) -> dict[str, Any]:
@@ -127,6 +145,7 @@ def _batch(problem: Problem, logits_N: Tensor, size: int, draws: torch.Generator
         sizes = [int((budget.groups_N == group).sum()) for group in range(len(budget.limits))]
         drawn = [int((groups_n == group).sum()) for group in range(len(budget.limits))]
         limits = [limit * d / max(s, 1) for limit, s, d in zip(budget.limits, sizes, drawn, strict=True)]
+        limits = [float(limit) for limit in shared_out(limits, max(2, round(sum(limits))))]
     part = Budget(
         costs_N=budget.costs_N[index_n],
         groups_N=groups_n,

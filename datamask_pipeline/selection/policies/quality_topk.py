@@ -14,7 +14,7 @@ class QualityTopKPolicy(SelectionPolicy):
 
     def choose(self, problem: Problem) -> Solution:
         quality_N = problem.objective.quality_N
-        return Solution(mask_N=problem.budget.best(quality_N), scores_N=quality_N.clone())
+        return Solution(mask_N=problem.budget.best(quality_N, exact=True), scores_N=quality_N.clone())
 
 
 POLICY = QualityTopKPolicy

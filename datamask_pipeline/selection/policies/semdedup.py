@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from datamask_pipeline.selection.budget import TIE
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
@@ -37,6 +38,8 @@ class SemDedupPolicy(SelectionPolicy):
         _, cluster_N, closeness_N = kmeans(
             problem.rows, num_clusters, problem.workers, generator(problem.config.seed, "policy", self.name)
         )
+        draws = generator(problem.config.seed, "policy", self.name, "ties")
+        closeness_N += TIE * torch.rand(problem.num_rows, generator=draws)
         members = [torch.nonzero(cluster_N == cluster).squeeze(1) for cluster in range(num_clusters)]
         redundancy_N = torch.zeros(problem.num_rows, dtype=torch.float64)
 
