@@ -154,6 +154,8 @@ def _metrics(given: list[str]) -> str | dict[str, float]:
     weights = {}
     for item in given:
         name, _, weight = item.partition("=")
+        if name in weights:
+            raise ConfigurationError(f"--diversity {item!r}: {name} is given twice")
         try:
             weights[name] = float(weight or 1)
         except ValueError as error:

@@ -10,6 +10,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.reasons import PRUNED, reasons, threshold_of
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
 from datamask_pipeline.selection.solution import Solution
-from datamask_pipeline.selection.statistics import Statistics, squared_of
+from datamask_pipeline.selection.statistics import squared_of
 from datamask_pipeline.selection.timings import Timings
 
 Diversity = str | DiversityMetric | Mapping[str, float] | Sequence[tuple[str | DiversityMetric, float]]
@@ -93,9 +94,10 @@ def select_documents(
             checked_ids(ids, checked.rows.num_rows)
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups)
             pruned = prune(checked.rows, scores, budget, config)
+            problem = _raw_problem(config, metrics, pruned, workers, curve)
+            policy.check(problem)
         with timings.phase("normalisation"):
-            problem = _problem(config, metrics, pruned, workers, checked, checkpoint_dir, curve)
-        policy.check(problem)
+            problem = _normalised(problem, pruned, checked, checkpoint_dir, curve)
         with timings.phase("learning"):
             solution = policy.choose(problem)
         with timings.phase("evaluation"):
@@ -157,61 +159,70 @@ def _readable(error: pydantic.ValidationError) -> str:
     return "; ".join(parts)
 
 
-def _problem(
+def _raw_problem(
     config: SelectionConfig,
     metrics: list[tuple[DiversityMetric, float]],
     pruned: Pruned,
     workers: Workers,
+    curve: Curve,
+) -> Problem:
+    """The problem on raw values, before anything was measured."""
+    total = sum(weight for _, weight in metrics)
+    terms = tuple(Term(name=metric.name, metric=metric, weight=weight / total) for metric, weight in metrics)
+    names = [*pruned.scores, *(term.name for term in terms)]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"a quality score and a diversity metric share a name: {names}")
+    constants = dict.fromkeys(names, (0.0, 1.0))
+    quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
+    return Problem(
+        config=config,
+        rows=pruned.rows,
+        squared_N=squared_of(pruned.rows, workers),
+        objective=ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms),
+        budget=pruned.budget,
+        workers=workers,
+        constants=constants,
+        random_value=0.0,
+        report=curve,
+        checkpoint=Checkpoint(None, "", 0.0, curve),
+    )
+
+
+def _normalised(
+    problem: Problem,
+    pruned: Pruned,
     checked: CheckedRows,
     checkpoint_dir: Path | str | None,
     curve: Curve,
 ) -> Problem:
-    rows, budget = pruned.rows, pruned.budget
-    needs_second = any(getattr(metric, "needs_second", False) for metric, _ in metrics)
-    squared_N = squared_of(rows, workers)
-    statistics = Statistics(rows=rows, workers=workers, squared_N=squared_N, needs_second=needs_second)
-    dtype = torch.bfloat16 if config.arithmetic == "bfloat16" else torch.float32
-    raw = scale.random_values([metric for metric, _ in metrics], statistics, budget, dtype)
-    constants = _constants(config, metrics, pruned, statistics, raw, dtype)
+    """The problem on the terms' common scale."""
+    config, terms = problem.config, problem.objective.terms
+    metrics = [term.metric for term in terms]
+    raw = scale.random_values(metrics, problem.statistics, problem.budget, problem.dtype)
+    constants = _constants(problem, pruned.scores, raw)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
-    total = sum(weight for _, weight in metrics)
-    terms = tuple(
-        scale.with_constants(Term(name=metric.name, metric=metric, weight=weight / total), constants)
-        for metric, weight in metrics
+    objective = replace(
+        problem.objective,
+        quality_N=quality_N,
+        terms=tuple(scale.with_constants(term, constants) for term in terms),
     )
-    objective = ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms)
-    random_value = objective.combine(budget.mean(quality_N), objective.diversity(raw))
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
     identity = _identity(config, objective, checked, pruned, constants)
-    return Problem(
-        config=config,
-        rows=rows,
-        squared_N=squared_N,
+    return replace(
+        problem,
         objective=objective,
-        budget=budget,
-        workers=workers,
         constants=constants,
-        random_value=random_value,
-        report=curve,
+        random_value=objective.combine(problem.budget.mean(quality_N), objective.diversity(raw)),
         checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds, curve),
     )
 
 
-def _constants(
-    config: SelectionConfig,
-    metrics: list[tuple[DiversityMetric, float]],
-    pruned: Pruned,
-    statistics: Statistics,
-    zeros: Mapping[str, float],
-    dtype: torch.dtype,
-) -> scale.Constants:
-    names = [*pruned.scores, *(metric.name for metric, _ in metrics)]
-    if len(set(names)) < len(names):
-        raise ConfigurationError(f"a quality score and a diversity metric share a name: {names}")
+def _constants(problem: Problem, scores: Mapping[str, Tensor], zeros: Mapping[str, float]) -> scale.Constants:
+    config = problem.config
     if config.normalisation == "none":
-        return dict.fromkeys(names, (0.0, 1.0))
+        return problem.constants
     if config.normalisation_constants is not None:
-        missing = set(names) ^ set(config.normalisation_constants)
+        missing = set(problem.constants) ^ set(config.normalisation_constants)
         if missing:
             raise ConfigurationError(
                 f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
@@ -220,12 +231,13 @@ def _constants(
     constants: scale.Constants = {}
     # A part of no weight needs no scale, so that a constant score is fine where only diversity counts.
     if config.lamb > 0:
-        constants |= scale.quality_constants(pruned.scores, pruned.budget)
+        constants |= scale.quality_constants(scores, problem.budget)
     if config.lamb < 1:
+        metrics = [term.metric for term in problem.objective.terms]
         constants |= scale.diversity_constants(
-            [metric for metric, _ in metrics], statistics, pruned.budget, zeros, dtype
+            metrics, problem.statistics, problem.budget, zeros, problem.dtype
         )
-    return dict.fromkeys(names, (0.0, 1.0)) | scale.checked_constants(constants)
+    return problem.constants | scale.checked_constants(constants)
 
 
 def _identity(

@@ -70,6 +70,30 @@ def test_a_wrong_setting_is_named_before_the_policy_works(
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy": "greedy", "num_tokens": 200, "token_counts": np.ones(400)},
+        {"policy": "policy_gradient", "partial": 0.01, "ratio": 0.02},
+        {"quality_weights": {"other": 1.0}},
+        {
+            "policy": "policy_gradient",
+            "log_prob": "plackett_luce",
+            "num_tokens": 200,
+            "token_counts": np.ones(400),
+        },
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_the_block_is_told_before_anything_is_measured(
+    settings, clustered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = "datamask_pipeline.selection.normalisation.random_values"
+    monkeypatch.setattr(measure, lambda *_: pytest.fail("random masks were measured"))
+    with pytest.raises(ConfigurationError):
+        select_documents(*clustered, **settings)
+
+
+@pytest.mark.parametrize(
     ("row", "value", "said"), [(7, np.nan, "row 7"), (9, np.inf, "row 9"), (11, 0.0, "zero vector .*row 11")]
 )
 def test_a_bad_embedding_is_named(row, value, said, clustered) -> None:

@@ -149,6 +149,7 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
         (["-s", "nothing"], "KEY=VALUE"),
         (["-s", "colour=red"], "colour"),
         (["--diversity", "nobody"], "nobody"),
+        (["--diversity", "DiSF=1", "--diversity", "DiSF=5"], "twice"),
         (["--policy", "nobody"], "nobody"),
         (["-s", "device=cuda:9"], "cpu"),
         (["--plot", "curve.xyz"], "suffix"),
