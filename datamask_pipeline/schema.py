@@ -137,7 +137,7 @@ RESULTS: Final = pa.schema(
         ("question_source", pa.string()),
         ("questions_digest", pa.string()),
         ("num_truncated", pa.int64()),
-        ("model_fingerprint", pa.string()),
+        ("model_digest", pa.string()),
     ]
 )
 

@@ -123,7 +123,8 @@ def _verdict(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, A
     return {
         "arm": arm,
         "selected": bool(selection and selection["selected"]),
-        "selection_id": ref.short,
+        "selection_id": ref.content_digest[:16],
+        "selection_artefact": ref.location,
         "config": manifest["basis"]["config"],
         "seed": manifest["basis"]["config"].get("seed"),
         "code_version": manifest["basis"]["version"],

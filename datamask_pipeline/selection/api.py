@@ -130,7 +130,8 @@ def check_settings(
     given: Any = config.diversity_weights if diversity is None else diversity
     if isinstance(given, str | DiversityMetric):
         given = [(given, 1.0)]
-    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    # Names in one order, as sums of floats follow it and fingerprints do not.
+    pairs = sorted(given.items()) if isinstance(given, Mapping) else list(given)
     metrics = [
         (m if isinstance(m, DiversityMetric) else make_metric(m, config.diversity_options.get(m)), float(w))
         for m, w in pairs

@@ -86,7 +86,7 @@ def run(
     sets = questions_stage.load(store, questions, scratch)
     # By its content, which is what is hashed: another version that trains the same weights gives the same rows.
     model_id = model.content_digest[:16]
-    common = {"release": release, "run": run_name, **labels, "model_fingerprint": model_id}
+    common = {"release": release, "run": run_name, **labels, "model_digest": model_id}
     results: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     for number, step in enumerate(steps):

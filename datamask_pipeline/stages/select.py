@@ -141,7 +141,7 @@ def _eligible_rows(
         known = [
             name for (name,) in connection.execute(f"SELECT DISTINCT scorer FROM {score_rows}").fetchall()
         ]
-        weights = dict(config.scorers) or dict.fromkeys(sorted(known), 1.0)
+        weights = dict(sorted(config.scorers.items())) or dict.fromkeys(sorted(known), 1.0)
         for name in weights:
             if name not in known:
                 raise UnknownNameError("quality scorer with stored scores", name, known)

@@ -135,7 +135,7 @@ def test_results_name_their_model_by_what_is_hashed(tiny_run: Pipeline) -> None:
     for key in tiny_run.store.keys("evaluate"):
         rows = tiny_run.store.read_table(require(tiny_run.store, "evaluate", key)).to_pylist()
         model = require(tiny_run.store, "pretrain", key)
-        assert {row["model_fingerprint"] for row in rows} == {model.content_digest[:16]}
+        assert {row["model_digest"] for row in rows} == {model.content_digest[:16]}
 
 
 def test_an_evaluation_hashes_what_was_asked_and_not_where_it_lay(copied: Pipeline, basis_of: Any) -> None:
