@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.embedding.batching import compose_batches
 from datamask_pipeline.embedding.encoder import Encoder
 from datamask_pipeline.embedding.workers import EncoderWorkers, Tokens
+from datamask_pipeline.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,9 @@ def embed_windows(
         batch_tokens: Most tokens of a batch, padding included.
         checkpoints: Directory where each finished window's vectors are kept.
         on_documents: Told the number of documents of each finished window.
+
+    Raises:
+        InputError: a document has no tokens, or its vector is zero or not finite; rows count over the windows.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
     with EncoderWorkers(encoders) as workers, ThreadPoolExecutor(1, thread_name_prefix="tokenise") as pool:
@@ -55,19 +59,21 @@ def embed_windows(
             known = _checkpoint(checkpoints, number).exists()
             return None if known else pool.submit(workers.model.tokenise, list(texts))
 
-        def finish(number: int, future: "Future[Tokens] | None") -> Window:
-            window = _window(workers, _checkpoint(checkpoints, number), future, batch_tokens)
+        def finish(number: int, first: int, future: "Future[Tokens] | None") -> Window:
+            window = _window(workers, _checkpoint(checkpoints, number), first, future, batch_tokens)
             if on_documents is not None:
                 on_documents(len(window.vectors_ND))
             return window
 
-        pending: list[tuple[int, Future[Tokens] | None]] = []
+        pending: list[tuple[int, int, Future[Tokens] | None]] = []
+        first = 0
         for number, texts in enumerate(windows):
-            pending.append((number, begin(number, texts)))
+            pending.append((number, first, begin(number, texts)))
+            first += len(texts)
             if len(pending) > 1:
                 yield finish(*pending.pop(0))
-        for number, future in pending:
-            yield finish(number, future)
+        for waiting in pending:
+            yield finish(*waiting)
 
 
 def embed_tokens(workers: EncoderWorkers, tokens: Tokens, batch_tokens: int) -> Window:
@@ -84,20 +90,41 @@ def embed_tokens(workers: EncoderWorkers, tokens: Tokens, batch_tokens: int) -> 
 
 
 def _window(
-    workers: EncoderWorkers, path: Path, future: "Future[Tokens] | None", batch_tokens: int
+    workers: EncoderWorkers, path: Path, first: int, future: "Future[Tokens] | None", batch_tokens: int
 ) -> Window:
-    """The window as its checkpoint holds it, or computed and kept there."""
+    """The window as its checkpoint holds it, or computed, seen to be sound and kept there."""
     if future is None:
         with np.load(path) as stored:
             heads = {name: stored[f"head {name}"] for name in workers.model.heads}
             return Window(stored["vectors"], heads)
-    window = embed_tokens(workers, future.result(), batch_tokens)
+    tokens = future.result()
+    if [] in tokens:
+        raise InputError(
+            f"encoder {workers.model.model_name!r} makes no token of a document",
+            row=first + tokens.index([]),
+            remedy="leave the document out, or choose another model",
+        )
+    window = embed_tokens(workers, tokens, batch_tokens)
+    _check_sound(window, tokens, workers.model, first)
     private = path.with_suffix(".tmp")
     arrays = {f"head {name}": values_N for name, values_N in window.head_scores_N.items()}
     with private.open("wb") as stream:
         np.savez(stream, vectors=window.vectors_ND, **arrays)  # type: ignore[arg-type]
     private.replace(path)
     return window
+
+
+def _check_sound(window: Window, tokens: Tokens, encoder: Encoder, first: int) -> None:
+    # NaN is above nothing.
+    sound_N = np.linalg.norm(window.vectors_ND.astype(np.float32), axis=1) > 0.5
+    if not sound_N.all():
+        row = int(np.argmin(sound_N))
+        raise InputError(
+            f"encoder {encoder.model_name!r} gives a vector that is zero or not finite",
+            row=first + row,
+            value=encoder.tokenizer.decode(tokens[row]),
+            remedy="check the model's weights, or leave the document out",
+        )
 
 
 def _checkpoint(directory: Path, number: int) -> Path:

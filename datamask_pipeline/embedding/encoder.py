@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
+from datamask_pipeline.embedding.loading import check_trial, length_limit, load_model, own_vectors
 from datamask_pipeline.embedding.packed import pack_linears
 from datamask_pipeline.embedding.presets import EncoderSpec
-from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import present_device, resolve_devices, resolve_dtype
 
 #: Reads scores_B off the last hidden states_BTH.
@@ -157,11 +157,10 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
         dtype: Arithmetic of the transformer: ``float32`` or ``bfloat16``.
 
     Raises:
-        ConfigurationError: the device is not there, or the model cannot be loaded.
+        ConfigurationError: the device is not there; or the model cannot be loaded, lacks weights, has fewer
+            positions than ``max_tokens`` or no limit at all, or is of a layout that is not computed here.
         IntegrityError: the weights are not the pinned ones.
     """
-    from sentence_transformers import SentenceTransformer
-
     present_device(device)
     name, revision = model_identity(spec)
     directory = model_directory(spec)
@@ -169,35 +168,35 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    try:
-        model = SentenceTransformer(
-            location, revision=None if directory else spec.revision, device=device, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"encoder {location!r} cannot be loaded: {error}") from error
-    model.eval().requires_grad_(False)
+    model, missing = load_model(location, None if directory else spec.revision, device)
+    limit = length_limit(model, location, spec.max_tokens)
+    prefix = model.prompts.get(model.default_prompt_name, "") if spec.prefix is None else spec.prefix
+    model.max_seq_length = limit
+    expected_BD = own_vectors(model, location, prefix) if spec.pooling == "own" else None
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     model[0].to(precision)
-    for module in list(model)[1:]:
-        module.float()
     pack_linears(model[0])
-    limit = spec.max_tokens or model.max_seq_length
-    if limit is None:
-        raise ConfigurationError(f"encoder {location!r} states no length limit; set `max_tokens`")
-    width = model[0].get_embedding_dimension()
-    prefix = model.prompts.get(model.default_prompt_name, "") if spec.prefix is None else spec.prefix
     encoder = Encoder(
         spec=dataclasses.replace(spec, prefix=prefix),
         model_name=name,
         revision=revision,
-        dim=2 * width if spec.pooling == "mean+cls" else model.get_embedding_dimension(),
-        max_tokens=int(limit),
+        dim=2 * model[0].get_embedding_dimension() if expected_BD is None else expected_BD.shape[1],
+        max_tokens=limit,
         device=torch.device(device),
         dtype=precision,
         _model=model,
         _tokenizer=model.tokenizer,
     )
-    return dataclasses.replace(encoder, prompt_length=_prompt_length(encoder))
+    encoder = dataclasses.replace(encoder, prompt_length=_prompt_length(encoder))
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors_BD: NDArray[np.float32] = (
+            encoder.pool(*encoder.token_states(encoder.tokenise(texts))).cpu().numpy()
+        )
+        return vectors_BD
+
+    check_trial(embed, expected_BD, model, location, missing)
+    return encoder
 
 
 def _prompt_length(encoder: Encoder) -> int:
