@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +15,10 @@ from datamask_pipeline import lineage
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, pretty_json, ref_of
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
+
+
+#: What the record of a part holds.
+PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
 
 
 class ArtefactBuilder:
@@ -54,12 +58,16 @@ class ArtefactBuilder:
         return self.store.open_parquet(self.part_path(name))
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """The record of a part that is already published whole, else ``None``."""
+        """The record of a part that is already published whole, else ``None``; a damaged one is none."""
         path = self.part_path(name)
         if not (self.store.fs.exists(path + ".json") and self.store.fs.exists(path)):
             return None
-        record: dict[str, Any] = json.loads(self.store.fs.cat_file(path + ".json"))
-        return record if self.store.fs.size(path) == record["bytes"] else None
+        try:
+            record = json.loads(self.store.fs.cat_file(path + ".json"))
+        except ValueError:
+            return None
+        is_whole = isinstance(record, dict) and set(record) >= PART_FIELDS
+        return record if is_whole and self.store.fs.size(path) == record["bytes"] else None
 
     def write_part(
         self,
