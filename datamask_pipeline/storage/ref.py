@@ -1,9 +1,11 @@
-"""References to artefacts, and where an artefact lies. Knows no file system."""
+"""References to artefacts, where an artefact lies, and the record's small JSON files. Knows no file system."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
 
 MANIFEST = "manifest.json"
 CURRENT = "current.json"
@@ -38,12 +40,66 @@ class Ref:
         return dataclasses.asdict(self)
 
 
+#: What has to stand in a pointer, and in a manifest.
+REF_FIELDS: Mapping[str, type] = {field.name: str for field in dataclasses.fields(Ref)} | {"rows": int}
+MANIFEST_FIELDS: Mapping[str, type] = {
+    **REF_FIELDS,
+    **dict.fromkeys(("parts", "trees"), list),
+    **dict.fromkeys(("basis", "inputs", "counts", "metadata"), dict),
+    "written_at_ns": int,
+}
+
+
 def location_of(stage: str, key: str, fingerprint: str) -> str:
+    """Directory of an artefact, relative to the store's root.
+
+    Raises:
+        ConfigurationError: as ``check_key``.
+    """
+    check_key(stage, key)
     return f"{stage}/{key}/{fingerprint[:16]}"
 
 
+def check_key(stage: str, key: str) -> None:
+    """Refuse a key that would not lie in its stage's directory.
+
+    Raises:
+        ConfigurationError: a piece of the key cannot be the name of a directory.
+    """
+    for piece in key.split("/"):
+        if piece in ("", ".", "..") or "\0" in piece or piece.encode(errors="ignore").decode() != piece:
+            raise ConfigurationError(
+                f"{stage} of {key!r}: {piece!r} cannot be the name of a directory in the record; give the crawl, "
+                "release or arm another name"
+            )
+
+
 def ref_of(manifest: Mapping[str, Any]) -> Ref:
-    return Ref(**{field.name: manifest[field.name] for field in dataclasses.fields(Ref)})
+    return Ref(**{name: manifest[name] for name in REF_FIELDS})
+
+
+def read_json(data: bytes, path: str, fields: Mapping[str, type], *, remedy: str) -> dict[str, Any]:
+    """What a small file of the record holds.
+
+    Args:
+        data: The file's bytes.
+        path: Where it lies, for the message.
+        fields: What must stand in it, and of which type.
+        remedy: What to do about a damaged one.
+
+    Raises:
+        IntegrityError: it is cut, no JSON object, or lacks a field.
+    """
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise IntegrityError(f"{path} is not JSON ({error}); {remedy}") from error
+    if not isinstance(values, dict):
+        raise IntegrityError(f"{path} holds no JSON object; {remedy}")
+    for name, kind in fields.items():
+        if not isinstance(values.get(name), kind):
+            raise IntegrityError(f"{path} holds no {name!r} of type {kind.__name__}; {remedy}")
+    return values
 
 
 def pretty_json(value: object) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import shutil
 import socket
@@ -18,7 +17,17 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
-from datamask_pipeline.storage.ref import CURRENT, MANIFEST, Ref, location_of, pretty_json, ref_of
+from datamask_pipeline.storage.ref import (
+    CURRENT,
+    MANIFEST,
+    MANIFEST_FIELDS,
+    REF_FIELDS,
+    Ref,
+    location_of,
+    pretty_json,
+    read_json,
+    ref_of,
+)
 
 if TYPE_CHECKING:
     from datamask_pipeline.storage.builder import ArtefactBuilder
@@ -32,15 +41,22 @@ class Store:
     Args:
         root: A local directory or any fsspec URL (``s3://bucket/prefix``).
         storage_options: Passed to the file system, e.g. ``{"endpoint_url": ...}``.
+
+    Raises:
+        ConfigurationError: as ``file_system_of``, or the root chains file systems.
     """
 
     def __init__(
         self, root: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> None:
-        import fsspec
-
         self.root_url = os.fspath(root)
-        self.fs, path = fsspec.core.url_to_fs(self.root_url, **dict(storage_options or {}))
+        if "::" in self.root_url:
+            raise ConfigurationError(
+                f"store {self.root_url!r} holds '::', which would chain file systems; name one directory or URL"
+            )
+        # A listing that is kept would hide what other processes write.
+        options = {"use_listings_cache": False, **dict(storage_options or {})}
+        self.fs, path = file_system_of(self.root_url, options, setting="store")
         self.root = path.rstrip("/")
         self.is_local = "file" in (
             self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
@@ -49,19 +65,35 @@ class Store:
     # -- reading -----------------------------------------------------------------------------------------
 
     def find(self, stage: str, key: str, fingerprint: str) -> Ref | None:
-        """The finished artefact of that fingerprint, or ``None``."""
+        """The finished artefact of that fingerprint, or ``None``.
+
+        One that has lost a file or whose manifest is damaged is not finished: its stage makes it again.
+        """
         location = location_of(stage, key, fingerprint)
-        if not self.fs.exists(f"{self.root}/{location}/{MANIFEST}"):
+        folder = f"{self.root}/{location}"
+        sizes = {
+            path[len(folder) + 1 :]: info["size"] for path, info in self.fs.find(folder, detail=True).items()
+        }
+        if MANIFEST not in sizes:
             return None
-        ref = ref_of(self.manifest_at(location))
-        return ref if ref.fingerprint == fingerprint else None
+        try:
+            manifest = self.manifest_at(location)
+        except IntegrityError:
+            return None
+        is_whole = manifest["fingerprint"] == fingerprint and _has_all(manifest, sizes)
+        return ref_of(manifest) if is_whole else None
 
     def current(self, stage: str, key: str) -> Ref | None:
-        """The artefact that the pointer of this stage and key names, or ``None``."""
+        """The artefact that the pointer of this stage and key names, or ``None``.
+
+        Raises:
+            IntegrityError: the pointer is damaged.
+        """
         pointer = f"{self.root}/{stage}/{key}/{CURRENT}"
         if not self.fs.exists(pointer):
             return None
-        return Ref(**json.loads(self.fs.cat_file(pointer)))
+        remedy = "delete it and run the stage again, which points to its artefact anew"
+        return ref_of(read_json(self.fs.cat_file(pointer), pointer, REF_FIELDS, remedy=remedy))
 
     def keys(self, stage: str) -> list[str]:
         """Every key of a stage that has a current artefact, sorted."""
@@ -78,22 +110,25 @@ class Store:
         if self.fs.exists(base):
             for path in sorted(self.fs.find(base)):
                 if path.endswith(f"/{MANIFEST}"):
-                    yield json.loads(self.fs.cat_file(path))
+                    yield self.manifest_at(path[len(self.root) + 1 : -len(MANIFEST) - 1])
 
     def manifest(self, ref: Ref) -> dict[str, Any]:
         return self.manifest_at(ref.location)
 
     def manifest_at(self, location: str) -> dict[str, Any]:
+        """The manifest in a directory of the record.
+
+        Raises:
+            IntegrityError: it is missing or damaged.
+        """
         path = f"{self.root}/{location}/{MANIFEST}"
         try:
-            manifest: dict[str, Any] = json.loads(self.fs.cat_file(path))
+            data = self.fs.cat_file(path)
         except FileNotFoundError:
             raise IntegrityError(
                 f"no manifest at {path}; run the stage again to rebuild the artefact"
             ) from None
-        except json.JSONDecodeError as error:
-            raise IntegrityError(f"{path} is not JSON ({error}); delete its directory and rebuild") from error
-        return manifest
+        return read_json(data, path, MANIFEST_FIELDS, remedy="run the stage again to rebuild the artefact")
 
     def part_names(self, ref: Ref) -> list[str]:
         """The artefact's parts in canonical order."""
@@ -108,15 +143,21 @@ class Store:
         return self.open_parquet(f"{self.root}/{ref.location}/{name}.parquet")
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
-        """A Parquet file of this store by its path, opened."""
-        return pq.ParquetFile(path, filesystem=self._arrow_fs())
+        """A Parquet file of this store by its path, opened.
+
+        Raises:
+            IntegrityError: it is missing, or no Parquet file.
+            StorageError: the file system refuses.
+        """
+        with _reading(path):
+            return pq.ParquetFile(path, filesystem=self._arrow_fs())
 
     def iter_batches(
         self, ref: Ref, columns: Sequence[str] | None = None, *, batch_rows: int = ROW_GROUP_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """The rows in canonical order, one bounded batch at a time."""
-        for name in self.part_names(ref):
-            with self.part_file(ref, name) as part:
+        for path in self.part_paths(ref):
+            with self.open_parquet(path) as part, _reading(path):
                 yield from part.iter_batches(
                     batch_size=batch_rows, columns=list(columns) if columns else None
                 )
@@ -124,8 +165,8 @@ class Store:
     def read_table(self, ref: Ref, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows at once: for small tables and for columns known to fit."""
         tables = []
-        for name in self.part_names(ref):
-            with self.part_file(ref, name) as part:
+        for path in self.part_paths(ref):
+            with self.open_parquet(path) as part, _reading(path):
                 tables.append(part.read(columns=list(columns) if columns else None))
         return pa.concat_tables(tables, promote_options="none") if tables else pa.table({})
 
@@ -187,16 +228,15 @@ class Store:
         directory = (
             Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
         )
-        directory.mkdir(parents=True, exist_ok=True)
-        private = (
-            directory / f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
-        )
-        try:
-            with storage_errors(relative):
+        name = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
+        with storage_errors(relative):
+            directory.mkdir(parents=True, exist_ok=True)
+            private = directory / name
+            try:
                 yield private
                 self._publish(private, f"{self.root}/{relative}")
-        finally:
-            private.unlink(missing_ok=True)
+            finally:
+                private.unlink(missing_ok=True)
 
     def publish_bytes(self, relative: str, data: bytes) -> None:
         """Write a small file at once."""
@@ -210,14 +250,19 @@ class Store:
                 shutil.copyfile(path, private)
 
     def scratch(self, ref_location: str) -> Path:
-        """A local directory for checkpoints of unfinished work on one artefact; survives a kill."""
+        """A local directory for checkpoints of unfinished work on one artefact; survives a kill.
+
+        Raises:
+            StorageError: the file system refuses.
+        """
         if self.is_local:
             base = Path(self.root) / ".scratch"
         else:
             base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "datamask" / "scratch"
             base /= lineage.sha256_text(self.root_url)[:16]
         directory = base / ref_location
-        directory.mkdir(parents=True, exist_ok=True)
+        with storage_errors(str(directory)):
+            directory.mkdir(parents=True, exist_ok=True)
         return directory
 
     def sweep(self) -> int:
@@ -226,7 +271,8 @@ class Store:
         removed = 0
         for path in staging.glob(f"{socket.gethostname()}.*") if self.is_local and staging.exists() else []:
             pid = path.name[len(socket.gethostname()) + 1 :].split(".", 1)[0]
-            if pid.isdigit() and not _alive(int(pid)):
+            # Writers leave files only; a directory is somebody else's.
+            if pid.isdigit() and not path.is_dir() and not _alive(int(pid)):
                 path.unlink(missing_ok=True)
                 removed += 1
         return removed
@@ -244,6 +290,30 @@ class Store:
         return None if self.is_local else pafs.PyFileSystem(pafs.FSSpecHandler(self.fs))
 
 
+def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tuple[Any, str]:
+    """The file system of a directory or fsspec URL, and the path on it.
+
+    Args:
+        url: The directory or URL.
+        options: Passed to the file system.
+        setting: What the configuration calls the URL, for the message.
+
+    Raises:
+        ConfigurationError: there is no such file system, or its library is not installed.
+    """
+    import fsspec
+
+    remedy = "name a directory, or a URL that fsspec knows, such as s3://bucket/prefix"
+    try:
+        fs, path = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError, TypeError, OSError) as error:
+        if isinstance(error, ImportError):
+            remedy = "install that package with pip, or " + remedy
+        problem = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
+    return fs, path
+
+
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
     """Turn the operating system's refusals into a ``StorageError`` that names the remedy."""
@@ -254,7 +324,19 @@ def storage_errors(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(f"no room left while writing {what}: free disk space and run again") from error
-        raise StorageError(f"cannot write {what}: {error}") from error
+        raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
+    remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowException) as error:
+        raise IntegrityError(f"cannot read {path}: {error}; {remedy}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error}; {remedy}") from error
 
 
 def require(store: Store, stage: str, key: str) -> Ref:
@@ -271,6 +353,17 @@ def require(store: Store, stage: str, key: str) -> Ref:
             f"run that stage first"
         )
     return ref
+
+
+def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
+    """Whether every part and every tree has the bytes its manifest states; sizes by path in the artefact."""
+    if any(sizes.get(f"{part['name']}.parquet") != part["bytes"] for part in manifest["parts"]):
+        return False
+    for tree in manifest["trees"]:
+        found = [sizes.get(f"{tree['name']}/{path}") for path in tree["files"]]
+        if None in found or sum(size for size in found if size is not None) != tree["bytes"]:
+            return False
+    return True
 
 
 def _alive(pid: int) -> bool:
