@@ -1,0 +1,97 @@
+"""The whole record on object storage: a local server that speaks S3's protocol."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_chain import write_tiny_config
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Store
+
+KEYS = {"key": "k", "secret": "s", "client_kwargs": {"region_name": "us-east-1"}}
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def bucket(endpoint: str) -> Any:
+    """Another client than the store's."""
+    import s3fs
+
+    fs = s3fs.S3FileSystem(endpoint_url=endpoint, skip_instance_cache=True, **KEYS)
+    fs.call_s3("create_bucket", Bucket="record")
+    return fs
+
+
+@pytest.fixture
+def config_file(endpoint: str, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tiny chain with its record on S3; what stays on this disk goes below ``tmp_path``."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = write_tiny_config(tmp_path)
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values |= {"store": "s3://record/tiny", "storage_options": {"endpoint_url": endpoint, **KEYS}}
+    values["arms"] = {"datamask": {"policy": "datamask"}}
+    values["compare"] = {"baseline": "datamask"}
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_chain_runs_on_s3_as_on_a_disk(
+    config_file: Path, bucket: Any, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    run = ("run", "-c", str(config_file), "--until", "materialise")
+    assert "9 steps computed, 0 unchanged" in invoke(*run)
+    assert "0 steps computed, 9 unchanged" in invoke(*run)
+    store = Pipeline(load_config(str(config_file))).store
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    for stage in ("ingest", "rejected", "embed", "score", "pool", "select", "materialise"):
+        for key in store.keys(stage):
+            assert store.current(stage, key) == tiny_run.store.current(stage, key)
+
+    subset = store.current("materialise", "first/datamask")
+    assert subset is not None
+    document = store.read_table(subset, ["id"]).column("id")[0].as_py()
+    story = json.loads(invoke("audit", "why", document, "-c", str(config_file), "--json"))
+    assert [arm["selected"] for arm in story["releases"][0]["arms"]] == [True]
+
+    (part, *_) = bucket.glob(f"record/tiny/{subset.location}/*.parquet")
+    bucket.rm(part)
+    assert "1 steps computed, 8 unchanged" in invoke(*run)
+    assert bucket.exists(part)
+
+
+def test_what_another_process_writes_is_seen(endpoint: str, bucket: Any) -> None:
+    store = Store("s3://record/shared", {"endpoint_url": endpoint, **KEYS})
+    first = store.begin("ingest", "a", version="1", config={}, inputs={}).commit([])
+    assert store.keys("ingest") == ["a"]
+    pointer = json.dumps(first.as_dict() | {"content_digest": "other"})
+    bucket.pipe("record/shared/ingest/b/current.json", pointer.encode())
+    bucket.pipe("record/shared/ingest/a/note.json", b"{}")
+    assert store.keys("ingest") == ["a", "b"]
+    assert store.fs.exists("record/shared/ingest/a/note.json")
+    current = store.current("ingest", "b")
+    assert current is not None
+    assert current.content_digest == "other"
