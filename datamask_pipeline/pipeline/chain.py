@@ -5,10 +5,10 @@ Both the plain runner and the Dagster assets call these methods, so both make th
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
 from datamask_pipeline.stages import (
     compare,
@@ -24,6 +24,7 @@ from datamask_pipeline.stages import (
     tokenizer,
 )
 from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage.ref import check_key, read_json
 
 Progress = Callable[[str, int, int | None], None]
 Overrides = Mapping[str, Any] | None
@@ -56,17 +57,22 @@ class Pipeline:
         return make_source(self.config.source.name, self.config.source.options)
 
     def check(self, until: str = STAGES[-1]) -> None:
-        """Refuse unknown names before any work: source, scorers, policies, metrics and benchmark tasks.
+        """Refuse wrong names and options before any work: crawls, encoder, scorers, policies, metrics and tasks.
 
         Args:
             until: Only what the stages up to this one need.
 
         Raises:
             UnknownNameError: with the names there are.
-            ConfigurationError: an option of a member is wrong.
+            ConfigurationError: a crawl's name cannot be a key, an option of a member is wrong or of one that is
+                not used, or the encoder is not there.
+            InputError: the file of imported vectors cannot be used.
         """
         reached = STAGES[: STAGES.index(until) + 1]
-        self.crawls()
+        for crawl in self.crawls():
+            check_key(ingest.STAGE, crawl)
+        if embed.STAGE in reached:
+            self._check_embedding()
         if score.STAGE in reached:
             self._check_scorers()
         if select.STAGE in reached:
@@ -78,11 +84,31 @@ class Pipeline:
         if compare.STAGE in reached and self.config.compare.baseline not in self.config.arms:
             raise UnknownNameError("arm to compare with", self.config.compare.baseline, self.config.arms)
 
+    def _check_embedding(self) -> None:
+        from datamask_pipeline.embedding.config import model_directory
+        from datamask_pipeline.embedding.imported import ImportedVectors
+        from datamask_pipeline.stages.heads import make_heads
+
+        config = self.config.embed
+        _refuse_unused("embed.head_options", config.head_options, "embed.heads", config.heads)
+        make_heads(config.heads, config.head_options)
+        if config.imported_file:
+            ImportedVectors(config.imported_file, config.imported_id_column, config.imported_vector_column)
+            return
+        model = config.spec().model
+        is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+        if is_path and model_directory(config.spec()) is None:
+            raise ConfigurationError(
+                f"embed.encoder {model!r} is no directory; correct the path, or name a preset or a model of the hub"
+            )
+
     def _check_scorers(self) -> None:
         from datamask_pipeline.quality import make_scorer
 
-        for name in self.config.score.scorers:
-            make_scorer(name, self.config.score.options.get(name))
+        config = self.config.score
+        _refuse_unused("score.options", config.options, "score.scorers", config.scorers)
+        for name in config.scorers:
+            make_scorer(name, config.options.get(name))
 
     def _check_arms(self) -> None:
         from datamask_pipeline.diversity.registry import make_metric
@@ -135,23 +161,41 @@ class Pipeline:
         """The crawls a release froze when it was first asked for.
 
         Raises:
-            UnknownNameError: neither the record nor the configuration knows the release.
+            UnknownNameError: neither the record nor the configuration knows the release, or the source knows no
+                crawl of a name that would be frozen.
             ConfigurationError: the configuration now names other crawls than were frozen.
+            IntegrityError: the record's file of the release is damaged.
         """
-        path = f"{self.store.root}/releases/{release}.json"
-        frozen = json.loads(self.store.fs.cat_file(path))["crawls"] if self.store.fs.exists(path) else None
+        frozen = self._frozen_crawls(release)
         if release not in self.config.releases:
             if frozen is None:
                 raise UnknownNameError("release", release, self.releases())
-            return list(frozen)
+            return frozen
         named = self.config.releases[release].crawls
         if frozen is None:
-            return self.freeze_release(release, list(named or self.crawls()))
+            known = self.crawls()
+            for crawl in named or ():
+                if crawl not in known:
+                    raise UnknownNameError(f"crawl of release {release!r}", crawl, known)
+            return self.freeze_release(release, list(named or known))
         if named is not None and list(named) != frozen:
             raise ConfigurationError(
                 f"release {release!r} was frozen with crawls {frozen}, not {list(named)}; give the new set a new name"
             )
-        return list(frozen)
+        return frozen
+
+    def _frozen_crawls(self, release: str) -> list[str] | None:
+        path = f"{self.store.root}/releases/{release}.json"
+        if not self.store.fs.exists(path):
+            return None
+        remedy = (
+            'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
+            f"{self.store.root}/{pool.STAGE}/{release}/*/manifest.json has them"
+        )
+        crawls = read_json(self.store.fs.cat_file(path), path, {"crawls": list}, remedy=remedy)["crawls"]
+        if not crawls or not all(isinstance(crawl, str) for crawl in crawls):
+            raise IntegrityError(f"{path} names no crawls; {remedy}")
+        return list(crawls)
 
     def releases(self) -> list[str]:
         """Releases of the configuration and of the record, sorted."""
@@ -311,3 +355,12 @@ class Pipeline:
         if run_name not in self.config.run_names():
             raise UnknownNameError("run", run_name, self.config.run_names())
         return split_run_name(run_name)[0]
+
+
+def _refuse_unused(setting: str, options: Mapping[str, Any], users: str, used: Sequence[str]) -> None:
+    """Options of a member that is not used would be a misspelt name, or a member forgotten."""
+    unused = sorted(set(options) - set(used))
+    if unused:
+        raise ConfigurationError(
+            f"{setting} are given for {unused}, which are not among {users}: {list(used)}"
+        )

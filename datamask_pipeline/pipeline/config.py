@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources as package_files
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -45,7 +45,9 @@ class ReleaseConfig(Settings):
     """A named, frozen set of crawls."""
 
     crawls: tuple[str, ...] | None = pydantic.Field(
-        None, description="Crawls in order of precedence; none means every crawl of the source."
+        None,
+        min_length=1,
+        description="Crawls in order of precedence; null means every crawl of the source.",
     )
 
 
@@ -137,15 +139,7 @@ def load_config(
     """
     wanted = name_or_path or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
     packaged = packaged_configs()
-    if wanted in packaged:
-        text = packaged[wanted]
-    elif Path(wanted).is_file():
-        text = Path(wanted).read_text(encoding="utf-8")
-    else:
-        raise ConfigurationError(
-            f"no configuration {wanted!r}: neither a file nor one of the packaged ones ({', '.join(packaged)})"
-        )
-    values = _parsed(text, wanted)
+    values = _parsed(packaged[wanted] if wanted in packaged else _text_of(wanted, packaged), wanted)
     values.setdefault("name", Path(wanted).stem)
     if os.environ.get(STORE_VARIABLE):
         values["store"] = os.environ[STORE_VARIABLE]
@@ -175,6 +169,21 @@ def _listed(error: pydantic.ValidationError) -> str:
     )
 
 
+def _text_of(path: str, packaged: Iterable[str]) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigurationError(
+            f"no configuration {path!r}: neither a file nor one of the packaged ones ({', '.join(packaged)})"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 ({error}); save it as UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"configuration {path!r} cannot be read: {error}; name a YAML file"
+        ) from error
+
+
 def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text)
@@ -182,6 +191,12 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
         raise ConfigurationError(f"{name} is not YAML: {error}") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{name} holds no mapping of settings")
+    for key in values:
+        if not isinstance(key, str):
+            raise ConfigurationError(
+                f"{name}: {key!r} is the name of no setting; YAML takes a bare on, off, yes, no or number for a value, "
+                "put it in quotes"
+            )
     return values
 
 

@@ -1,0 +1,78 @@
+"""What a later stage would refuse is refused before the first one starts, and costs no model and no database."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
+from datamask_pipeline.pipeline import Pipeline, load_config
+
+
+def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
+    return Pipeline(load_config(str(config), {"store": str(record), **settings}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "stage", "before", "words"),
+    [
+        ({"score.options": {"probe": {}}}, "score", "embed", r"score\.options.*\['probe'\].*\['rules'\]"),
+        ({"score.options": {"rules": {"nope": 1}}}, "score", "embed", r"'rules'.*nope"),
+        ({"embed.heads": ["nobody"]}, "embed", "ingest", "quality scorer 'nobody'"),
+        ({"embed.heads": ["rules"]}, "embed", "ingest", "'rules' has no head"),
+        ({"embed.head_options": {"fineweb_edu": {}}}, "embed", "ingest", r"head_options.*\['fineweb_edu'\]"),
+        (
+            {"embed.heads": ["fineweb_edu"], "embed.head_options": {"fineweb_edu": {"nope": 1}}},
+            *("embed", "ingest", r"'fineweb_edu'.*nope"),
+        ),
+        ({"embed.encoder": "nobody"}, "embed", "ingest", r"encoder 'nobody'.*minilm-mean-cls"),
+        (
+            {"embed.encoder": "/no/such/model", "embed.revision": "abc"},
+            *("embed", "ingest", r"encoder '/no/such/model' is no directory"),
+        ),
+        (
+            {"embed.encoder": "no/such/model", "embed.revision": "abc"},
+            *("embed", "ingest", r"encoder 'no/such/model' is no directory"),
+        ),
+        ({"embed.imported_file": "/no/such.parquet"}, "embed", "ingest", r"/no/such\.parquet"),
+        ({"source.options.crawl": "../evil"}, "ingest", None, r"'\.\./evil'.*'\.\.' cannot be the name"),
+        ({"source.options.crawl": ""}, "ingest", None, "'' cannot be the name"),
+    ],
+)
+def test_what_a_stage_would_refuse_is_refused_before_any_work(
+    settings: dict[str, Any],
+    stage: str,
+    before: str | None,
+    words: str,
+    tiny_config_file: Path,
+    tmp_path: Path,
+) -> None:
+    pipeline = chain(tiny_config_file, tmp_path, settings)
+    if before is not None:
+        pipeline.check(before)
+    for until in (stage, "compare"):
+        with pytest.raises(DataMaskError, match=words):
+            pipeline.check(until)
+
+
+def test_a_model_of_the_hub_is_not_taken_for_a_path(tiny_config_file: Path, tmp_path: Path) -> None:
+    settings = {"embed.encoder": "owner/model", "embed.revision": "abc"}
+    chain(tiny_config_file, tmp_path, settings).check("embed")
+    with pytest.raises(ConfigurationError, match="pin `revision`"):
+        chain(tiny_config_file, tmp_path, {"embed.encoder": "owner/model"}).check("embed")
+
+
+def test_embedding_and_scores_are_checked_without_a_model_or_a_database(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "from datamask_pipeline.pipeline import Pipeline, load_config\n"
+        "Pipeline(load_config(sys.argv[1])).check('score')\n"
+        "print([n for n in ('torch', 'duckdb') if n in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(tiny_config_file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
