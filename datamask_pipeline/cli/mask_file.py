@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError, StorageError
 from datamask_pipeline.lineage import canonical_json, plain
+from datamask_pipeline.storage import new_map
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -241,5 +242,4 @@ def _read_embeddings(
 def _allocate(shape: tuple[int, int], dtype: type[np.floating], scratch: Path | None) -> NDArray[np.floating]:
     if scratch is None:
         return np.empty(shape, dtype)
-    scratch.mkdir(parents=True, exist_ok=True)
-    return np.memmap(scratch / "embeddings.raw", dtype=dtype, mode="w+", shape=shape)
+    return new_map(scratch / "embeddings.raw", dtype, shape)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EMBEDDING_DIM
+from datamask_pipeline.storage import new_map
 
 #: A norm this close to 1 is kept as it is: float16 cannot do better.
 UNIT_TOLERANCE = 2e-3
@@ -132,9 +133,9 @@ class ImportedVectors(ImportedFiles):
 
         Raises:
             InputError: an id is missing or stands twice, or a vector is not finite, zero, or not D wide.
+            StorageError: the disk has no room for the vectors.
         """
-        target.parent.mkdir(parents=True, exist_ok=True)
-        vectors_ND = np.memmap(target, dtype=np.float16, mode="w+", shape=(len(ids_N), EMBEDDING_DIM))
+        vectors_ND = new_map(target, np.float16, (len(ids_N), EMBEDDING_DIM))
         wanted = {name: row for row, name in enumerate(ids_N)}
         found_N = np.zeros(len(ids_N), dtype=bool)
         num_normalised = 0

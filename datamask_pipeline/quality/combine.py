@@ -38,9 +38,9 @@ def combine_scores(
             finite, or a score to be z-scored is the same for every document.
     """
     total = sum(abs(weight) for weight in weights.values())
-    if total == 0:
+    if total == 0 or not np.isfinite(total):
         raise ConfigurationError(
-            "the weights of the quality scores are all 0; give at least one another weight"
+            f"the weights of the quality scores must be finite and not all 0, not {dict(weights)}"
         )
     sizes = {name: len(values) for name, values in scores.items() if name in weights}
     if len(set(sizes.values())) > 1:
@@ -71,7 +71,7 @@ def _normalised(
     if normalisation != "zscore":
         raise ConfigurationError(f"unknown normalisation {normalisation!r}; choose none, zscore or rank")
     spread = float(values_N.std())
-    if spread == 0:
+    if values_N.min() == values_N.max():
         raise ConfigurationError(
             f"score {name!r} is {values_N[0]} for every document, which has no z-score; drop the scorer"
         )

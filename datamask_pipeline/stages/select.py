@@ -17,7 +17,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityEr
 from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
-from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store
+from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store, new_map
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -174,9 +174,7 @@ def _gather_embeddings(
     store: Store, scratch: Path, rows: pa.Table, embeddings: Mapping[str, Ref]
 ) -> NDArray[np.float16]:
     """The rows' vectors in a memory-mapped file, so that memory does not grow with the corpus."""
-    vectors = np.memmap(
-        scratch / "embeddings.f16", dtype=np.float16, mode="w+", shape=(rows.num_rows, schema.EMBEDDING_DIM)
-    )
+    vectors = new_map(scratch / "embeddings.f16", np.float16, (rows.num_rows, schema.EMBEDDING_DIM))
     crawls = np.asarray(rows.column("crawl").to_pylist(), dtype=object)
     ids = rows.column("id").to_pylist()
     for crawl, ref in embeddings.items():

@@ -15,7 +15,8 @@ bytes, so whichever is last changes nothing.
 """
 
 from datamask_pipeline.storage.builder import ArtefactBuilder, check_balance
+from datamask_pipeline.storage.maps import new_map
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
 
-__all__ = ["ROW_GROUP_ROWS", "ArtefactBuilder", "Ref", "Store", "check_balance", "require", "storage_errors"]
+__all__ = ["ROW_GROUP_ROWS", "ArtefactBuilder", "Ref", "Store", "check_balance", "new_map", "require", "storage_errors"]
