@@ -29,7 +29,8 @@ class EncoderConfig(Settings):
         None, description="Commit hash of the hub repository; presets bring their own."
     )
     prefix: str | None = pydantic.Field(
-        None, description="Put before every document; null takes the preset's, or none."
+        None,
+        description="Put before every document; null takes the preset's, or the model's own default prompt.",
     )
     max_tokens: int | None = pydantic.Field(
         None,
@@ -57,6 +58,15 @@ class EncoderConfig(Settings):
         description="`cpu` (a worker a core), `cuda:1`, several workers such as [cuda:0, cuda:1] or [cpu, cpu], or "
         "auto: every accelerator, else the CPU. Order and bytes are the same for any number of workers.",
     )
+
+    @pydantic.field_validator("device")
+    @classmethod
+    def _some_device(cls, device: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not device:
+            raise ValueError(
+                f"{device!r} names no device; use `auto`, `cpu` or a list such as [cuda:0, cuda:1]"
+            )
+        return device
 
     def result_config(self) -> dict[str, Any]:
         """What decides the vectors, as it resolves here: never ``auto``, and never where a model lies."""

@@ -346,3 +346,9 @@ def test_a_vector_of_zeros_is_refused(tmp_path: Path) -> None:
     fields = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}
     with pytest.raises(InputError, match="row 0"):
         list(embed_windows([Nothing(**fields)], [["fox"]], batch_tokens=64, checkpoints=tmp_path / "kept"))
+
+
+@pytest.mark.parametrize("device", [(), ""])
+def test_no_device_at_all_is_refused_with_the_settings(device: Any) -> None:
+    with pytest.raises(ValueError, match="names no device"):
+        EncoderConfig(device=device)
