@@ -21,6 +21,7 @@ from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.exchange import can_exchange, choose_by_exchange
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
@@ -43,18 +44,35 @@ class DataMaskPolicy(SelectionPolicy):
     name = "datamask"
 
     def choose(self, problem: Problem) -> Solution:
-        terms = problem.objective.terms
-        if problem.objective.moment_terms is not None:
-            return choose_by_moments(problem)
-        if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
-            from datamask_pipeline.selection.coverage.policy import choose_by_coverage
+        solution = _choose_by_metrics(problem)
+        return _no_worse_than_quality(problem, solution) if problem.budget.tokens else solution
 
-            return choose_by_coverage(problem)
-        if can_exchange(problem):
-            return choose_by_exchange(problem)
-        from datamask_pipeline.selection.policies.policy_gradient import choose_by_policy_gradient
 
-        return choose_by_policy_gradient(problem, problem.config)
+def _choose_by_metrics(problem: Problem) -> Solution:
+    terms = problem.objective.terms
+    if problem.objective.moment_terms is not None:
+        return choose_by_moments(problem)
+    if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
+        from datamask_pipeline.selection.coverage.policy import choose_by_coverage
+
+        return choose_by_coverage(problem)
+    if can_exchange(problem):
+        return choose_by_exchange(problem)
+    from datamask_pipeline.selection.policies.policy_gradient import choose_by_policy_gradient
+
+    return choose_by_policy_gradient(problem, problem.config)
+
+
+def _no_worse_than_quality(problem: Problem, solution: Solution) -> Solution:
+    """The solution, or the best documents by quality: in tokens the learners' steps follow no mean of quality."""
+    quality_N = problem.objective.quality_N
+    plain = Solution(
+        mask_N=problem.budget.best(quality_N, exact=True),
+        scores_N=quality_N.clone(),
+        method=solution.method,
+        notes={"best_by_quality": True},
+    )
+    return max((solution, plain), key=lambda found: evaluate(problem, found).value)
 
 
 def choose_by_moments(problem: Problem) -> Solution:
