@@ -67,7 +67,9 @@ class Pipeline:
             ConfigurationError: a crawl's name cannot be a key, an option of a member is wrong or of one that is
                 not used, or the encoder is not there.
             InputError: the file of imported vectors cannot be used.
+            StorageError: the record cannot be reached.
         """
+        self.store.reach()
         reached = STAGES[: STAGES.index(until) + 1]
         for crawl in self.crawls():
             check_key(ingest.STAGE, crawl)

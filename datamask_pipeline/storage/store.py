@@ -62,6 +62,20 @@ class Store:
             self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
         )
 
+    def reach(self) -> None:
+        """Refuse a record that cannot be reached, before any work.
+
+        Raises:
+            StorageError: the storage refuses, or does not answer.
+        """
+        try:
+            self.fs.exists(f"{self.root}/.staging")
+        except Exception as error:  # object stores raise errors of their own libraries
+            raise StorageError(
+                f"store {self.root_url!r} cannot be reached: {type(error).__name__}: {error}; check the address, "
+                "the credentials and `storage_options`"
+            ) from error
+
     # -- reading -----------------------------------------------------------------------------------------
 
     def find(self, stage: str, key: str, fingerprint: str) -> Ref | None:

@@ -11,6 +11,7 @@ from tiny_chain import write_tiny_config
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store
 
@@ -95,3 +96,14 @@ def test_what_another_process_writes_is_seen(endpoint: str, bucket: Any) -> None
     current = store.current("ingest", "b")
     assert current is not None
     assert current.content_digest == "other"
+
+
+def test_a_record_that_does_not_answer_is_named_before_any_work(tiny_config_file: Path) -> None:
+    options = {
+        **KEYS,
+        "endpoint_url": "http://127.0.0.1:9",
+        "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1},
+    }
+    settings = {"store": "s3://record/tiny", "storage_options": options}
+    with pytest.raises(StorageError, match=r"store 's3://record/tiny' cannot be reached.*storage_options"):
+        Pipeline(load_config(str(tiny_config_file), settings)).check("ingest")
