@@ -29,6 +29,19 @@ FIRST_WAIT_SECONDS: Final = 2.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
+def check_pinned(name: str, revision: str) -> None:
+    """Refuse a revision of a repository that may move.
+
+    Raises:
+        ConfigurationError: it is no commit hash.
+    """
+    if not _COMMIT.fullmatch(revision):
+        raise ConfigurationError(
+            f"revision {revision!r} of {name} is no commit hash of 40 hexadecimal digits; branches "
+            "and tags move, so pin the commit that the repository's page shows under Files, History"
+        )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class HubFile:
     """One file of a repository at one commit.
@@ -70,11 +83,7 @@ class HubRepository:
     first_wait_seconds: float = FIRST_WAIT_SECONDS
 
     def __post_init__(self) -> None:
-        if not _COMMIT.fullmatch(self.revision):
-            raise ConfigurationError(
-                f"revision {self.revision!r} of {self.name} is no commit hash of 40 hexadecimal digits; branches "
-                "and tags move, so pin the commit that the repository's page shows under Files, History"
-            )
+        check_pinned(self.name, self.revision)
 
     def list_files(self, folder: str = "") -> list[HubFile]:
         """Every file under a folder at this commit, by path; one listing, not one request a file.

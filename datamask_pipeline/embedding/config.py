@@ -12,6 +12,7 @@ import pydantic
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens, resolve_dtype
+from datamask_pipeline.hub import check_pinned
 from datamask_pipeline.settings import Settings, execution_field
 
 #: Files of a model directory that decide its results.
@@ -99,7 +100,7 @@ class EncoderConfig(Settings):
         """The model these settings name.
 
         Raises:
-            ConfigurationError: a hub model without a revision.
+            ConfigurationError: a hub model without a revision, or one that may move.
         """
         preset = PRESETS.get(self.encoder)
         if preset is None:
@@ -116,7 +117,10 @@ class EncoderConfig(Settings):
             changes["prefix"] = self.prefix
         if self.max_tokens is not None:
             changes["max_tokens"] = self.max_tokens
-        return dataclasses.replace(preset, **changes)
+        spec = dataclasses.replace(preset, **changes)
+        if not self._is_directory() and not spec.package:
+            check_pinned(spec.model, spec.revision)
+        return spec
 
 
 def model_directory(spec: EncoderSpec) -> Path | None:

@@ -20,6 +20,7 @@ import pydantic
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_devices
+from datamask_pipeline.hub import check_pinned
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
 from datamask_pipeline.settings import Settings, execution_field
 
@@ -96,6 +97,7 @@ class FineWebEduScorer(Scorer):
 
             self.model, revision = model_identity(EncoderSpec(model=config.model))
         elif config.revision:
+            check_pinned(config.model, config.revision)
             self.model, revision = config.model, config.revision
         else:
             raise ConfigurationError(
@@ -117,19 +119,32 @@ class FineWebEduScorer(Scorer):
         Raises:
             ConfigurationError: it cannot be loaded, or is not one regression label on a BERT encoder.
         """
+        from safetensors import SafetensorError
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         where = self.config.model
         revision = None if self._is_directory else self.config.revision
         try:
-            model = AutoModelForSequenceClassification.from_pretrained(where, revision=revision)
+            model, about = AutoModelForSequenceClassification.from_pretrained(
+                where, revision=revision, output_loading_info=True
+            )
             tokenizer = AutoTokenizer.from_pretrained(where, revision=revision)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise ConfigurationError(f"classifier {where!r} cannot be loaded: {error}") from error
+        if about["missing_keys"]:
+            # They would be drawn at random.
+            raise ConfigurationError(
+                f"classifier {where!r} lacks tensors: {', '.join(sorted(about['missing_keys'])[:3])}"
+            )
         if model.config.num_labels != 1 or not hasattr(model, "bert"):
             raise ConfigurationError(
                 f"classifier {where!r} is a {type(model).__name__} of {model.config.num_labels} labels; "
                 "one regression label on a BERT encoder is needed"
+            )
+        positions = int(model.config.max_position_embeddings)
+        if self.config.max_tokens > positions:
+            raise ConfigurationError(
+                f"max_tokens {self.config.max_tokens} is more than the {positions} positions of classifier {where!r}"
             )
         model.eval().requires_grad_(False).float()
         encoder, pooler = model.bert, model.bert.pooler

@@ -192,7 +192,9 @@ def test_presets_pin_a_commit_and_settings_override_them() -> None:
     assert EncoderConfig(encoder="e5-base-v2").spec().prefix == "passage: "
     with pytest.raises(ConfigurationError, match="pin `revision`"):
         EncoderConfig(encoder="some/model").spec()
-    assert EncoderConfig(encoder="some/model", revision="abc").spec() == EncoderSpec("some/model", "abc")
+    with pytest.raises(ConfigurationError, match="'main' of some/model is no commit hash"):
+        EncoderConfig(encoder="some/model", revision="main").spec()
+    assert EncoderConfig(encoder="some/model", revision="a" * 40).spec() == EncoderSpec("some/model", "a" * 40)
 
 
 def test_settings_of_equal_effect_have_one_fingerprint(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_settings_of_equal_effect_have_one_fingerprint(tmp_path: Path) -> None:
     hub = EncoderConfig(encoder="e5-base-v2")
     named = {"encoder": "intfloat/e5-base-v2", "revision": hub.spec().revision, "prefix": "passage: "}
     assert EncoderConfig(**named).result_config() == hub.result_config()
-    assert EncoderConfig(**named | {"revision": "abc"}).result_config() != hub.result_config()
+    assert EncoderConfig(**named | {"revision": "b" * 40}).result_config() != hub.result_config()
 
     shutil.copytree(str(model_directory(SPEC)), tmp_path / "one")
     one = EncoderConfig(encoder=str(tmp_path / "one"))

@@ -258,3 +258,23 @@ def test_embeddings_that_do_not_name_their_encoder_serve_no_probe(
 def test_the_classifier_needs_a_pinned_revision() -> None:
     with pytest.raises(ConfigurationError, match="pin `revision`"):
         make_scorer("fineweb_edu")
+    with pytest.raises(ConfigurationError, match="is no commit hash"):
+        make_scorer("fineweb_edu", {"revision": "main"})
+
+
+def test_a_classifier_that_lacks_tensors_or_positions_is_refused(
+    models: tuple[str, str], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(models[1], tmp_path / "edu")
+    weights = tmp_path / "edu" / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("classifier")}
+    save_file(kept, weights, {"format": "pt"})
+    with pytest.raises(ConfigurationError, match=r"lacks tensors: classifier\.bias"):
+        make_scorer("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
+    with pytest.raises(ConfigurationError, match="positions"):
+        make_scorer("fineweb_edu", {"model": models[1], "max_tokens": 100_000}).load()
+    weights.write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="cannot be loaded"):
+        make_scorer("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
