@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ def connect(
         if not store.is_local:
             connection.register_filesystem(store.fs)
         yield connection
+    except duckdb.IOException as error:
+        problem = str(error).partition("\n")[0]
+        raise IntegrityError(
+            f"cannot read a part of {store.root_url}: {problem}; run its stage again, which writes a missing file anew"
+        ) from error
     finally:
         connection.close()
 

@@ -6,7 +6,7 @@ Both the plain runner and the Dagster assets call these methods, so both make th
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
@@ -28,9 +28,30 @@ from datamask_pipeline.storage.ref import check_key, read_json
 
 Progress = Callable[[str, int, int | None], None]
 Overrides = Mapping[str, Any] | None
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
 
 #: The stages in the order of the flow.
 STAGES = ("ingest", "embed", "score", "pool", "select", "materialise", "pretrain", "evaluate", "compare")
+
+
+def _one_at_a_time(
+    stage: str,
+) -> "Callable[[Callable[Concatenate[Pipeline, Arguments], Made]], Callable[Concatenate[Pipeline, Arguments], Made]]":
+    """Let no two processes be at work on one stage and key: they would share its checkpoints."""
+
+    def decorate(
+        method: "Callable[Concatenate[Pipeline, Arguments], Made]",
+    ) -> "Callable[Concatenate[Pipeline, Arguments], Made]":
+        @functools.wraps(method)
+        def alone(self: "Pipeline", /, *args: Arguments.args, **options: Arguments.kwargs) -> Made:
+            key = "/".join(word for word in args if isinstance(word, str))
+            with self.store.exclusive(stage, key):
+                return method(self, *args, **options)
+
+        return alone
+
+    return decorate
 
 
 class Pipeline:
@@ -131,11 +152,13 @@ class Pipeline:
         """Every crawl of the source, sorted."""
         return list(self.source.crawls())
 
+    @_one_at_a_time(ingest.STAGE)
     def ingest(self, crawl: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
         """Documents and rejected rows of a crawl."""
         config = changed(self.config.ingest, overrides)
         return ingest.run(config, store=self.store, crawl=crawl, source=self.source, progress=self.progress)
 
+    @_one_at_a_time(embed.STAGE)
     def embed(self, crawl: str, overrides: Overrides = None) -> Ref:
         """Embeddings of a crawl."""
         return embed.run(
@@ -146,6 +169,7 @@ class Pipeline:
             progress=self.progress,
         )
 
+    @_one_at_a_time(score.STAGE)
     def score(self, crawl: str, overrides: Overrides = None) -> Ref:
         """Quality scores of a crawl."""
         return score.run(
@@ -220,6 +244,7 @@ class Pipeline:
         self.store.publish_bytes(relative, (json.dumps({"crawls": crawls}, indent=1) + "\n").encode())
         return crawls
 
+    @_one_at_a_time(pool.STAGE)
     def pool(self, release: str, overrides: Overrides = None) -> Ref:
         """Candidates of a release."""
         return pool.run(
@@ -229,6 +254,7 @@ class Pipeline:
             documents=self._per_crawl(ingest.STAGE, release),
         )
 
+    @_one_at_a_time(select.STAGE)
     def select(self, release: str, arm: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
         """Mask and learning curve of one arm."""
         self._check_arm(arm)
@@ -243,6 +269,7 @@ class Pipeline:
             progress=self.progress,
         )
 
+    @_one_at_a_time(materialise.STAGE)
     def materialise(self, release: str, arm: str, overrides: Overrides = None) -> Ref:
         """The subset of one arm."""
         self._check_arm(arm)
@@ -257,6 +284,7 @@ class Pipeline:
             selection=require(self.store, select.STAGE, f"{release}/{arm}"),
         )
 
+    @_one_at_a_time(tokenizer.STAGE)
     def tokenizer(self, release: str, overrides: Overrides = None) -> Ref:
         """The tokenizer of a release's models."""
         return tokenizer.run(
@@ -267,6 +295,7 @@ class Pipeline:
             documents=self._per_crawl(ingest.STAGE, release),
         )
 
+    @_one_at_a_time(questions.STAGE)
     def questions(self, release: str, overrides: Overrides = None) -> Ref:
         """The question sets of a release's models."""
         return questions.run(
@@ -277,6 +306,7 @@ class Pipeline:
             documents=self._per_crawl(ingest.STAGE, release),
         )
 
+    @_one_at_a_time(pretrain.STAGE)
     def pretrain(self, release: str, run_name: str, overrides: Overrides = None) -> Ref:
         """One model."""
         arm = self._check_run(run_name)
@@ -292,6 +322,7 @@ class Pipeline:
             progress=self.progress,
         )
 
+    @_one_at_a_time(evaluate.STAGE)
     def evaluate(self, release: str, run_name: str, overrides: Overrides = None) -> tuple[Ref, Ref]:
         """Benchmark results and answers of one model."""
         arm, architecture, seed = split_run_name(run_name)
@@ -308,6 +339,7 @@ class Pipeline:
             progress=self.progress,
         )
 
+    @_one_at_a_time(compare.STAGE)
     def compare(self, release: str, overrides: Overrides = None) -> Ref:
         """The table over all arms of a release."""
 

@@ -12,7 +12,6 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pydantic
@@ -27,6 +26,7 @@ from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
 from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet
 from datamask_pipeline.sources.shard_names import by_shard_name
+from datamask_pipeline.storage.store import file_system_of
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class LocalSource(Source):
 
     def __init__(self, config: LocalConfig) -> None:
         self.config = config
-        self._fs, path = fsspec.core.url_to_fs(config.root, **config.storage_options)
+        self._fs, path = file_system_of(config.root, config.storage_options, setting="source.options.root")
         self._is_local = isinstance(self._fs, LocalFileSystem)
         self._root = path.rstrip("/") or "/"
         self._declared = [pa.field(name, ARROW_TYPES[kind]) for name, kind in config.extra_columns.items()]

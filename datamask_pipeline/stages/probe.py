@@ -20,7 +20,7 @@ from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
 from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
 from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 STAGE: Final = "probe"
 VERSION: Final = "2"
@@ -103,9 +103,15 @@ def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Prog
     settings["encoder"] = dict(space.settings)
     inputs: dict[str, Ref | str] = {"examples": examples_digest(config), "vectors": space.revision}
     key = "installed" if config.examples == "installed" else Path(config.examples).stem
-    builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
-    if (done := builder.finished()) is not None:
-        return done
+    # Several crawls that are scored side by side ask for one and the same probe.
+    with store.exclusive(STAGE, key):
+        builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
+        return builder.finished() or _trained(builder, config, space, progress)
+
+
+def _trained(
+    builder: ArtefactBuilder, config: ProbeConfig, space: VectorSpace, progress: Progress | None
+) -> Ref:
     examples = read_examples(config)
     vectors_ND: NDArray[np.floating[Any]]
     begun = time.perf_counter()

@@ -19,4 +19,13 @@ from datamask_pipeline.storage.maps import new_map
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
 
-__all__ = ["ROW_GROUP_ROWS", "ArtefactBuilder", "Ref", "Store", "check_balance", "new_map", "require", "storage_errors"]
+__all__ = [
+    "ROW_GROUP_ROWS",
+    "ArtefactBuilder",
+    "Ref",
+    "Store",
+    "check_balance",
+    "new_map",
+    "require",
+    "storage_errors",
+]

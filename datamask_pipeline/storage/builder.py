@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask_pipeline import lineage
-from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, pretty_json, ref_of
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
-
 
 #: What the record of a part holds.
 PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
@@ -41,9 +40,15 @@ class ArtefactBuilder:
     def finished(self) -> Ref | None:
         """The artefact if it exists already; it is made the current one. Nothing needs to be computed."""
         ref = self.store.find(self.stage, self.key, self.fingerprint)
-        if ref is not None and self.store.current(self.stage, self.key) != ref:
+        if ref is not None and not self._is_current(ref):
             self.store.point_to(ref)
         return ref
+
+    def _is_current(self, ref: Ref) -> bool:
+        try:
+            return self.store.current(self.stage, self.key) == ref
+        except IntegrityError:
+            return False  # a damaged pointer is written anew
 
     def scratch(self) -> Path:
         """Local directory for checkpoints inside this artefact's work; removed by ``commit``."""
@@ -108,7 +113,7 @@ class ArtefactBuilder:
                 use_dictionary=repeating,
                 write_statistics=repeating,
             ) as writer:
-                for batch in batches:
+                for batch in _drawn(batches, relative):
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                     digest.update(table)
                     writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
@@ -188,6 +193,18 @@ class ArtefactBuilder:
         self.store.point_to(ref)
         shutil.rmtree(self.store.scratch(self.location), ignore_errors=True)
         return ref
+
+
+def _drawn(
+    batches: Iterable[pa.RecordBatch | pa.Table], relative: str
+) -> Iterator[pa.RecordBatch | pa.Table]:
+    """The batches; what the system refuses while they are drawn is no refusal to write."""
+    try:
+        yield from batches
+    except DataMaskError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot read what {relative} is made from: {error}") from error
 
 
 def check_balance(stage: str, key: str, counts: Mapping[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
@@ -23,6 +25,7 @@ from datamask_pipeline.storage.ref import (
     MANIFEST_FIELDS,
     REF_FIELDS,
     Ref,
+    check_key,
     location_of,
     pretty_json,
     read_json,
@@ -31,6 +34,8 @@ from datamask_pipeline.storage.ref import (
 
 if TYPE_CHECKING:
     from datamask_pipeline.storage.builder import ArtefactBuilder
+
+logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
 
@@ -269,15 +274,31 @@ class Store:
         Raises:
             StorageError: the file system refuses.
         """
-        if self.is_local:
-            base = Path(self.root) / ".scratch"
-        else:
-            base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "datamask" / "scratch"
-            base /= lineage.sha256_text(self.root_url)[:16]
-        directory = base / ref_location
+        directory = self._local("scratch") / ref_location
         with storage_errors(str(directory)):
             directory.mkdir(parents=True, exist_ok=True)
         return directory
+
+    @contextlib.contextmanager
+    def exclusive(self, stage: str, key: str) -> Iterator[None]:
+        """Inside it, no other process on this machine is at work on that stage and key; waits for one that is.
+
+        The system frees the lock when its holder ends, however that happens.
+        """
+        check_key(stage, key)
+        path = self._local("locks") / f"{stage}/{key}.lock"
+        with storage_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path)
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                logger.warning("another run is at work on %s of %s; waiting for it", stage, key)
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def sweep(self) -> int:
         """Remove staging files of writers that no longer live on this host; returns how many."""
@@ -290,6 +311,13 @@ class Store:
                 path.unlink(missing_ok=True)
                 removed += 1
         return removed
+
+    def _local(self, purpose: str) -> Path:
+        """A hidden folder of the record; of a remote one, a folder in the cache."""
+        if self.is_local:
+            return Path(self.root) / f".{purpose}"
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        return cache / "datamask" / purpose / lineage.sha256_text(self.root_url)[:16]
 
     def _publish(self, private: Path, target: str) -> None:
         if not self.is_local:
