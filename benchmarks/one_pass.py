@@ -82,7 +82,7 @@ def done(way: str, models: tuple[Path, Path], crawls: Path, record: Path) -> tup
 def run(context: Context) -> Outcome:
     """Every way once a round, in turning order."""
     outcome = Outcome()
-    texts = texts_of(context.documents, DOCUMENTS, context.seeds[0])
+    texts = texts_of(context.documents, context.size(DOCUMENTS), context.seeds[0])
     scores: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory(dir=context.folder) as folder:
         root = Path(folder)
