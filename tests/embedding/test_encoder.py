@@ -194,7 +194,9 @@ def test_presets_pin_a_commit_and_settings_override_them() -> None:
         EncoderConfig(encoder="some/model").spec()
     with pytest.raises(ConfigurationError, match="'main' of some/model is no commit hash"):
         EncoderConfig(encoder="some/model", revision="main").spec()
-    assert EncoderConfig(encoder="some/model", revision="a" * 40).spec() == EncoderSpec("some/model", "a" * 40)
+    assert EncoderConfig(encoder="some/model", revision="a" * 40).spec() == EncoderSpec(
+        "some/model", "a" * 40
+    )
 
 
 def test_settings_of_equal_effect_have_one_fingerprint(tmp_path: Path) -> None:

@@ -29,11 +29,11 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
         ),
         ({"embed.encoder": "nobody"}, "embed", "ingest", r"encoder 'nobody'.*minilm-mean-cls"),
         (
-            {"embed.encoder": "/no/such/model", "embed.revision": "abc"},
+            {"embed.encoder": "/no/such/model", "embed.revision": "a" * 40},
             *("embed", "ingest", r"encoder '/no/such/model' is no directory"),
         ),
         (
-            {"embed.encoder": "no/such/model", "embed.revision": "abc"},
+            {"embed.encoder": "no/such/model", "embed.revision": "a" * 40},
             *("embed", "ingest", r"encoder 'no/such/model' is no directory"),
         ),
         ({"embed.imported_file": "/no/such.parquet"}, "embed", "ingest", r"/no/such\.parquet"),
@@ -58,7 +58,7 @@ def test_what_a_stage_would_refuse_is_refused_before_any_work(
 
 
 def test_a_model_of_the_hub_is_not_taken_for_a_path(tiny_config_file: Path, tmp_path: Path) -> None:
-    settings = {"embed.encoder": "owner/model", "embed.revision": "abc"}
+    settings = {"embed.encoder": "owner/model", "embed.revision": "a" * 40}
     chain(tiny_config_file, tmp_path, settings).check("embed")
     with pytest.raises(ConfigurationError, match="pin `revision`"):
         chain(tiny_config_file, tmp_path, {"embed.encoder": "owner/model"}).check("embed")

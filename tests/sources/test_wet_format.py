@@ -35,9 +35,7 @@ def write(root: Path, records: list[bytes], name: str = "CC-MAIN-1.warc.wet.gz")
 
 
 def test_records_become_documents_in_order(tmp_path: Path) -> None:
-    write(
-        tmp_path, [INFO, record("1", "Grüße\n".encode()), record("2", b"two"), record("3", b"three")]
-    )
+    write(tmp_path, [INFO, record("1", "Grüße\n".encode()), record("2", b"two"), record("3", b"three")])
     source = make_source("local", {"root": str(tmp_path)})
     (shard,) = source.shards("CC-MAIN-2024-10")
     assert shard.name == "CC-MAIN-1"
