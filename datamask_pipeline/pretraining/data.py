@@ -4,14 +4,13 @@ Knows no model, arm or selection. Legend of array suffixes: D documents, T token
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -27,30 +26,6 @@ def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
-
-
-def parquet_texts(files: Sequence[Path], column: str) -> Iterator[str]:
-    """The texts of Parquet files in file and row order, one batch of rows in memory at a time.
-
-    Raises:
-        InputError: The column is missing, or a text is null or empty.
-    """
-    for file in files:
-        parquet = pq.ParquetFile(file)
-        if column not in parquet.schema_arrow.names:
-            raise InputError(
-                "no such text column",
-                file=str(file),
-                field=column,
-                remedy=f"the columns are: {', '.join(parquet.schema_arrow.names)}",
-            )
-        row = 0
-        for batch in parquet.iter_batches(batch_size=_DOCUMENTS_AT_ONCE, columns=[column]):
-            for text in batch.column(0).to_pylist():
-                if not text:
-                    raise InputError("text is null or empty", file=str(file), row=row, field=column)
-                row += 1
-                yield text
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,6 @@ this package imports no torch.
 """
 
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
-from datamask_pipeline.quality.registry import make_scorer, scorer_names
+from datamask_pipeline.quality.registry import make_scorer
 
-__all__ = ["ScoreBatch", "Scorer", "Scores", "make_scorer", "scorer_names"]
+__all__ = ["ScoreBatch", "Scorer", "Scores", "make_scorer"]

@@ -17,11 +17,6 @@ SCORERS: Family[Scorer] = Family(
 LABEL = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def scorer_names() -> list[str]:
-    """Names of the scorers there are, sorted."""
-    return SCORERS.names()
-
-
 def make_scorer(name: str, options: Mapping[str, Any] | None = None) -> Scorer:
     """Build a scorer.
 

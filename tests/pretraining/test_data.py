@@ -1,13 +1,11 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.pretraining.data import PackedBlocks, open_store, parquet_texts, tokenise
+from datamask_pipeline.pretraining.data import PackedBlocks, open_store, tokenise
 
 
 def _stream(blocks: PackedBlocks) -> list[int]:
@@ -63,14 +61,3 @@ def test_no_document_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Pa
     with pytest.raises(InputError, match="no document"):
         tokenise([], tokenizer, tmp_path)
     assert open_store(tmp_path) is None
-
-
-def test_parquet_files_are_read_in_order_and_checked(tmp_path: Path) -> None:
-    first, second = tmp_path / "0.parquet", tmp_path / "1.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"], "id": [1, 2]}), first)
-    pq.write_table(pa.table({"text": ["c", None]}), second)
-    assert list(parquet_texts([first], "text")) == ["a", "b"]
-    with pytest.raises(InputError, match=r"null or empty.*1\.parquet, row 1, field text"):
-        list(parquet_texts([first, second], "text"))
-    with pytest.raises(InputError, match=r"no such text column.*field body.*text, id"):
-        list(parquet_texts([first], "body"))

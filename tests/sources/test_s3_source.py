@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from s3_server import KEYS, s3_server
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import FINEWEB
@@ -14,18 +15,11 @@ from datamask_pipeline.sources import Source, make_source
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 
-KEYS = {"key": "k", "secret": "s", "client_kwargs": {"region_name": "us-east-1"}}
-
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -291,23 +291,35 @@ def test_a_stopped_run_scores_only_what_is_left(
     assert scored(other, prepared(tmp_path, other), scorers=("rules",)) == resumed
 
 
-def test_a_stopped_run_goes_on_with_windows_of_another_size(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+def stopped_at_window(
+    number: int,
+    store: Store,
+    refs: tuple[Ref, Ref],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    window_documents: int,
 ) -> None:
-    refs = prepared(tmp_path, store)
+    """Score by rules until the window of that number, counted from 1, is asked for."""
     whole, calls = RulesScorer.score, 0
 
     def stopping(self: RulesScorer, batch: ScoreBatch) -> Scores:
         nonlocal calls
         calls += 1
-        if calls == 2:
+        if calls == number:
             raise KeyboardInterrupt
         return whole(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(RulesScorer, "score", stopping)
         with pytest.raises(KeyboardInterrupt):
-            scored(store, refs, scorers=("rules",), window_documents=8)
+            scored(store, refs, scorers=("rules",), window_documents=window_documents)
+
+
+def test_a_stopped_run_goes_on_with_windows_of_another_size(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = prepared(tmp_path, store)
+    stopped_at_window(2, store, refs, monkeypatch, window_documents=8)
     resumed = scored(store, refs, scorers=("rules",), window_documents=4)
     assert not list(Path(store.root).rglob("window-*"))
     other = Store(tmp_path / "other")
@@ -318,19 +330,7 @@ def test_a_checkpoint_of_other_documents_is_found_out_before_anything_is_publish
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refs = prepared(tmp_path, store)
-    whole, calls = RulesScorer.score, 0
-
-    def stopping(self: RulesScorer, batch: ScoreBatch) -> Scores:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
-            raise KeyboardInterrupt
-        return whole(self, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RulesScorer, "score", stopping)
-        with pytest.raises(KeyboardInterrupt):
-            scored(store, refs, scorers=("rules",), window_documents=6)
+    stopped_at_window(4, store, refs, monkeypatch, window_documents=6)
     first, second, _ = sorted(Path(store.root).rglob("window-*.arrow"))
     second.write_bytes(first.read_bytes())
     with pytest.raises(IntegrityError, match=r"not those of its window's 6 documents; delete .*; run again"):

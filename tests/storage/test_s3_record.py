@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from s3_server import KEYS, s3_server
 from tiny_chain import write_tiny_config
 from typer.testing import CliRunner
 
@@ -15,18 +16,11 @@ from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store
 
-KEYS = {"key": "k", "secret": "s", "client_kwargs": {"region_name": "us-east-1"}}
-
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
