@@ -67,6 +67,7 @@ def _run_release(
     last = STAGES.index(until) if until else len(STAGES) - 1
     helpers = {"tokenizer": "pretrain", "questions": "evaluate"}  # artefacts that serve one stage only
     reused = computed = 0
+    reports: set[str] = set()
     for stage, key, call in pipeline.steps(release):
         if STAGES.index(helpers.get(stage, stage)) > last:
             continue
@@ -80,16 +81,16 @@ def _run_release(
         line = f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}"
         console.print(line, highlight=False, soft_wrap=True)
         if stage == "score" and fresh:
-            _print_reports(pipeline, refs[0], console)
+            for line in sorted(_reports(pipeline, refs[0]) - reports):
+                console.print(f"            {line}", highlight=False, soft_wrap=True)
+            reports |= _reports(pipeline, refs[0])
     console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
 
 
-def _print_reports(pipeline: Pipeline, scores: Ref, console: Console) -> None:
-    """How the scorers that were trained did on held-out examples."""
+def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:
+    """A line for each scorer trained on the user's labels: how it did on held-out ones."""
     about: dict[str, Any] = pipeline.store.manifest(scores)["metadata"]["scorers"]
-    for name, scorer in about.items():
-        if scorer["report"]:
-            console.print(f"            {name}: {verdict(scorer['report'])}", highlight=False, soft_wrap=True)
+    return {f"{name}: {verdict(scorer['report'])}" for name, scorer in about.items() if scorer["report"]}
 
 
 def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:

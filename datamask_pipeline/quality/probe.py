@@ -1,12 +1,14 @@
 """A linear probe on the embeddings, trained from labelled examples. Knows vectors; no text and no file.
 
-Where no examples are given, the reference class of the embedded default stands in: documentation pages and
-long descriptions against docstrings, as DCLM's classifier learns reference texts against the crawl. It knows
-"reads like a page of prose", nothing more.
+The demonstration has no labels of its own and takes ``installed``: documentation pages and long descriptions
+against docstrings, as DCLM's classifier learns reference texts against the crawl. Such a probe knows "reads like
+a page of prose", nothing more: on web text with human labels it ranks no better than chance.
 
 Source: Li et al. 2024 (DCLM), section 4.4, for reference-against-crawl; the probe itself is logistic or ridge
 regression. Direction: higher is better. Cost: one dot product a document.
 """
+
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -23,9 +25,8 @@ class ProbeConfig(Settings):
     """The examples, and how the probe is fitted."""
 
     examples: str = pydantic.Field(
-        INSTALLED,
-        description="Parquet or JSON Lines file of labelled examples; `installed` takes the reference class of "
-        "the installed documentation.",
+        description="Parquet or JSON Lines file of your labelled examples. The demonstration's `installed` tells "
+        "documentation pages from docstrings; it says nothing of web text.",
     )
     text_column: str = pydantic.Field("text", description="The examples' column of texts.")
     label_column: str = pydantic.Field(
@@ -42,6 +43,16 @@ class ProbeConfig(Settings):
     l2: float = pydantic.Field(
         1e-3, gt=0.0, allow_inf_nan=False, description="Strength of the penalty on the weights' squares."
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _has_examples(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "examples" not in values:
+            raise ValueError(
+                "the probe has no labelled examples; name a Parquet or JSON Lines file in `examples`, or score "
+                "by `rules`, which needs none"
+            )
+        return values
 
 
 class ProbeScorer(Scorer):
@@ -76,7 +87,8 @@ class ProbeScorer(Scorer):
         return Scores(np.asarray(self._probe.predict(batch.embeddings_ND)))
 
     def report(self) -> dict[str, object]:
-        return self._report
+        """How the probe did on held-out examples; nothing where nobody labelled them."""
+        return self._report if self.config.examples != INSTALLED else {}
 
 
 SCORER = ProbeScorer

@@ -36,7 +36,7 @@ class ScoreConfig(Settings):
     """Which scorers, and their options."""
 
     scorers: tuple[str, ...] = pydantic.Field(
-        ("rules", "probe"),
+        ("rules",),
         min_length=1,
         description="Quality scorers by name. One that is used several times takes a label each time: "
         "`column:edu`, `column:toxicity`.",

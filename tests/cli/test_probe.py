@@ -24,6 +24,7 @@ def config(tmp_path: Path) -> Path:
     rows.append({"words": "no label", "good": None})
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "labels.parquet")
     write_crawl(tmp_path / "crawls", "tiny", 10, seed=1)
+    write_crawl(tmp_path / "crawls", "wee", 10, seed=2)
     values = {
         "store": str(tmp_path / "record"),
         "source": {"name": "local", "options": {"root": str(tmp_path / "crawls")}},
@@ -53,7 +54,7 @@ def test_the_held_out_figure_is_printed_and_a_run_takes_that_probe(config: Path)
     command = ["run", "-c", str(config), "-s", "score.scorers=[probe]", *settings, "--until", "score"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert f"probe: {line}" in result.output
+    assert result.output.count(f"probe: {line}") == 1, "two crawls, one probe"
     scores = store.manifest(require(store, "score", "tiny"))
     assert scores["inputs"]["probe"]["fingerprint"] == trained.fingerprint
     assert len(list(store.all_manifests("probe"))) == 1
@@ -114,7 +115,9 @@ def test_vectors_unlike_the_documents_are_refused(config: Path, vectors: list[ob
     [("l2=-1", "l2: .*greater than 0"), ("l2=.inf", "l2: .*finite number"), ("l3=1", "l3: Extra")],
 )
 def test_a_wrong_option_is_one_line(config: Path, option: str, told: str) -> None:
-    result = CliRunner().invoke(app, ["probe", "-c", str(config), "-s", f"score.options.probe.{option}"])
+    result = CliRunner().invoke(
+        app, ["probe", "labels.parquet", "-c", str(config), "-s", f"score.options.probe.{option}"]
+    )
     assert isinstance(result.exception, ConfigurationError), result.exception
     assert re.fullmatch(f"options of quality scorer 'probe': {told}.*", str(result.exception))
 
@@ -123,3 +126,21 @@ def test_imported_vectors_leave_nothing_to_embed_examples_by(config: Path) -> No
     command = ["probe", "labels.parquet", "-c", str(config), "-s", "embed.imported_file=vectors.parquet"]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, ConfigurationError)
+
+
+def test_a_user_without_labels_is_scored_by_rules_and_told_of_no_probe(config: Path) -> None:
+    result = CliRunner().invoke(app, ["run", "-c", str(config), "--until", "score"])
+    assert result.exit_code == 0, result.output
+    store = Store(config.parent / "record")
+    scorers = store.manifest(require(store, "score", "tiny"))["metadata"]["scorers"]
+    assert list(scorers) == ["rules"]
+    assert "held-out" not in result.output
+    assert store.keys("probe") == []
+
+
+@pytest.mark.parametrize("command", [["probe"], ["run", "-s", "score.scorers=[probe]"]])
+def test_a_probe_without_examples_is_refused_before_any_work(config: Path, command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "-c", str(config)])
+    assert isinstance(result.exception, ConfigurationError), result.exception
+    assert re.search("no labelled examples; name a Parquet or JSON Lines file in", str(result.exception))
+    assert Store(config.parent / "record").keys("ingest") == []

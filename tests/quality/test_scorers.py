@@ -58,4 +58,11 @@ def test_a_column_of_words_is_refused() -> None:
 
 def test_the_probe_must_be_trained_first() -> None:
     with pytest.raises(ConfigurationError, match="not trained"):
-        make_scorer("probe").score(ScoreBatch(pa.table({"id": ["a"]}), np.ones((1, 768), np.float32)))
+        make_scorer("probe", {"examples": "labels.parquet"}).score(
+            ScoreBatch(pa.table({"id": ["a"]}), np.ones((1, 768), np.float32))
+        )
+
+
+def test_a_probe_needs_examples() -> None:
+    with pytest.raises(ConfigurationError, match="no labelled examples; name a Parquet or JSON Lines file"):
+        make_scorer("probe", {"label_column": "good"})

@@ -17,7 +17,7 @@ from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
 from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest, score
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import Ref, Store, require
 
 TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
 
@@ -146,11 +146,14 @@ def test_examples_with_vectors_serve_imported_embeddings(tmp_path: Path, store: 
 @pytest.mark.slow
 def test_the_reference_class_of_the_installed_documentation_is_learnt(tmp_path: Path, store: Store) -> None:
     refs = prepared(tmp_path, store)
-    ref = scored(store, refs, scorers=("probe",), options={"probe": {"per_class": 40, "held_out_share": 0.4}})
-    report = store.manifest(ref)["metadata"]["scorers"]["probe"]["report"]
+    options = {"examples": "installed", "per_class": 40, "held_out_share": 0.4}
+    ref = scored(store, refs, scorers=("probe",), options={"probe": options})
+    assert store.keys("probe") == ["installed"]
+    report = store.manifest(require(store, "probe", "installed"))["metadata"]
     assert report["num_examples"] == 80
     assert report["held_out"]["auc"] > 0.75
-    assert store.keys("probe") == ["installed"]
+    about = store.manifest(ref)["metadata"]["scorers"]["probe"]
+    assert about["report"] == {}, "nobody labelled these examples"
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path: Path, store: Store) -> None:
