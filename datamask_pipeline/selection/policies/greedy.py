@@ -22,6 +22,8 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.solution import Solution
 
 REPORT_EVERY = 256
+RESOLUTION = 2.0**-22
+"""Diversity gains closer than this share of their own magnitude are equal: float32 products resolve no more."""
 
 
 class GreedyPolicy(SelectionPolicy):
@@ -69,14 +71,25 @@ class _Picks:
             if left == 0:
                 self.closed_N[self.groups_N == group] = -torch.inf
         draws = torch.Generator().manual_seed(problem.budget.seed)
-        # Equal gains are broken by the seed, below what float32 products resolve.
-        self.jitter_N = torch.rand(problem.num_rows, generator=draws, dtype=torch.float64) * 2.0**-22
+        self.lots_N = torch.randperm(problem.num_rows, generator=draws)
+        self.typical: float | None = None
         self.report = problem.report
 
-    def best(self, gains_N: Tensor) -> int:
-        """Pick the document of the largest gain among those open."""
-        open_N = gains_N + self.jitter_N * (float(gains_N.abs().max()) or 1.0) + self.closed_N
-        pick = int(open_N.argmax())
+    def best(self, linear_N: Tensor, diversity_N: Tensor) -> int:
+        """Pick the document of the largest gain among those open, one of several equal ones by the seed's lot.
+
+        Args:
+            linear_N: float64 gain in quality, exact.
+            diversity_N: float64 gain in diversity, from float32 products. Only their rounding makes gains equal, so
+                that no outlier's quality hides a difference between other documents.
+        """
+        if self.typical is None:
+            self.typical = float(diversity_N.abs().median())
+        open_N = linear_N + diversity_N + self.closed_N
+        largest = int(open_N.argmax())
+        rounding = RESOLUTION * max(self.typical, abs(float(diversity_N[largest])))
+        equal_t = torch.nonzero(open_N >= open_N[largest] - rounding).squeeze(1)
+        pick = int(equal_t[self.lots_N[equal_t].argmin()])
         self.mask_N[pick], self.closed_N[pick] = True, -torch.inf
         group = int(self.groups_N[pick])
         self.left[group] -= 1
@@ -92,7 +105,8 @@ def _quadratic_picks(problem: Problem, order: _Picks) -> None:
     objective, rows = problem.moment_objective, problem.rows
     spans = list(rows.spans())
     empty = _empty(problem, order.total)
-    gains_N = objective.linear_N(order.total) + problem.statistics.scores(objective.form(empty))
+    linear_N = objective.linear_N(order.total)
+    gains_N = problem.statistics.scores(objective.form(empty))
     # Half of a document's interaction with itself is the second-order part of adding it.
     for start, stop in spans:
         rows_nD = rows.chunk(start, stop)
@@ -102,7 +116,7 @@ def _quadratic_picks(problem: Problem, order: _Picks) -> None:
             assert own_tt is not None, "quadratic metrics have interactions"
             gains_N[start + low : start + low + len(part_tD)] += own_tt.diagonal().to(torch.float64).cpu() / 2
     while len(order.picks) < order.total:
-        row_1D = rows.take(torch.tensor([order.best(gains_N)]))
+        row_1D = rows.take(torch.tensor([order.best(linear_N, gains_N)]))
 
         def bend(span: tuple[int, int], row_1D: Tensor = row_1D) -> Tensor:
             part_1n = objective.interaction(empty, row_1D, rows.chunk(*span))
@@ -122,14 +136,15 @@ def _refreshed_picks(problem: Problem, order: _Picks) -> None:
     average = _empty(problem, 0).plus(everything, 1 / problem.num_rows)
     picked, outside_N = _empty(problem, 0), torch.zeros(problem.num_rows, dtype=torch.bool)
     while len(order.picks) < order.total:
-        gains_N = problem.moment_objective.linear_N(len(order.picks) + 1 if moving else order.total)
+        linear_N = problem.moment_objective.linear_N(len(order.picks) + 1 if moving else order.total)
+        gains_N = torch.zeros_like(linear_N)
         for term, metric in terms:
             moments = picked if metric.exact_marginals else picked.plus(average)
             if not metric.moving_count:
                 moments = replace(moments, count=float(order.total))
             marginals_N = statistics.marginals(metric.marginals_at(moments), outside_N)
-            gains_N = gains_N + (1 - objective.lamb) * term.scale * marginals_N
-        row_1D = problem.rows.take(torch.tensor([order.best(gains_N)]))
+            gains_N += (1 - objective.lamb) * term.scale * marginals_N
+        row_1D = problem.rows.take(torch.tensor([order.best(linear_N, gains_N)]))
         picked = picked.plus(
             moments_of(row_1D.cpu(), torch.ones(1, dtype=torch.bool), statistics.needs_second)
         )
