@@ -11,7 +11,7 @@ Knows no stage, no file layout and no storage; it hashes plain values and Arrow 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -89,9 +89,13 @@ class TableDigest:
                 digest.update(chunk)
         self.num_rows += batch.num_rows
 
-    def hexdigest(self) -> str:
-        """The digest of the rows taken in so far."""
-        named = zip(self._schema, self._columns, strict=True)
+    def hexdigest(self, names: Collection[str] | None = None) -> str:
+        """The digest of the rows taken in so far, or of some of their columns."""
+        named = [
+            (field, column)
+            for field, column in zip(self._schema, self._columns, strict=True)
+            if names is None or field.name in names
+        ]
         return combined_digest((f"{field.name}:{field.type}", column.hexdigest()) for field, column in named)
 
 

@@ -65,12 +65,16 @@ class _Reader:
         return [self._placed(ref, dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
     def made_from(self, stage: str, key: str, input_name: str, source: Ref) -> Ref | None:
-        """The current artefact, unless it was made from something else than ``source``."""
+        """The current artefact, unless it was made from something else than ``source``.
+
+        A stage may hash, in place of all of its input, the digest of what it reads: a model, its subset's documents.
+        """
         ref = self.ref(stage, key)
         if ref is None:
             return None
-        used = self.store.manifest(ref)["inputs"][input_name]
-        return ref if used["content_digest"] == source.content_digest else None
+        used = self.store.manifest(ref)["basis"]["inputs"][input_name]
+        documents = self.store.manifest(source)["metadata"].get("documents_digest")
+        return ref if used in (source.content_digest, documents) else None
 
     def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
         del row["artefact_order"]

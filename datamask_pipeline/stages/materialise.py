@@ -11,11 +11,15 @@ import pydantic
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.lineage import combined_digest
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "materialise"
-VERSION: Final = "2"
+VERSION: Final = "3"
+
+#: What makes a document of a subset the one it is, whatever the mask thought of it.
+DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
 
 
 class MaterialiseConfig(Settings):
@@ -101,6 +105,7 @@ def run(
                     batch_rows=config.batch_rows,
                 ),
                 subset_schema,
+                identity=DOCUMENT_IDENTITY,
             )
             for index, (crawl, ref) in enumerate(documents.items())
         ]
@@ -114,8 +119,23 @@ def run(
             f"the subset of {release}/{arm} has {written} rows where its selection has {selected}; "
             "the selection's crawls were ingested again since: run selection again"
         )
-    metadata = {"release": release, "arm": arm, "tokens": tokens, "selection": selection_id(selection)}
+    metadata = {
+        "release": release,
+        "arm": arm,
+        "tokens": tokens,
+        "selection": selection_id(selection),
+        "documents_digest": combined_digest((part["name"], part["identity_digest"]) for part in parts),
+    }
     return builder.commit(parts, counts={"rows_in": selected, "kept": written}, metadata=metadata)
+
+
+def documents_digest(store: Store, subset: Ref) -> str:
+    """Which documents a subset has, in its order: a digest of crawl, id and text.
+
+    Two selections of the same documents differ in their logits and in the id that every row carries, not in this.
+    """
+    digest: str = store.manifest(subset)["metadata"]["documents_digest"]
+    return digest
 
 
 def selection_id(selection: Ref) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from datamask_pipeline import schema, texts
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.stages import materialise as materialise_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
@@ -51,8 +52,15 @@ def run(
     inputs: dict[str, Ref | str] = {"subset": subset, "tokenizer": tokenizer, "candidates": candidates}
     inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     config_values = config.model_dump(mode="json", exclude={"device"})
+    # By its documents: another mask of the same documents trains the same model.
+    documents_digest = materialise_stage.documents_digest(store, subset)
     builder = store.begin(
-        STAGE, f"{release}/{run_name}", version=VERSION, config=config_values, inputs=inputs
+        STAGE,
+        f"{release}/{run_name}",
+        version=VERSION,
+        config=config_values,
+        inputs=inputs,
+        digests={"subset": documents_digest},
     )
     if (done := builder.finished()) is not None:
         return done
@@ -80,6 +88,7 @@ def run(
     metadata = {
         "release": release,
         "run": run_name,
+        "documents_digest": documents_digest,
         "parameters": result.num_parameters,
         "steps": result.steps,
         "tokens_seen": result.tokens_seen,

@@ -83,6 +83,7 @@ class ArtefactBuilder:
         counts: Mapping[str, int] | None = None,
         replace: bool = False,
         plain: Sequence[str] = (),
+        identity: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Write one part, or keep it when it is there already.
 
@@ -94,9 +95,10 @@ class ArtefactBuilder:
                 the producer fills as it goes is fine.
             replace: Write it even when it is there already; its rows may be drawn from the old one.
             plain: Columns whose values hardly repeat; a dictionary and bounds of them would be written for nothing.
+            identity: Columns with a digest of their own, for a stage that reads no others.
 
         Returns:
-            The part's record: name, rows, bytes, digest, counts.
+            The part's record: name, rows, bytes, digest, counts; ``identity_digest`` where columns are named.
         """
         kept = None if replace else self.part(name)
         if kept is not None:
@@ -125,6 +127,8 @@ class ArtefactBuilder:
             "digest": digest.hexdigest(),
             "counts": dict(counts or {}),
         }
+        if identity:
+            record["identity_digest"] = digest.hexdigest(identity)
         self.store.publish_bytes(relative + ".json", pretty_json(record).encode())
         return record
 

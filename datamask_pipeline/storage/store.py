@@ -214,6 +214,7 @@ class Store:
         version: str,
         config: Mapping[str, Any],
         inputs: Mapping[str, Ref | str],
+        digests: Mapping[str, str] | None = None,
     ) -> "ArtefactBuilder":
         """Start, or resume, the artefact that these settings describe.
 
@@ -223,11 +224,15 @@ class Store:
             version: The stage's version.
             config: The configuration that affects the result, as JSON values.
             inputs: The artefacts read, by name; a plain string is taken as a content digest.
+            digests: For an input of which only some columns are read: the digest of those, hashed instead of its
+                content digest.
         """
-        digests = {
+        hashed = {
             name: item.content_digest if isinstance(item, Ref) else item for name, item in inputs.items()
         }
-        value, basis = lineage.fingerprint(stage, version, lineage.plain(config), digests)
+        value, basis = lineage.fingerprint(
+            stage, version, lineage.plain(config), hashed | dict(digests or {})
+        )
         refs = {name: item.as_dict() if isinstance(item, Ref) else item for name, item in inputs.items()}
         from datamask_pipeline.storage.builder import ArtefactBuilder
 

@@ -74,8 +74,10 @@ def test_every_artefact_that_a_stage_reads_is_hashed(
     before = basis_of(call)
     for item in tuple(read):
         changed = item
-        if (stage, item[0]) == ("score", "embed"):  # the rules read no vectors
-            assert basis_of(call) == before
+        if (stage, item[0]) in (("score", "embed"), ("pretrain", "materialise")):
+            assert (
+                basis_of(call) == before
+            )  # the rules read no vectors; a model reads its subset's documents alone
         else:
             assert basis_of(call) != before, item
     assert read
@@ -113,6 +115,14 @@ def test_a_comparison_follows_the_figures_that_it_reads_from_manifests(
     change_manifest(copied, stage, key, lambda metadata: metadata.update({figure: metadata[figure] + 1.0}))
     after = copied.compare(RELEASE)
     assert after.fingerprint != before.fingerprint
+
+
+def test_a_model_follows_its_subsets_documents(copied: Pipeline, basis_of: Any) -> None:
+    run_name = copied.config.run_names()[0]
+    before = basis_of(lambda: copied.pretrain(RELEASE, run_name))
+    key = f"{RELEASE}/{run_name.split('.')[0]}"
+    change_manifest(copied, "materialise", key, lambda metadata: metadata.update(documents_digest="others"))
+    assert basis_of(lambda: copied.pretrain(RELEASE, run_name)) != before
 
 
 def test_a_selection_made_again_with_the_same_mask_leaves_the_subset(
