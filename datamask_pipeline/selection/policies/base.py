@@ -1,18 +1,20 @@
-"""What a selection policy is. Knows no input format, report or file."""
+"""What a selection policy is. Knows no input format, report or file, and loads no torch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.solution import Solution
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.problem import Problem
+    from datamask_pipeline.selection.solution import Solution
 
 
 class SelectionPolicy(ABC):
     """A way to choose a mask for a `Problem`.
 
-    A member is one file of this package with the class as ``POLICY``.
+    A member is one file of this package with the class as ``POLICY``. Ours load torch when they choose, not when
+    they are imported, as the asset graph reads their settings.
     """
 
     name: ClassVar[str]

@@ -1,31 +1,14 @@
-"""The paper's learner: logits, random batches, sampled masks, one scalar reward each. Knows no input format.
-
-Shape suffixes: N documents, n documents of a batch, G masks.
-
-Source: DATAMASK (arXiv 2512.24265). Each epoch draws a random ``partial`` share of the block, G masks of it, and
-moves the batch's logits along the estimator's gradient; the learning rate falls linearly; the final mask is the
-largest logits.
-"""
+"""The paper's learner as a policy: see ``selection.policy_gradient``. Knows no input format."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from datamask_pipeline.diversity.moments import MomentMetric
-from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.budget import Budget, shared_out
-from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.estimators.base import Batch
-from datamask_pipeline.selection.estimators.registry import make_estimator
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.rollouts import inclusion_probabilities
-from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.solution import Solution
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.problem import Problem
+    from datamask_pipeline.selection.solution import Solution
 
 
 class PolicyGradientPolicy(SelectionPolicy):
@@ -34,145 +17,14 @@ class PolicyGradientPolicy(SelectionPolicy):
     name = "policy_gradient"
 
     def check(self, problem: Problem) -> None:
-        size = _batch_size(problem, problem.config)
-        _check_rollouts(problem, problem.config)
-        if problem.config.estimator != "expected":
-            return
-        for term in problem.objective.terms:
-            if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):
-                raise ConfigurationError(
-                    f"estimator 'expected' has no closed form for {term.name!r}; use counterfactual ({size} a batch)"
-                )
+        from datamask_pipeline.selection.policy_gradient import check_policy_gradient
+
+        check_policy_gradient(problem, problem.config)
 
     def choose(self, problem: Problem) -> Solution:
+        from datamask_pipeline.selection.policy_gradient import choose_by_policy_gradient
+
         return choose_by_policy_gradient(problem, problem.config)
-
-
-def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solution:
-    """Run the learner with these settings, which need not be the problem's own."""
-    _check_rollouts(problem, config)
-    estimator = make_estimator(config.estimator)
-    state = problem.checkpoint.load() or _first_state(problem, config)
-    logits_N: Tensor = state["logits_N"]
-    means: list[float] = state["means"]
-    size = _batch_size(problem, config)
-    deviation = 0.0
-    for epoch in range(len(means), config.num_epochs):
-        draws = generator(config.seed, "epoch", epoch)
-        batch, index_n = _batch(problem, logits_N, size, draws)
-        estimate = estimator.estimate(batch, config, draws)
-        rate = _learning_rate(config, epoch)
-        update_n = rate * estimator.update(estimate, batch)
-        logits_N[index_n] += update_n
-        means.append(float(estimate.rewards_G.mean()))
-        deviation = float(estimate.rewards_G.std()) if len(estimate.rewards_G) > 1 else 0.0
-        problem.report(
-            {
-                "step": epoch + 1,
-                "num_steps": config.num_epochs,
-                "objective": means[-1],
-                "reward_deviation": deviation,
-                "learning_rate": rate,
-                "update_norm": float(update_n.norm()),
-            }
-        )
-        problem.checkpoint.save({"logits_N": logits_N, "means": means})
-        if _converged(means, config):
-            break
-    return Solution(
-        mask_N=problem.budget.best(logits_N),
-        scores_N=logits_N,
-        probabilities_N=inclusion_probabilities(logits_N, problem.budget),
-        method="no bound: the learner samples",
-        converged=len(means) < config.num_epochs,
-        notes={"epochs": len(means), "batch_documents": size, "estimator": config.estimator},
-    )
-
-
-def _check_rollouts(problem: Problem, config: SelectionConfig) -> None:
-    """Refuse what the settings alone do not tell: which policy comes to this learner depends on the metric.
-
-    Raises:
-        ConfigurationError: one rollout to compare with others, or an order of documents where tokens fill the mask.
-    """
-    if config.estimator == "group_relative" and config.num_rollouts < 2:
-        raise ConfigurationError(
-            "num_rollouts = 1 leaves the group_relative estimator nothing to compare; use at least 2"
-        )
-    if problem.budget.tokens and config.log_prob == "plackett_luce":
-        raise ConfigurationError(
-            "log_prob plackett_luce is of draws of a number of documents; with num_tokens use product_of_softmax"
-        )
-
-
-def _first_state(problem: Problem, config: SelectionConfig) -> dict[str, Any]:
-    logits_N = torch.zeros(problem.num_rows, dtype=torch.float64)
-    if config.init == "quality":
-        quality_N = problem.objective.quality_N
-        deviation = float(quality_N.std())
-        if deviation > 0:
-            logits_N = (quality_N - quality_N.mean()) / deviation
-    return {"logits_N": logits_N, "means": []}
-
-
-def _batch_size(problem: Problem, config: SelectionConfig) -> int:
-    """Documents of a batch.
-
-    Raises:
-        ConfigurationError: the batch would select fewer than two documents.
-    """
-    size = max(1, round(config.partial * problem.num_rows))
-    selected = problem.budget.num_documents * size / problem.num_rows
-    if selected < 2:
-        raise ConfigurationError(
-            f"partial {config.partial} leaves batches of {size} documents that select {selected:.2f}; "
-            "raise partial or the budget so that at least 2 are selected"
-        )
-    return size
-
-
-def _batch(problem: Problem, logits_N: Tensor, size: int, draws: torch.Generator) -> tuple[Batch, Tensor]:
-    if size == problem.num_rows:
-        index_n = torch.arange(size)
-    else:
-        index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:size]).values
-    budget = problem.budget
-    groups_n = budget.groups_N[index_n]
-    if len(budget.limits) == 1:
-        limits = [budget.limits[0] * size / problem.num_rows]
-    else:
-        # A batch holds each group in about its share: its quota follows the documents that were drawn.
-        sizes = [int((budget.groups_N == group).sum()) for group in range(len(budget.limits))]
-        drawn = [int((groups_n == group).sum()) for group in range(len(budget.limits))]
-        limits = [limit * d / max(s, 1) for limit, s, d in zip(budget.limits, sizes, drawn, strict=True)]
-        limits = [float(limit) for limit in shared_out(limits, max(2, round(sum(limits))))]
-    part = Budget(
-        costs_N=budget.costs_N[index_n],
-        groups_N=groups_n,
-        limits=tuple(limits) if budget.tokens else tuple(float(round(limit)) for limit in limits),
-        tokens=budget.tokens,
-        seed=budget.seed,
-    )
-    return Batch(
-        embeddings_ND=problem.rows.take(index_n),
-        logits_N=logits_N[index_n].to(torch.float32),
-        objective=replace(problem.objective, quality_N=problem.objective.quality_N[index_n]),
-        budget=part,
-    ), index_n
-
-
-def _learning_rate(config: SelectionConfig, epoch: int) -> float:
-    share = epoch / max(config.num_epochs - 1, 1)
-    return config.max_lr + (config.min_lr - config.max_lr) * share
-
-
-def _converged(means: list[float], config: SelectionConfig) -> bool:
-    """Whether the mean reward of the last epochs is that of as many epochs before them."""
-    window = config.convergence_epochs
-    if window is None or len(means) < 2 * window:
-        return False
-    before, after = means[-2 * window : -window], means[-window:]
-    return abs(sum(after) - sum(before)) / window < config.convergence_tolerance
 
 
 POLICY = PolicyGradientPolicy

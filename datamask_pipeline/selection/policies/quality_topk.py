@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.solution import Solution
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.problem import Problem
+    from datamask_pipeline.selection.solution import Solution
 
 
 class QualityTopKPolicy(SelectionPolicy):
@@ -13,6 +17,8 @@ class QualityTopKPolicy(SelectionPolicy):
     name = "quality_topk"
 
     def choose(self, problem: Problem) -> Solution:
+        from datamask_pipeline.selection.solution import Solution
+
         quality_N = problem.objective.quality_N
         return Solution(mask_N=problem.budget.best(quality_N, exact=True), scores_N=quality_N.clone())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.solution import Solution
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.problem import Problem
+    from datamask_pipeline.selection.solution import Solution
 
 
 class RandomPolicy(SelectionPolicy):
@@ -16,6 +17,11 @@ class RandomPolicy(SelectionPolicy):
     name = "random"
 
     def choose(self, problem: Problem) -> Solution:
+        import torch
+
+        from datamask_pipeline.selection.seeds import generator
+        from datamask_pipeline.selection.solution import Solution
+
         draws = generator(problem.config.seed, "policy", self.name)
         scores_N = torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
         mask_N = problem.budget.prefix(scores_N)
