@@ -23,7 +23,7 @@ from datamask_pipeline.stages.probe_examples import Examples, examples_digest, r
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 STAGE: Final = "probe"
-VERSION: Final = "2"
+VERSION: Final = "3"
 PART: Final = "00000"
 
 WEIGHTS: Final = pa.schema(
