@@ -43,7 +43,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """All benchmark results of a release, with each arm's difference from the baseline."""
-        return run_stage(context, pipeline, Pipeline.compare, headline=_headline, plots=(PLOT,))
+        return run_stage(context, pipeline, "compare", headline=_headline, plots=(PLOT,))
 
     return dg.Definitions(
         assets=[comparison_report],

@@ -48,7 +48,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """A unit vector of 768 numbers for every document of a crawl, in the documents' order."""
-        return run_stage(context, pipeline, Pipeline.embed, headline=_headline)
+        return run_stage(context, pipeline, "embed", headline=_headline)
 
     return dg.Definitions(
         assets=[document_embeddings],

@@ -59,7 +59,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         shown = {"benchmark_results": (_headline, ()), "benchmark_answers": (None, ())}
-        yield from run_stages(context, pipeline, Pipeline.evaluate, shown)
+        yield from run_stages(context, pipeline, "evaluate", shown)
 
     return dg.Definitions(
         assets=[evaluate_model],

@@ -16,7 +16,7 @@ from assets.checks import (
 from assets.launchpad import code_version, launchpad
 from assets.step import COMMON, SOURCE_POOL, run_stages
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import PipelineConfig
 from datamask_pipeline.stages import ingest
 from resources import PipelineResource
 
@@ -60,7 +60,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         yield from run_stages(
             context,
             pipeline,
-            Pipeline.ingest,
+            "ingest",
             {"crawl_documents": (None, ()), "rejected_documents": (None, ())},
         )
 

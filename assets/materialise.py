@@ -48,7 +48,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """The selected documents of one arm with text, provenance, scores and the selection's id."""
-        return run_stage(context, pipeline, Pipeline.materialise, headline=_headline)
+        return run_stage(context, pipeline, "materialise", headline=_headline)
 
     return dg.Definitions(
         assets=[fineweb_mask],

@@ -14,7 +14,7 @@ from assets.checks import (
 from assets.launchpad import code_version, launchpad
 from assets.step import COMMON, run_stage
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import PipelineConfig
 from datamask_pipeline.stages import ingest, pool
 from resources import PipelineResource
 
@@ -36,7 +36,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """Every document of a release's crawls: whether it may be selected, or why not, and its first copy."""
-        return run_stage(context, pipeline, Pipeline.pool)
+        return run_stage(context, pipeline, "pool")
 
     return dg.Definitions(
         assets=[candidate_documents],

@@ -46,7 +46,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """A language model pretrained from scratch on one arm's subset: checkpoints and loss curve."""
-        return run_stage(context, pipeline, Pipeline.pretrain, headline=_headline, plots=(PLOT,))
+        return run_stage(context, pipeline, "pretrain", headline=_headline, plots=(PLOT,))
 
     return dg.Definitions(
         assets=[pretrained_model],

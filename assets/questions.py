@@ -34,7 +34,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """The benchmarks' question sets, built once for all models of a release."""
-        return run_stage(context, pipeline, Pipeline.questions, headline=_headline)
+        return run_stage(context, pipeline, "questions", headline=_headline)
 
     return dg.Definitions(
         assets=[benchmark_questions],

@@ -47,7 +47,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """The score of every document by every quality scorer; null with a reason where there is none."""
-        return run_stage(context, pipeline, Pipeline.score, headline=_headline)
+        return run_stage(context, pipeline, "score", headline=_headline)
 
     return dg.Definitions(
         assets=[quality_scores],

@@ -71,7 +71,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         shown = {"selection_mask": (_headline, (PLOT,)), "learning_curve": (None, ())}
-        yield from run_stages(context, pipeline, Pipeline.select, shown)
+        yield from run_stages(context, pipeline, "select", shown)
 
     return dg.Definitions(
         assets=[learn_mask],

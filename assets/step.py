@@ -26,14 +26,13 @@ COMMON: Final[Mapping[str, Any]] = {
     "backfill_policy": dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
 }
 
-Stage = Callable[..., Any]
 Headline = Callable[[Pipeline, Ref, Mapping[str, Any]], Metadata]
 
 
 def run_stage(
     context: dg.AssetExecutionContext,
     resource: PipelineResource,
-    stage: Stage,
+    stage: str,
     *,
     headline: Headline | None = None,
     plots: tuple[str, ...] = (),
@@ -43,7 +42,7 @@ def run_stage(
     Args:
         context: Names the partition and holds what was changed in the launchpad.
         resource: Builds the chain.
-        stage: A method of ``Pipeline``.
+        stage: The stage's name.
         headline: Numbers and tables of this stage for the UI.
         plots: PNG files that the stage writes beside its parts.
     """
@@ -54,7 +53,7 @@ def run_stage(
 def run_stages(
     context: dg.AssetExecutionContext,
     resource: PipelineResource,
-    stage: Stage,
+    stage: str,
     shown: Mapping[str, tuple[Headline | None, tuple[str, ...]]],
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Run a stage that makes several artefacts, in the order of ``shown``: asset -> its headline and plots.
@@ -65,13 +64,14 @@ def run_stages(
     pipeline = _build(resource, LogProgress(context.log.info))
     started, marker = time.monotonic(), time.time_ns()
     try:
-        made = stage(pipeline, *record_key(context.partition_key), context.op_execution_context.op_config)
+        refs = pipeline.run(
+            stage, *record_key(context.partition_key), overrides=context.op_execution_context.op_config
+        )
     except StorageError:
         raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     seconds = round(time.monotonic() - started, 3)
-    refs: tuple[Ref, ...] = made if isinstance(made, tuple) else (made,)
     for (asset, (headline, plots)), ref in zip(shown.items(), refs, strict=True):
         manifest = pipeline.store.manifest(ref)
         computed = int(manifest["written_at_ns"]) >= marker

@@ -40,7 +40,7 @@ def build(config: PipelineConfig) -> dg.Definitions:
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> dg.MaterializeResult[None]:
         """A byte-level BPE learnt from the whole pool, so that it favours no arm."""
-        return run_stage(context, pipeline, Pipeline.tokenizer, headline=_headline)
+        return run_stage(context, pipeline, "tokenizer", headline=_headline)
 
     return dg.Definitions(
         assets=[learn_tokenizer],

@@ -1,8 +1,11 @@
 """What every configuration model has in common. Knows no stage."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pydantic
+
+from datamask_pipeline.errors import ConfigurationError
 
 
 class Settings(pydantic.BaseModel):
@@ -29,3 +32,16 @@ def execution_field(default: Any, *, description: str, **bounds: Any) -> Any:
         bounds: ``ge``, ``le`` and the like, as pydantic takes them.
     """
     return pydantic.Field(default, description=description, json_schema_extra={"execution": True}, **bounds)
+
+
+def refuse_unused(setting: str, options: Iterable[str], users: str, used: Iterable[str]) -> None:
+    """Options of a member that is not used would be a misspelt name, or a member forgotten.
+
+    Raises:
+        ConfigurationError: which options those are.
+    """
+    unused = sorted(set(options) - set(used))
+    if unused:
+        raise ConfigurationError(
+            f"{setting} are given for {unused}, which are not among {users}: {list(used)}"
+        )

@@ -30,7 +30,7 @@ from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
 
 stage, kind, left = sys.argv.pop(1), sys.argv.pop(1), int(sys.argv.pop(1))
-publish, method = Store._publish, getattr(Pipeline, stage)
+publish, run = Store._publish, Pipeline.run
 def one_more(*_):
     global left
     left -= 1
@@ -40,13 +40,13 @@ def publish_or_die(self, private, target):
     if target.startswith(f"{self.root}/{stage}/"):
         one_more()
     publish(self, private, target)
-def step_or_die(self, *arguments):
-    self.progress = one_more
-    return method(self, *arguments)
+def step_or_die(self, name, *names, **options):
+    self.progress = one_more if name == stage else None
+    return run(self, name, *names, **options)
 if kind == "file":
     Store._publish = publish_or_die
 else:
-    setattr(Pipeline, stage, step_or_die)
+    Pipeline.run = step_or_die
 """
 
 

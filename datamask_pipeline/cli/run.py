@@ -16,8 +16,7 @@ from datamask_pipeline.cli.options import (
 )
 from datamask_pipeline.cli.probe import verdict
 from datamask_pipeline.cli.summary import print_summary
-from datamask_pipeline.errors import UnknownNameError
-from datamask_pipeline.pipeline.chain import STAGES, Pipeline
+from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import Ref
 
 
@@ -26,7 +25,12 @@ def run(
     settings: SetOption = None,
     release: ReleaseOption = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="STAGE", help=f"Stop after: {', '.join(STAGES)}.")
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="STAGE",
+            help=f"Run only this stage and those it needs: {', '.join(stage.name for stage in FLOW)}.",
+        ),
     ] = None,
 ) -> None:
     """Run the whole chain, from raw documents to a benchmark table, in this process.
@@ -39,18 +43,16 @@ def run(
 
         datamask run -c my.yaml -s select.lamb=0.3 --until materialise
     """
-    if until is not None and until not in STAGES:
-        raise UnknownNameError("stage", until, STAGES)
     console = Console(stderr=True)
     with _progress_bar(console) as bar:
         tracker = _Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
-        pipeline.check(until or STAGES[-1])
+        pipeline.check(until)
         pipeline.store.sweep()
         for name in releases_of(pipeline, release):
             _run_release(pipeline, name, until, console, tracker)
     for name in releases_of(pipeline, release):
-        if until is None or until == STAGES[-1]:
+        if until in (None, "compare"):
             print_summary(pipeline, name)
 
 
@@ -64,17 +66,12 @@ def report(config: ConfigOption = None, settings: SetOption = None, release: Rel
 def _run_release(
     pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: "_Tracker"
 ) -> None:
-    last = STAGES.index(until) if until else len(STAGES) - 1
-    helpers = {"tokenizer": "pretrain", "questions": "evaluate"}  # artefacts that serve one stage only
     reused = computed = 0
     reports: set[str] = set()
-    for stage, key, call in pipeline.steps(release):
-        if STAGES.index(helpers.get(stage, stage)) > last:
-            continue
+    for stage, key, call in pipeline.steps(release, until):
         started, marker = time.time(), time.time_ns()
-        result = call()
+        refs = call()
         tracker.clear()
-        refs = result if isinstance(result, tuple) else (result,)
         fresh = any(_written_after(pipeline, ref, marker) for ref in refs)
         computed, reused = computed + fresh, reused + (not fresh)
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"

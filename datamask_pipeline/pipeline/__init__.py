@@ -1,6 +1,7 @@
-"""The whole chain in plain Python: one configuration, one method a stage. Knows every stage and no Dagster."""
+"""The whole chain in plain Python: one flow of stages, one configuration, one runner. Knows no Dagster."""
 
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.config import PipelineConfig, load_config
+from datamask_pipeline.pipeline.flow import FLOW
 
-__all__ = ["Pipeline", "PipelineConfig", "load_config"]
+__all__ = ["FLOW", "Pipeline", "PipelineConfig", "load_config"]

@@ -1,27 +1,21 @@
-"""The configuration of a whole chain, read from one YAML file. Knows the stages' settings and no data."""
+"""The configuration of a whole chain, read from one YAML file. Knows the flow's settings and no data."""
 
 import itertools
 import os
 from collections.abc import Iterable, Mapping
 from importlib import resources as package_files
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import pydantic
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.settings import Settings, execution_field
-from datamask_pipeline.stages.compare import CompareConfig
-from datamask_pipeline.stages.embed import EmbedConfig
-from datamask_pipeline.stages.evaluate import EvaluateStageConfig
-from datamask_pipeline.stages.ingest import IngestConfig
-from datamask_pipeline.stages.materialise import MaterialiseConfig
-from datamask_pipeline.stages.pool import PoolConfig
-from datamask_pipeline.stages.score import ScoreConfig
 from datamask_pipeline.stages.select import SelectConfig
-from datamask_pipeline.stages.tokenizer import TokenizerConfig
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
@@ -52,46 +46,43 @@ class ReleaseConfig(Settings):
 
 
 class PipelineConfig(Settings):
-    """Every setting of a chain. Unknown keys are refused."""
+    """Every setting of a chain: these, and one section for each stage of the flow. Unknown keys are refused."""
 
     name: str = pydantic.Field(description="What this chain is called.")
     store: str = execution_field(".datamask", description="Root of the record: a directory or an fsspec URL.")
     storage_options: dict[str, Any] = execution_field({}, description="Passed to the store's file system.")
     source: SourceConfig = SourceConfig()
-    ingest: IngestConfig = IngestConfig()
-    embed: EmbedConfig = EmbedConfig()
-    score: ScoreConfig = ScoreConfig()
     releases: dict[Name, ReleaseConfig] = pydantic.Field(
         {"first": ReleaseConfig()}, min_length=1, description="Releases by name."
-    )
-    pool: PoolConfig = PoolConfig()
-    select: dict[str, Any] = pydantic.Field(
-        default_factory=dict, description="Selection settings that every arm starts from."
     )
     arms: dict[Name, dict[str, Any]] = pydantic.Field(
         {"random": {"policy": "random"}},
         min_length=1,
         description="Arms by name: what each changes in `select`.",
     )
-    materialise: MaterialiseConfig = MaterialiseConfig()
-    tokenizer: TokenizerConfig = TokenizerConfig()
-    pretrain: dict[str, Any] = pydantic.Field(
-        default_factory=dict, description="Pretraining settings that every run starts from."
-    )
     architectures: dict[Name, dict[str, Any]] = pydantic.Field(
         {"dense": {}}, min_length=1, description="Architectures by name: what each changes in `pretrain`."
     )
     seeds: tuple[int, ...] = pydantic.Field((0,), min_length=1, description="Seeds of pretraining.")
-    evaluate: EvaluateStageConfig = EvaluateStageConfig()
-    compare: CompareConfig = CompareConfig()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, section: str) -> Any:
+            """The settings of a stage, which `config_model` adds."""
 
     @pydantic.model_validator(mode="after")
     def _every_arm_and_run_is_sound(self) -> Self:
-        for arm in self.arms:
-            self.select_config(arm)
-        for run_name in self.run_names():
-            self.pretrain_config(run_name)
+        for stage in FLOW:
+            self.settings(stage)
         return self
+
+    def settings(self, stage: Stage) -> dict[str | None, pydantic.BaseModel]:
+        """The settings of a stage: by arm or run where these vary them, else one for all under ``None``."""
+        if not stage.varies:
+            return {None: getattr(self, stage.section)}
+        if stage.scope == "arm":
+            return {arm: self.select_config(arm) for arm in self.arms}
+        return {run_name: self.pretrain_config(run_name) for run_name in self.run_names()}
 
     def select_config(self, arm: str) -> SelectConfig:
         """The settings of one arm."""
@@ -106,6 +97,21 @@ class PipelineConfig(Settings):
         """The settings of one model."""
         _, architecture, seed = split_run_name(run_name)
         return PretrainConfig(**{**self.pretrain, **self.architectures[architecture], "seed": seed})
+
+
+def config_model() -> type[PipelineConfig]:
+    """The configuration with a section for each stage of the flow."""
+    sections: dict[str, Any] = {}
+    for stage in FLOW:
+        if stage.varies:
+            help_text = f"Settings of `{stage.name}` that every {stage.scope} starts from."
+            sections[stage.section] = (
+                dict[str, Any],
+                pydantic.Field(default_factory=dict, description=help_text),
+            )
+        else:
+            sections[stage.section] = (stage.config, stage.config())
+    return pydantic.create_model("Configuration", __base__=PipelineConfig, **sections)
 
 
 def split_run_name(run_name: str) -> tuple[str, str, int]:
@@ -146,7 +152,7 @@ def load_config(
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     try:
-        return PipelineConfig(**values)
+        return config_model()(**values)
     except pydantic.ValidationError as error:
         raise ConfigurationError(f"{wanted}: {_listed(error)}") from error
 

@@ -13,10 +13,11 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.embedding.config import EncoderConfig, model_identity
+from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
+from datamask_pipeline.settings import refuse_unused
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
@@ -53,6 +54,26 @@ class EmbedConfig(EncoderConfig):
     def encoder_config(self) -> EncoderConfig:
         """The encoder's part of the settings."""
         return EncoderConfig(**{name: getattr(self, name) for name in EncoderConfig.model_fields})
+
+
+def check(config: EmbedConfig) -> None:
+    """Refuse settings that embedding would refuse; loads no model.
+
+    Raises:
+        ConfigurationError: heads or the encoder are not there, or an option is wrong.
+        InputError: the file of imported vectors cannot be used.
+    """
+    refuse_unused("embed.head_options", config.head_options, "embed.heads", config.heads)
+    make_heads(config.heads, config.head_options)
+    if config.imported_file:
+        ImportedVectors(config.imported_file, config.imported_id_column, config.imported_vector_column)
+        return
+    model = config.spec().model
+    is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+    if is_path and model_directory(config.spec()) is None:
+        raise ConfigurationError(
+            f"embed.encoder {model!r} is no directory; correct the path, or name a preset or a model of the hub"
+        )
 
 
 def run(

@@ -33,6 +33,17 @@ class EvaluateStageConfig(EvaluateConfig):
     )
 
 
+def check(config: EvaluateStageConfig) -> None:
+    """Refuse settings that evaluation would refuse.
+
+    Raises:
+        UnknownNameError: no benchmark has that name.
+    """
+    from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+
+    benchmarks_named(config.tasks)
+
+
 def run(
     config: EvaluateStageConfig,
     *,

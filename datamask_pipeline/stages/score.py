@@ -16,11 +16,11 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
+from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.lineage import plain
 from datamask_pipeline.quality import ScoreBatch, Scorer, Scores, make_scorer
 from datamask_pipeline.quality.probe import ProbeScorer
-from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.settings import Settings, execution_field, refuse_unused
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.windows import windows_of
@@ -60,6 +60,18 @@ class ScoreConfig(Settings):
         return scorers
 
 
+def check(config: ScoreConfig) -> None:
+    """Refuse settings that scoring would refuse; reads no document.
+
+    Raises:
+        UnknownNameError: no scorer has that name.
+        ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
+    """
+    refuse_unused("score.options", config.options, "score.scorers", config.scorers)
+    for name in config.scorers:
+        make_scorer(name, config.options.get(name))
+
+
 def run(
     config: ScoreConfig,
     *,
@@ -88,9 +100,7 @@ def run(
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
         InputError: a column that a scorer reads is missing.
     """
-    unused = sorted(set(config.options) - set(config.scorers))
-    if unused:
-        raise ConfigurationError(f"options are given for {unused}, which are not among `scorers`")
+    check(config)
     scorers = [make_scorer(name, config.options.get(name)) for name in config.scorers]
     inputs: dict[str, Ref | str] = {"documents": documents}
     for scorer in scorers:

@@ -51,6 +51,21 @@ class SelectConfig(SelectionConfig):
         return self.model_dump(mode="json", exclude=execution) | {"dtype": self.arithmetic}
 
 
+def check(config: SelectConfig) -> None:
+    """Refuse settings that the engine would refuse; loads no learner.
+
+    Raises:
+        UnknownNameError: no policy or metric has that name.
+        ConfigurationError: a metric's option is wrong.
+    """
+    from datamask_pipeline.diversity.registry import make_metric
+    from datamask_pipeline.selection.policies.registry import make_policy
+
+    make_policy(config.policy)
+    for name in config.diversity_weights:
+        make_metric(name, config.diversity_options.get(name))
+
+
 def run(
     config: SelectConfig,
     *,

@@ -17,7 +17,7 @@ DEMO = ("-m", "datamask_pipeline.demo")
 KILLED = """
 import os, signal
 from datamask_pipeline.pipeline import Pipeline
-Pipeline.ingest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+Pipeline.run = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 from datamask_pipeline.demo import main
 main()
 """

@@ -35,14 +35,28 @@ def test_a_release_can_be_named_later(pipeline: Pipeline) -> None:
 
 def test_a_missing_input_names_the_stage_to_run(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigurationError, match="'ingest' has no artefact for 'tiny-2024-10'"):
-        pipeline.embed("tiny-2024-10")
+        pipeline.run("embed", "tiny-2024-10")
 
 
 def test_unknown_arms_and_runs_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(UnknownNameError, match="arm 'nobody'"):
-        pipeline.select("first", "nobody")
-    with pytest.raises(UnknownNameError, match=r"run 'nobody\.dense\.seed0'"):
-        pipeline.pretrain("first", "nobody.dense.seed0")
+        pipeline.run("select", "first", "nobody")
+    for stage in ("pretrain", "evaluate"):
+        for name in ("nobody.dense.seed0", "nobody"):
+            with pytest.raises(UnknownNameError, match=f"run '{name}'"):
+                pipeline.run(stage, "first", name)
+    with pytest.raises(UnknownNameError, match=r"release 'nowhere'.*first"):
+        pipeline.run("pool", "nowhere")
+    with pytest.raises(UnknownNameError, match=r"stage 'nothing'.*materialise"):
+        pipeline.run("nothing", "first")
+
+
+@pytest.mark.parametrize("names", [("first",), ("first", "datamask", "more"), ("tiny-2024-10", "")])
+def test_a_stage_is_run_for_what_it_belongs_to(names: tuple[str, ...], pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigurationError, match=r"'select'|arm 'datamask/more'"):
+        pipeline.run("select", *names)
+    with pytest.raises(ConfigurationError, match="'pool' runs for one release"):
+        pipeline.run("pool", "first", "datamask")
 
 
 @pytest.mark.parametrize(

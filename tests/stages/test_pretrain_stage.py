@@ -20,8 +20,8 @@ def other_mask(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> Pi
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     changes = {"store": str(tmp_path / "record"), "select.lamb": 0.25}
     pipeline = Pipeline(load_config(str(tiny_config_file), changes))
-    pipeline.select(RELEASE, "random")
-    pipeline.materialise(RELEASE, "random")
+    pipeline.run("select", RELEASE, "random")
+    pipeline.run("materialise", RELEASE, "random")
     return pipeline
 
 
@@ -39,9 +39,9 @@ def test_another_mask_of_the_same_documents_trains_nothing_again(
     assert ids(other_mask) == ids(tiny_run)
     assert subset_of(other_mask).content_digest != subset_of(tiny_run).content_digest
     trained = tiny_run.store.current(pretrain.STAGE, f"{RELEASE}/{RUN}")
-    assert other_mask.pretrain(RELEASE, RUN) == trained
+    assert other_mask.run("pretrain", RELEASE, RUN) == (trained,)
     asked = tiny_run.store.current("evaluate", f"{RELEASE}/{RUN}")
-    assert other_mask.evaluate(RELEASE, RUN)[0] == asked
+    assert other_mask.run("evaluate", RELEASE, RUN)[0] == asked
 
 
 def test_its_manifest_names_the_subset_and_the_documents(tiny_run: Pipeline) -> None:

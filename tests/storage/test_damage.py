@@ -128,9 +128,9 @@ def test_a_part_deleted_from_a_chain_is_written_again(
     (first, *_) = sorted((record / documents.location).glob("*.parquet"))
     whole = first.read_bytes()
     first.unlink()
-    assert pipeline.ingest(crawl) == (before["ingest"], before["rejected"])
+    assert pipeline.run("ingest", crawl) == (before["ingest"], before["rejected"])
     assert first.read_bytes() == whole
-    assert pipeline.embed(crawl) == before["embed"]
+    assert pipeline.run("embed", crawl) == (before["embed"],)
 
 
 @pytest.mark.parametrize("key", ["", ".", "..", "../evil", "a//b", "/a", "a/..", "a\0b", "a\ud800b"])

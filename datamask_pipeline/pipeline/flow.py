@@ -1,0 +1,124 @@
+"""The flow: every stage, what it reads, by which settings, and what it makes. Knows no data, no store and no Dagster.
+
+The plain runner, ``--until``, the configuration's sections, assets, partitions, jobs and the plan of runs all follow
+from this table. A new stage is a module in ``stages`` with ``STAGE``, ``VERSION``, a configuration and ``run``, its
+columns in ``schema``, and one entry here.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+
+from datamask_pipeline import schema
+from datamask_pipeline.pipeline.stage import Flow, Group, Output, Stage
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.stages import (
+    compare,
+    embed,
+    evaluate,
+    ingest,
+    materialise,
+    pool,
+    pretrain,
+    questions,
+    score,
+    select,
+    tokenizer,
+)
+
+# fmt: off
+CRAWLS: Final = Group("crawls", "crawl_job", "crawl", "Ingest, embed and score one crawl.")
+RELEASES: Final = Group("releases", "release_job", "release", "Decide which documents of a release may be selected.")
+SELECTION: Final = Group("selection", "arm_job", "arm", "Learn the mask of one arm and write what it selects.")
+COMMON: Final = Group("common", "common_job", "release",
+                      "Make what all models of a release share: the tokenizer and the question sets.")
+MODELS: Final = Group("models", "run_job", "run", "Pretrain one model on an arm's subset and evaluate it.")
+REPORT: Final = Group("report", "report_job", "release", "Put all results of a release side by side.")
+
+FLOW: Final = Flow(
+    Stage(ingest, CRAWLS, ingest.IngestConfig, uses="source", reads={}, makes=(
+        Output("crawl_documents", "ingest", "parquet", schema.DOCUMENTS, more_columns=True, description=
+               "A crawl's documents in FineWeb's schema, with where each came from."),
+        Output("rejected_documents", "rejected", "parquet", schema.REJECTED, description=
+               "Rows of a crawl that did not become a document, each with its reason."),
+    )),
+    Stage(embed, CRAWLS, embed.EmbedConfig, uses="compute", reads={"documents": "crawl_documents"}, makes=(
+        Output("document_embeddings", "embed", "pytorch parquet", schema.EMBEDDINGS, more_columns=True, description=
+               "A unit vector of 768 numbers for every document of a crawl, in the documents' order."),
+    )),
+    Stage(score, CRAWLS, score.ScoreConfig, uses="compute", reads={
+        "documents": "crawl_documents",
+        "embeddings": "document_embeddings",
+    }, makes=(
+        Output("quality_scores", "score", "scikitlearn parquet", schema.SCORES, description=
+               "The score of every document by every quality scorer; null with a reason where there is none."),
+    )),
+    Stage(pool, RELEASES, pool.PoolConfig, reads={"documents": "crawl_documents"}, makes=(
+        Output("candidate_documents", "pool", "duckdb parquet", schema.CANDIDATES, description=
+               "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
+    )),
+    Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", reads={
+        "candidates": "candidate_documents",
+        "embeddings": "document_embeddings",
+        "scores": "quality_scores",
+    }, makes=(
+        Output("selection_mask", "select", "pytorch parquet", schema.SELECTION, description=
+               "Every eligible document of a release under one arm: selected or not, and why."),
+        Output("learning_curve", "learning_curve", "parquet", description=
+               "The learner's objective and bound, step by step."),
+    )),
+    Stage(materialise, SELECTION, materialise.MaterialiseConfig, reads={
+        "documents": "crawl_documents",
+        "candidates": "candidate_documents",
+        "scores": "quality_scores",
+        "selection": "selection_mask",
+    }, makes=(
+        Output("fineweb_mask", "materialise", "duckdb parquet",
+               pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA]), more_columns=True, description=
+               "The selected documents of one arm with text, provenance, scores and the selection's id."),
+    )),
+    Stage(tokenizer, COMMON, tokenizer.TokenizerConfig, reads={
+        "candidates": "candidate_documents",
+        "documents": "crawl_documents",
+    }, makes=(
+        Output("tokenizer", "tokenizer", "huggingface", description=
+               "A byte-level BPE learnt from the whole pool, so that it favours no arm."),
+    )),
+    Stage(questions, COMMON, evaluate.EvaluateStageConfig, settings_of="evaluate", reads={
+        "candidates": "candidate_documents",
+        "documents": "crawl_documents",
+    }, makes=(
+        Output("benchmark_questions", "questions", "huggingface", description=
+               "The benchmarks' question sets, built once for all models of a release."),
+    )),
+    Stage(pretrain, MODELS, PretrainConfig, varies=True, uses="compute", reads={
+        "subset": "fineweb_mask",
+        "tokenizer": "tokenizer",
+        "candidates": "candidate_documents",
+        "documents": "crawl_documents",
+    }, makes=(
+        Output("pretrained_model", "pretrain", "pytorch huggingface", schema.LOSS_CURVE, description=
+               "A language model pretrained from scratch on one arm's subset: checkpoints and loss curve."),
+    )),
+    Stage(evaluate, MODELS, evaluate.EvaluateStageConfig, uses="compute", reads={
+        "model": "pretrained_model",
+        "tokenizer": "tokenizer",
+        "questions": "benchmark_questions",
+    }, makes=(
+        Output("benchmark_results", "evaluate", "huggingface parquet", schema.RESULTS, description=
+               "Arm, architecture, seed, checkpoint, task, metric, value, stderr and n of a model."),
+        Output("benchmark_answers", "answers", "huggingface parquet", schema.ANSWERS, description=
+               "A model's score on every single question: two models are compared in pairs."),
+    )),
+    Stage(compare, REPORT, compare.CompareConfig, reads={
+        "results": "benchmark_results",
+        "answers": "benchmark_answers",
+        "models": "pretrained_model",
+        "subsets": "fineweb_mask",
+        "selections": "selection_mask",
+    }, makes=(
+        Output("comparison_report", "compare", "parquet matplotlib", schema.RESULTS, description=
+               "All benchmark results of a release, with each arm's difference from the baseline."),
+    )),
+)
+# fmt: on

@@ -1,0 +1,165 @@
+"""What a flow is made of: stages in groups, what they read and make, and what needs what. Knows no stage by name."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Literal
+
+import pyarrow as pa
+import pydantic
+
+from datamask_pipeline.errors import UnknownNameError
+
+#: What an artefact belongs to: a crawl; a release; one arm, or one pretraining run, of a release.
+Scope = Literal["crawl", "release", "arm", "run"]
+#: What steps wait for each other to use: the machine's cores and memory, or the source (a hub counts requests).
+Resource = Literal["compute", "source"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Stages that run together, one after the other, for one key.
+
+    Attributes:
+        name: The group of their assets.
+        job: The job that runs them.
+        scope: What one run of the job belongs to.
+        description: What the job does.
+    """
+
+    name: str
+    job: str
+    scope: Scope
+    description: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """An artefact that a stage makes.
+
+    Attributes:
+        asset: What the flow and Dagster call it.
+        artefact: Under which name the record keeps it.
+        kinds: What Dagster shows it to be made of, with spaces between.
+        columns: Its columns; ``None`` where no table is fixed.
+        more_columns: Whether a stage may write further columns after those.
+        description: What a row of it is.
+    """
+
+    asset: str
+    artefact: str
+    kinds: str
+    columns: pa.Schema | None = None
+    more_columns: bool = dataclasses.field(default=False, kw_only=True)
+    description: str = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One stage.
+
+    ``module.run`` takes the settings, then by keyword what it names of ``store``, ``source``, ``progress``, ``crawl``,
+    ``release``, ``arm``, ``run_name`` and ``labels``, and each of ``reads``: one reference; or references by crawl,
+    arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
+    settings before any work.
+
+    Attributes:
+        module: The stage's module.
+        group: The group it runs in, which fixes its scope.
+        config: The model of its settings.
+        reads: Argument of ``run`` -> asset.
+        makes: What ``run`` returns, in that order.
+        settings_of: Whose section of the configuration it shares, if it has none of its own.
+        varies: Whether an arm, or a run, changes these settings by what the configuration says of it.
+        uses: What its steps wait for each other to use.
+    """
+
+    module: ModuleType
+    group: Group
+    config: type[pydantic.BaseModel]
+    _: dataclasses.KW_ONLY
+    reads: Mapping[str, str]
+    makes: tuple[Output, ...]
+    settings_of: str = ""
+    varies: bool = False
+    uses: Resource | None = None
+
+    @property
+    def name(self) -> str:
+        """The stage's name, as `--until` takes it."""
+        return str(self.module.STAGE)
+
+    @property
+    def section(self) -> str:
+        """Where the configuration keeps its settings."""
+        return self.settings_of or self.name
+
+    @property
+    def version(self) -> str:
+        """The version of its code."""
+        return str(self.module.VERSION)
+
+    @property
+    def scope(self) -> Scope:
+        """What one run of it belongs to."""
+        return self.group.scope
+
+
+class Flow:
+    """The stages in an order in which each finds its inputs made.
+
+    Args:
+        stages: The stages.
+    """
+
+    def __init__(self, *stages: Stage) -> None:
+        self.stages = stages
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups in the order of their first stages."""
+        return list(dict.fromkeys(stage.group for stage in self.stages))
+
+    def stage(self, name: str) -> Stage:
+        """The stage of that name.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise UnknownNameError("stage", name, [stage.name for stage in self.stages])
+
+    def maker(self, asset: str) -> tuple[Stage, Output]:
+        """The stage that makes an asset, and the asset.
+
+        Raises:
+            UnknownNameError: no stage makes it.
+        """
+        made = {output.asset: (stage, output) for stage in self.stages for output in stage.makes}
+        if asset not in made:
+            raise UnknownNameError("asset", asset, made)
+        return made[asset]
+
+    def until(self, name: str | None) -> list[Stage]:
+        """A stage and all that it is made from, in order; every stage for ``None``.
+
+        Raises:
+            UnknownNameError: no stage has that name.
+        """
+        if name is None:
+            return list(self.stages)
+        needed = {self.stage(name)}
+        for stage in reversed(self.stages):
+            if stage in needed:
+                needed |= {self.maker(asset)[0] for asset in stage.reads.values()}
+        return [stage for stage in self.stages if stage in needed]
+
+    def needed_by(self, group: Group) -> set[Group]:
+        """The other groups whose artefacts the group's stages read."""
+        read = {asset for stage in self.stages if stage.group is group for asset in stage.reads.values()}
+        return {self.maker(asset)[0].group for asset in read} - {group}
