@@ -38,6 +38,7 @@ def probe(
     console = Console(stderr=True)
     with console.status("training the probe") as status:
         pipeline = build_pipeline(config, settings)
+        pipeline.store.reach()
         if pipeline.config.embed.imported_file:
             raise ConfigurationError(
                 "the embeddings are imported; run the chain until `score`, where the probe meets their vectors"

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
+from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
@@ -66,12 +67,14 @@ class Store:
         self.is_local = "file" in (
             self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
         )
+        self._format: int | None = None
 
     def reach(self) -> None:
-        """Refuse a record that cannot be reached, before any work.
+        """Refuse a record that cannot be reached or read, before any work.
 
         Raises:
             StorageError: the storage refuses, or does not answer.
+            ConfigurationError: the record has a later format.
         """
         try:
             self.fs.exists(f"{self.root}/.staging")
@@ -80,6 +83,18 @@ class Store:
                 f"store {self.root_url!r} cannot be reached: {type(error).__name__}: {error}; check the address, "
                 "the credentials and `storage_options`"
             ) from error
+        self.format()
+
+    def format(self) -> int:
+        """The version of the record's format; 1 where none is stated.
+
+        Raises:
+            ConfigurationError: the record has a later format than this code reads.
+            IntegrityError: the file that states it is damaged.
+        """
+        if self._format is None:
+            self._format = stated_format(self.fs, self.root)
+        return self._format
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -107,7 +122,9 @@ class Store:
 
         Raises:
             IntegrityError: the pointer is damaged.
+            ConfigurationError: as ``format``.
         """
+        self.format()
         pointer = f"{self.root}/{stage}/{key}/{CURRENT}"
         if not self.fs.exists(pointer):
             return None
@@ -115,7 +132,12 @@ class Store:
         return ref_of(read_json(self.fs.cat_file(pointer), pointer, REF_FIELDS, remedy=remedy))
 
     def keys(self, stage: str) -> list[str]:
-        """Every key of a stage that has a current artefact, sorted."""
+        """Every key of a stage that has a current artefact, sorted.
+
+        Raises:
+            ConfigurationError: as ``format``.
+        """
+        self.format()
         base = f"{self.root}/{stage}"
         if not self.fs.exists(base):
             return []
@@ -246,9 +268,15 @@ class Store:
     def staged(self, relative: str) -> Iterator[Path]:
         """A private local path; published at ``relative`` when the block ends well, else removed.
 
+        The first file that is written to a record states its format.
+
         Raises:
             StorageError: the disk is full or the file system refuses.
+            ConfigurationError: as ``format``.
         """
+        if relative != FORMAT_FILE and self.format() < FORMAT:  # before anything of this format stands there
+            self.publish_bytes(FORMAT_FILE, format_bytes())
+            self._format = FORMAT
         directory = (
             Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
         )
