@@ -69,7 +69,7 @@ def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstration
     if demonstrations is not None:
         files["demonstrations"] = str(demonstrations)
         definition["fewshot_split"] = "demonstrations"
-    definition["dataset_kwargs"] = {"data_files": files}
+    definition["dataset_kwargs"] = files
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark.task}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False))
 

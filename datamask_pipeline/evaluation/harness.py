@@ -1,20 +1,17 @@
 """Run a model through lm-eval and return plain rows.
 
-Knows no arm and no store. Nothing is fetched and nothing is written outside the work directory given.
+Knows no arm and no store. Nothing is fetched, as model, tokenizer and questions are given, and nothing is written
+outside the work directory.
 """
 
 import logging
 import math
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import datasets
-import huggingface_hub.constants
 import lm_eval.evaluator
 import torch
 from lm_eval.models.huggingface import HFLM
@@ -84,7 +81,7 @@ def evaluate(
         model: A model, or a directory that `from_pretrained` reads.
         tokenizer: The model's.
         questions: From `prepare_questions`.
-        work_directory: Task definitions and the data sets' cache go here; may be deleted afterwards.
+        work_directory: Task definitions and a log go here; may be deleted afterwards.
         config: Shots, seed, batch size, length, device.
 
     Raises:
@@ -92,8 +89,7 @@ def evaluate(
         DataMaskError: lm-eval left out a task or a headline metric.
     """
     present_device(config.device)
-    work_directory.mkdir(parents=True, exist_ok=True)
-    definitions, cache = (work_directory / "tasks").resolve(), (work_directory / "cache").resolve()
+    definitions = (work_directory / "tasks").resolve()
     for item in questions:
         render(
             item.benchmark,
@@ -101,7 +97,7 @@ def evaluate(
             questions=item.file.resolve(),
             demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
         )
-    with _confined(cache, work_directory / "harness.log"), torch_threads(config.threads):
+    with _quiet(work_directory / "harness.log"), torch_threads(config.threads):
         if isinstance(model, Path):
             model = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
         harness = HFLM(
@@ -111,24 +107,25 @@ def evaluate(
             max_length=config.max_length,
             backend="causal",
         )
-        manager = TaskManager(include_path=str(definitions), include_defaults=False)
-        tasks = manager.load([item.benchmark.task for item in questions])["tasks"]
+        tasks = _tasks(definitions, [item.benchmark.task for item in questions], config)
         _refuse_long_answers(tasks, harness)
-        report = lm_eval.evaluator.simple_evaluate(
-            model=harness,
-            tasks=list(tasks.values()),
-            num_fewshot=config.shots,
-            task_manager=manager,
-            random_seed=config.seed,
-            numpy_random_seed=config.seed,
-            torch_random_seed=config.seed,
-            fewshot_random_seed=config.seed,
-        )
+        report = lm_eval.evaluator.evaluate(harness, {"tasks": tasks})
     results, answers = [], []
     for item in questions:
         results += _results(report, item, config, harness)
         answers += _answers(report["samples"][item.benchmark.task], item)
     return Evaluation(results, answers)
+
+
+def _tasks(definitions: Path, names: Sequence[str], config: EvaluateConfig) -> dict[str, Any]:
+    """lm-eval's task objects by name, with this many shots, except where a definition shows its own examples."""
+    manager = TaskManager(include_path=str(definitions), include_defaults=False)
+    tasks: dict[str, Any] = manager.load(list(names))["tasks"]
+    for task in tasks.values():
+        if task.get_config("num_fewshot") != 0:
+            task.set_config(key="num_fewshot", value=config.shots)
+        task.set_fewshot_seed(seed=config.seed)
+    return tasks
 
 
 def _results(report: Any, item: QuestionSet, config: EvaluateConfig, harness: HFLM) -> list[ResultRow]:
@@ -206,9 +203,8 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
 
 
 @contextmanager
-def _confined(cache: Path, log: Path) -> Iterator[None]:
-    """No hub, no cache but ours, no chatter, progress bars into a file, until the block ends."""
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+def _quiet(log: Path) -> Iterator[None]:
+    """No chatter, and progress bars into a file, until the block ends."""
     chatter = logging.getLogger("lm_eval")
     with ExitStack() as stack:
         stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
@@ -216,11 +212,4 @@ def _confined(cache: Path, log: Path) -> Iterator[None]:
         stack.callback(chatter.setLevel, chatter.level)
         chatter.setLevel(logging.ERROR)
         stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
-        stack.enter_context(mock.patch.dict(os.environ, offline))
-        stack.enter_context(mock.patch.object(huggingface_hub.constants, "HF_HUB_OFFLINE", True))
-        stack.enter_context(mock.patch.object(datasets.config, "HF_HUB_OFFLINE", True))
-        stack.enter_context(mock.patch.object(datasets.config, "HF_DATASETS_CACHE", cache))
-        stack.enter_context(mock.patch.object(datasets.config, "HF_MODULES_CACHE", str(cache)))
-        # lm-eval would list the machine's packages in a subprocess, for a log that we do not keep.
-        stack.enter_context(mock.patch.object(lm_eval.evaluator, "add_env_info"))
         yield

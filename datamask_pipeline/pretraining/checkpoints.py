@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.errors import DataMaskError, IntegrityError
 
+#: What a run's end by numbers that are not finite means, and what to do about it.
+DIVERGED = "training diverged; lower learning_rate or max_grad_norm, or raise warmup_ratio"
 _MARK = "COMPLETE"
 Progress = Callable[[int, int], None]
 
@@ -85,7 +88,15 @@ class Publish(TrainerCallback):
         model: PreTrainedModel,
         **_: Any,
     ) -> None:
-        """Publish first, mark second: a marked state implies published weights."""
+        """Publish first, mark second: a marked state implies published weights.
+
+        Raises:
+            DataMaskError: A weight is not finite, as after a gradient that overflowed.
+        """
+        if not all(torch.isfinite(weight).all() for weight in model.parameters()):
+            raise DataMaskError(
+                f"the weights are not finite after step {state.global_step} of {state.max_steps}: {DIVERGED}"
+            )
         publish(model, self._models, state.global_step)
         (self._states / f"checkpoint-{state.global_step}" / _MARK).touch()
         for old in self._states.glob("checkpoint-*"):

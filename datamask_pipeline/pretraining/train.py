@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
@@ -18,6 +20,7 @@ from transformers.utils import logging
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.hardware import present_device, torch_threads
 from datamask_pipeline.pretraining.checkpoints import (
+    DIVERGED,
     Checkpoint,
     Progress,
     Publish,
@@ -81,7 +84,7 @@ def pretrain(
         ConfigurationError: The device is not there.
         InputError: No document, or no validation text.
         IntegrityError: `directory` holds another run.
-        DataMaskError: The loss ceased to be finite.
+        DataMaskError: The loss or the weights ceased to be finite; nothing of that step is kept.
     """
     present_device(config.device)
     states, models = directory / "resume", directory / "models"
@@ -95,7 +98,7 @@ def pretrain(
             num_blocks=config.num_steps * config.batch_size,
             seed=config.seed,
         )
-        trainer = Trainer(
+        trainer = _FiniteTrainer(
             model=model,
             args=_arguments(config, states),
             train_dataset=blocks,
@@ -114,6 +117,24 @@ def pretrain(
         checkpoints=published(models),
         validation=validation,
     )
+
+
+class _FiniteTrainer(Trainer):
+    """Stops before the optimiser follows a loss that is not finite."""
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """One step's loss.
+
+        Raises:
+            DataMaskError: it is not finite.
+        """
+        loss = super().training_step(*args, **kwargs)
+        if not torch.isfinite(loss):
+            raise DataMaskError(
+                f"the loss is {loss.item()} at step {self.state.global_step + 1} of {self.state.max_steps} "
+                f"(learning rate {self.lr_scheduler.get_last_lr()[0]:.2e}): {DIVERGED}"
+            )
+        return loss
 
 
 def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
@@ -147,7 +168,7 @@ def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
 
 def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
     tokens_per_step = config.batch_size * config.sequence_length
-    curve = [
+    return [
         {
             "step": entry["step"],
             "tokens": entry["step"] * tokens_per_step,
@@ -157,10 +178,6 @@ def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
         for entry in trainer.state.log_history
         if "loss" in entry
     ]
-    lost = next((point for point in curve if not math.isfinite(point["loss"])), None)
-    if lost is not None:
-        raise DataMaskError(f"the loss is {lost['loss']} at step {lost['step']}; lower learning_rate")
-    return curve
 
 
 def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, store: TokenStore) -> str:

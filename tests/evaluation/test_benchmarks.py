@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -74,7 +73,7 @@ def test_prompts_targets_and_metrics_are_stock(task: str, tmp_path: Path) -> Non
     assert {key: generation[key] for key in generation if key != "max_gen_toks"} == stock.get(
         "generation_kwargs", {}
     )
-    assert ours["dataset_kwargs"]["data_files"] == {"questions": str(tmp_path / "q.parquet")}
+    assert ours["dataset_kwargs"] == {"questions": str(tmp_path / "q.parquet")}
 
 
 def test_one_mmlu_task_gives_the_prompts_of_the_57_stock_ones(tmp_path: Path) -> None:
@@ -133,6 +132,6 @@ def test_solved_examples_are_declared(tmp_path: Path) -> None:
         questions=tmp_path / "q",
         demonstrations=tmp_path / "d",
     )
-    written = yaml.safe_load((tmp_path / "piqa.yaml").read_text())
+    written = load_yaml(tmp_path / "piqa.yaml")
     assert written["fewshot_split"] == "demonstrations"
-    assert written["dataset_kwargs"]["data_files"]["demonstrations"] == str(tmp_path / "d")
+    assert written["dataset_kwargs"]["demonstrations"] == str(tmp_path / "d")

@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
+import huggingface_hub.constants
+import lm_eval.evaluator
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -124,6 +127,26 @@ def test_settings_reach_the_prompt(
     for task, number in truncated[0].items():
         assert number < truncated[1][task]
         assert number < truncated[2][task]
+
+
+def _settings_of_other_libraries() -> list[object]:
+    """What decides whether they ask the hub, where they keep data, and what they list of the machine."""
+    offline = [huggingface_hub.constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE]
+    places = [datasets.config.HF_DATASETS_CACHE, datasets.config.HF_MODULES_CACHE]
+    return [dict(os.environ), offline, places, lm_eval.evaluator.add_env_info]
+
+
+def test_no_other_library_is_changed_while_it_runs(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, questions: list[QuestionSet], tmp_path: Path
+) -> None:
+    before, during = _settings_of_other_libraries(), []
+    hook = model.register_forward_pre_hook(lambda *_: during.append(_settings_of_other_libraries()))
+    try:
+        evaluate(model, tokenizer, questions[-1:], tmp_path, _CONFIG)
+    finally:
+        hook.remove()
+    assert during
+    assert all(found == before for found in during)
 
 
 def test_an_answer_that_does_not_fit_is_named(

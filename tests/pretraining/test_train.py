@@ -1,16 +1,19 @@
 import hashlib
+import itertools
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, IntegrityError
+from datamask_pipeline.pretraining.checkpoints import resumable
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.train import PretrainResult, pretrain
 
@@ -189,21 +192,61 @@ def test_another_run_in_the_same_directory_is_refused(
         run(directory, config.model_copy(update={"seed": 1}))
 
 
-def test_a_loss_that_is_not_finite_is_an_error(
-    run: Run, config: PretrainConfig, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[torch.nn.Module], object]], None]:
+    """Do something to the model before it is trained."""
     from datamask_pipeline.pretraining import train
 
-    def broken(*args: object, **kwargs: object) -> torch.nn.Module:
-        model = original(*args, **kwargs)  # type: ignore[arg-type]
-        with torch.no_grad():
-            model.get_input_embeddings().weight.fill_(float("inf"))
-        return model
-
     original = train.build_model
-    monkeypatch.setattr(train, "build_model", broken)
-    with pytest.raises(DataMaskError, match="loss is nan at step 2"):
+
+    def spoil(harm: Callable[[torch.nn.Module], object]) -> None:
+        def build(*args: Any, **kwargs: Any) -> torch.nn.Module:
+            model = original(*args, **kwargs)
+            harm(model)
+            return model
+
+        monkeypatch.setattr(train, "build_model", build)
+
+    return spoil
+
+
+def at_call(number: int) -> Callable[..., bool]:
+    """True when it is called for that time, counted from 1."""
+    calls = itertools.count(1)
+    return lambda: next(calls) == number
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_at_once(
+    run: Run, config: PretrainConfig, directory: Path, spoil: Any
+) -> None:
+    now = at_call(6)
+    spoil(
+        lambda model: model.lm_head.register_forward_hook(
+            lambda _, __, logits: logits * float("nan") if now() else None
+        )
+    )
+    with pytest.raises(
+        DataMaskError, match=r"loss is nan at step 6 of 12 \(learning rate .*lower learning_rate"
+    ):
         run(directory, config)
+    assert [item.name for item in sorted((directory / "models").iterdir())] == ["step-0000004"]
+    assert [item.name for item in (directory / "resume").glob("checkpoint-*")] == ["checkpoint-4"]
+
+
+def test_weights_that_are_not_finite_are_not_published(
+    run: Run, config: PretrainConfig, directory: Path, spoil: Any
+) -> None:
+    """The last gradient before a checkpoint may overflow while its loss is still finite."""
+    now = at_call(4)
+    spoil(
+        lambda model: model.lm_head.weight.register_hook(
+            lambda gradient: gradient * float("inf") if now() else None
+        )
+    )
+    with pytest.raises(DataMaskError, match=r"weights are not finite after step 4 .*lower learning_rate"):
+        run(directory, config)
+    assert not (directory / "models").exists()
+    assert resumable(directory / "resume") is None
 
 
 def test_blocks_are_read_in_the_order_of_the_stream(
