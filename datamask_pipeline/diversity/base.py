@@ -14,7 +14,7 @@ it has                    learners                                              
 `values` only             ``policy_gradient`` with group-relative rewards            none
 `marginals` as well       the same with counterfactual advantages                    none
 is a `MomentMetric`       projected gradient on the relaxed mask, greedy, expected   if ``concave``
-is a `CoverageMetric`     ``selection.coverage``: lazy greedy, neighbour lists       dual thresholds
+is a `CoverageMetric`     ``selection.facility``: lazy greedy, neighbour lists       dual thresholds
 ========================  =========================================================  ======================
 """
 
@@ -75,7 +75,7 @@ class DiversityMetric(ABC):
 class CoverageMetric(DiversityMetric):
     """A monotone submodular metric of the form ``mean over references y of max over selected x of sim(x, y)``.
 
-    ``selection.coverage`` optimises and certifies it; a member says how references are chosen and how two
+    ``selection.facility`` optimises and certifies it; a member says how references are chosen and how two
     unit vectors compare (its own attributes).
     """
 

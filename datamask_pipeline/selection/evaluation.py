@@ -13,7 +13,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric, checked_marginals, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.coverage.evaluate import value_and_marginals
+from datamask_pipeline.selection.facility.evaluate import value_and_marginals
 from datamask_pipeline.selection.objective import Term
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.solution import Solution

@@ -42,7 +42,7 @@ def check_greedy(problem: Problem) -> None:
 def choose_by_gains(problem: Problem) -> Solution:
     """Add the document of the largest gain until the budget is met."""
     if _is_coverage(problem):
-        from datamask_pipeline.selection.coverage.policy import greedy_coverage
+        from datamask_pipeline.selection.facility.choose import greedy_coverage
 
         return greedy_coverage(problem)
     order = _Picks(problem)

@@ -22,8 +22,8 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.coverage.evaluate import mask_value
 from datamask_pipeline.selection.evaluation import evaluate
+from datamask_pipeline.selection.facility.evaluate import mask_value
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem

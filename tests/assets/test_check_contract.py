@@ -78,7 +78,7 @@ def of_arms(
     shutil.copytree(tiny_run.store.root, root)
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
         patch.setitem(members._classes(METRICS), BlackBox.name, BlackBox)
-        for module in ("greedy", "coverage.dense"):
+        for module in ("greedy", "facility.dense"):
             patch.setattr(f"datamask_pipeline.selection.{module}.REPORT_EVERY", 4)
         instance.add_dynamic_partitions(str(RELEASES.name), [RELEASE])
         settings = {"store": str(root), "select": SELECT, "arms": ARMS, "compare.baseline": next(iter(ARMS))}

@@ -1,7 +1,7 @@
 """The best learner we have for each kind of metric. Knows no input format and no report.
 
 * Moment metrics: ``selection.moments``.
-* One coverage metric: the solver of ``selection.coverage``.
+* One coverage metric: the solver of ``selection.facility``.
 * Any mixture whose metrics all have marginals: exchanges by marginals.
 * Anything else: the paper's learner.
 """
@@ -37,7 +37,7 @@ def _choose_by_metrics(problem: Problem) -> Solution:
 
         return choose_by_moments(problem)
     if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
-        from datamask_pipeline.selection.coverage.policy import choose_by_coverage
+        from datamask_pipeline.selection.facility.choose import choose_by_coverage
 
         return choose_by_coverage(problem)
     if can_exchange(problem):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
+from datamask_pipeline.selection.facility.lists import NeighbourLists
 
 
 @dataclass(kw_only=True)

@@ -16,15 +16,15 @@ import threading
 import torch
 from torch import Tensor
 
-from datamask_pipeline.selection.coverage.clusters import Clusters, spherical_clusters
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.nearest import (
+from datamask_pipeline.selection.facility.clusters import Clusters, spherical_clusters
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.nearest import (
     CHUNK_REFERENCES,
     announce_sparse,
     listed_products,
     search,
 )
-from datamask_pipeline.selection.coverage.parts import Parts
+from datamask_pipeline.selection.facility.parts import Parts
 from datamask_pipeline.selection.parallel import Workers
 
 DOCUMENTS_PER_CLUSTER = 64

@@ -16,8 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
 
 SAMPLE = 16_384

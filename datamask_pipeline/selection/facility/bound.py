@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.quotas import Quotas
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.quotas import Quotas
 
 FIRST_STEP, STEP_DECAY, MOMENTUM = 1.0, 0.95, 0.5
 """Subgradient steps, in units of the mean distance between best and second-best similarity."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from datamask_pipeline.selection.coverage.greedy import empty_state, lazy_greedy
-from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.facility.greedy import empty_state, lazy_greedy
+from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
 
 

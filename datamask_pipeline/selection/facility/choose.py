@@ -13,20 +13,20 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.coverage.clustered import clustered_lists
-from datamask_pipeline.selection.coverage.dense import dense_lazy_greedy
-from datamask_pipeline.selection.coverage.evaluate import (
+from datamask_pipeline.selection.facility.clustered import clustered_lists
+from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
+from datamask_pipeline.selection.facility.evaluate import (
     Coverage,
     completed,
     coverage_of,
     listed_coverage,
     listed_marginals,
 )
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.nearest import nearest
-from datamask_pipeline.selection.coverage.parts import Part, Parts
-from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, missed_excess
-from datamask_pipeline.selection.coverage.solve import CoverageMask, CoverageTask, certified_greedy
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.nearest import nearest
+from datamask_pipeline.selection.facility.parts import Part, Parts
+from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, missed_excess
+from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, certified_greedy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.nearest import nearest
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
 
 CHUNK_DOCUMENTS, SPAN_REFERENCES = 256, 8192

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.selection.coverage.dual import dual_bound
-from datamask_pipeline.selection.coverage.evaluate import Coverage
-from datamask_pipeline.selection.coverage.greedy import empty_state, lazy_greedy
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.quotas import Quotas
+from datamask_pipeline.selection.facility.bound import dual_bound
+from datamask_pipeline.selection.facility.evaluate import Coverage
+from datamask_pipeline.selection.facility.greedy import empty_state, lazy_greedy
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.quotas import Quotas
 
 PULLS = (0.1, 0.25)
 """How far below its threshold a reference counts as covered, in mean distances of best and second best."""

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from datamask_pipeline.selection.coverage import clustered as module
-from datamask_pipeline.selection.coverage.clustered import clustered_lists
-from datamask_pipeline.selection.coverage.clusters import spherical_clusters
-from datamask_pipeline.selection.coverage.evaluate import completed, coverage_of, listed_coverage
-from datamask_pipeline.selection.coverage.nearest import nearest
-from datamask_pipeline.selection.coverage.sampled import ERROR_PROBABILITY, mean_at_most, missed_excess
+from datamask_pipeline.selection.facility import clustered as module
+from datamask_pipeline.selection.facility.clustered import clustered_lists
+from datamask_pipeline.selection.facility.clusters import spherical_clusters
+from datamask_pipeline.selection.facility.evaluate import completed, coverage_of, listed_coverage
+from datamask_pipeline.selection.facility.nearest import nearest
+from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, mean_at_most, missed_excess
 from datamask_pipeline.selection.parallel import Workers
 
 

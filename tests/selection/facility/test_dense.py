@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from datamask_pipeline.selection.coverage import dense as module
-from datamask_pipeline.selection.coverage.dense import dense_lazy_greedy
+from datamask_pipeline.selection.facility import dense as module
+from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
 from datamask_pipeline.selection.parallel import Workers
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
-from datamask_pipeline.selection.coverage.dual import dual_bound
-from datamask_pipeline.selection.coverage.evaluate import coverage_of
-from datamask_pipeline.selection.coverage.nearest import nearest
-from datamask_pipeline.selection.coverage.quotas import Quotas
+from datamask_pipeline.selection.facility.bound import dual_bound
+from datamask_pipeline.selection.facility.evaluate import coverage_of
+from datamask_pipeline.selection.facility.nearest import nearest
+from datamask_pipeline.selection.facility.quotas import Quotas
 from datamask_pipeline.selection.parallel import Workers
 
 

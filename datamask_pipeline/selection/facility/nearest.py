@@ -16,8 +16,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from datamask_pipeline.selection.coverage.lists import NeighbourLists
-from datamask_pipeline.selection.coverage.parts import Parts
+from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.parts import Parts
 from datamask_pipeline.selection.parallel import Workers
 
 CHUNK_REFERENCES = 256

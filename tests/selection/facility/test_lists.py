@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from datamask_pipeline.diversity.facility import FacilityLocation
-from datamask_pipeline.selection.coverage import nearest as module
-from datamask_pipeline.selection.coverage.evaluate import coverage_of, listed_marginals, value_and_marginals
-from datamask_pipeline.selection.coverage.nearest import nearest, rounding_margin
+from datamask_pipeline.selection.facility import nearest as module
+from datamask_pipeline.selection.facility.evaluate import coverage_of, listed_marginals, value_and_marginals
+from datamask_pipeline.selection.facility.nearest import nearest, rounding_margin
 from datamask_pipeline.selection.parallel import Workers
 
 

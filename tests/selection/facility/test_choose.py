@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from datamask_pipeline import select_documents
-from datamask_pipeline.selection.coverage.evaluate import coverage_of
-from datamask_pipeline.selection.coverage.nearest import nearest
-from datamask_pipeline.selection.coverage.policy import first_length
-from datamask_pipeline.selection.coverage.solve import CoverageTask, certified_greedy
+from datamask_pipeline.selection.facility.choose import first_length
+from datamask_pipeline.selection.facility.evaluate import coverage_of
+from datamask_pipeline.selection.facility.nearest import nearest
+from datamask_pipeline.selection.facility.solve import CoverageTask, certified_greedy
 from datamask_pipeline.selection.parallel import Workers
 
 
