@@ -15,15 +15,15 @@ LANGUAGE, MIN_CHARS, MAX_CHARS = "en", 200, 50_000
 
 
 def ours(source: Path, target: Path) -> None:
+    from datamask_pipeline.families import SOURCES
     from datamask_pipeline.schema import FINEWEB
-    from datamask_pipeline.sources import make_source
     from datamask_pipeline.stages import ingest
     from datamask_pipeline.storage import Store
 
     pa.set_cpu_count(1)
     options = {"root": str(source), "crawl": "all", "optional_columns": FINEWEB.names[2:]}
     config = ingest.IngestConfig(languages=(LANGUAGE,), min_chars=MIN_CHARS, max_chars=MAX_CHARS)
-    ingest.run(config, store=Store(target), crawl="all", source=make_source("local", options))
+    ingest.run(config, store=Store(target), crawl="all", source=SOURCES.make("local", options))
 
 
 def peer(source: Path, target: Path) -> None:

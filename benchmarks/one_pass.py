@@ -20,8 +20,8 @@ from benchmarks.data import texts_of
 from benchmarks.harness import Context, Outcome, at_most
 from datamask_pipeline.embedding.config import model_directory
 from datamask_pipeline.embedding.presets import PRESETS
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest, score
 from datamask_pipeline.storage import Store
 
@@ -55,7 +55,7 @@ def make_models(root: Path) -> tuple[Path, Path]:
 def done(way: str, models: tuple[Path, Path], crawls: Path, record: Path) -> tuple[Row, np.ndarray | None]:
     """Seconds of the embed and score stages by the clock and by the processor, and the scores."""
     store = Store(record)
-    source = make_source("local", {"root": str(crawls)})
+    source = SOURCES.make("local", {"root": str(crawls)})
     documents, _ = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)
     options = {SCORER: {"model": str(models[1])}}
     heads = {"heads": (SCORER,), "head_options": options} if way == "one pass" else {}

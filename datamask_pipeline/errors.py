@@ -11,6 +11,7 @@ Knows nothing of any stage. The tree::
     └── UnknownDocumentError no such document in the record
 """
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -32,9 +33,17 @@ class UnknownNameError(ConfigurationError):
     """
 
     def __init__(self, family: str, name: str, known: Iterable[str]) -> None:
-        names = ", ".join(sorted(known)) or "none"
-        super().__init__(f"unknown {family} {name!r}; choose one of: {names}")
+        names = sorted(known)
+        listed = ", ".join(names) or "none"
+        super().__init__(f"unknown {family} {name!r}{suggestion(name, names)}; choose one of: {listed}")
         self.family, self.name = family, name
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name that a wrong one is nearest to, in brackets; empty where none is near."""
+    cases = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), cases, n=1)
+    return f" (did you mean {cases[near[0]]!r}?)" if near else ""
 
 
 class InputError(DataMaskError, ValueError):

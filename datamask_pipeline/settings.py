@@ -1,30 +1,35 @@
-"""What every configuration model has in common. Knows no stage."""
+"""What every configuration model has in common, and how its errors are told. Knows no stage and no family."""
 
-from collections.abc import Iterable
-from typing import Any
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pydantic
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, suggestion
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 class Settings(pydantic.BaseModel):
-    """Frozen, and strict about names: a misspelt field is an error, not a silent default."""
+    """Frozen, strict about names and finite: a misspelt field is an error, not a silent default."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
+    )
 
     def result_config(self) -> dict[str, Any]:
-        """The fields that affect results, as JSON values: what goes into a fingerprint."""
-        execution = {
-            name
-            for name, field in type(self).model_fields.items()
-            if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("execution")
-        }
-        return self.model_dump(mode="json", exclude=execution)
+        """The fields that affect results, as JSON values, of settings inside settings too: what a fingerprint holds."""
+        execution = {name for name, field in type(self).model_fields.items() if is_execution(field)}
+        dumped = self.model_dump(mode="json", exclude=execution)
+        return {name: _result_value(getattr(self, name), value) for name, value in dumped.items()}
 
 
 def execution_field(default: Any, *, description: str, **bounds: Any) -> Any:
-    """A field that says how to compute, not what: it stays out of fingerprints.
+    """A field that says how to compute, not what: it stays out of fingerprints. There is no other way out.
 
     Args:
         default: The default value.
@@ -34,14 +39,105 @@ def execution_field(default: Any, *, description: str, **bounds: Any) -> Any:
     return pydantic.Field(default, description=description, json_schema_extra={"execution": True}, **bounds)
 
 
-def refuse_unused(setting: str, options: Iterable[str], users: str, used: Iterable[str]) -> None:
-    """Options of a member that is not used would be a misspelt name, or a member forgotten.
+def is_execution(field: pydantic.fields.FieldInfo) -> bool:
+    """Whether a field was declared by `execution_field`."""
+    return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("execution"))
+
+
+def validated(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
+    """The settings out of plain values.
+
+    Args:
+        model: Their class.
+        values: By field name.
+        where: Path of these settings in what the user wrote, e.g. ``source.options``.
 
     Raises:
-        ConfigurationError: which options those are.
+        ConfigurationError: naming path, problem, value given and nearest known name of all that is wrong.
     """
-    unused = sorted(set(options) - set(used))
-    if unused:
-        raise ConfigurationError(
-            f"{setting} are given for {unused}, which are not among {users}: {list(used)}"
-        )
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise ConfigurationError(explain(error, model, where)) from error
+
+
+def explain(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str = "") -> str:
+    """All that is wrong: dotted path, problem, and the value given or the nearest known name.
+
+    Args:
+        error: What pydantic found.
+        model: The class that was validated.
+        where: Path of its settings in what the user wrote.
+    """
+    found: dict[str, list[str]] = {}
+    for item in error.errors():
+        steps, owner = _followed(model, item["loc"])
+        path = ".".join([*filter(None, [where]), *steps])
+        found.setdefault(path, []).append(_problem(item, owner))
+    return "; ".join(
+        f"{path}: {', or '.join(dict.fromkeys(problems))}" if path else ", or ".join(problems)
+        for path, problems in found.items()
+    )
+
+
+def _problem(item: Any, owner: type[pydantic.BaseModel] | None) -> str:
+    if item["type"] == "extra_forbidden":
+        known = sorted(owner.model_fields) if owner is not None else []
+        near = suggestion(str(item["loc"][-1]), known)
+        return f"unknown setting{near or '; choose one of: ' + (', '.join(known) or 'none')}"
+    if item["type"] == "missing":
+        return "is missing"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    # The validator of a whole model names the values it minds.
+    is_whole = isinstance(item["input"], Mapping) and item["type"] == "value_error"
+    return message if is_whole else f"{message} (given: {item['input']!r:.120})"
+
+
+def _followed(
+    model: type[pydantic.BaseModel], loc: Sequence[int | str]
+) -> tuple[list[str], type[pydantic.BaseModel] | None]:
+    """The path without pydantic's own marks for the members of a union, and the model its last step stands in."""
+    steps: list[str] = []
+    kind: Any = model
+    owner: type[pydantic.BaseModel] | None = None
+    for step in loc:
+        if step == "[key]":
+            continue
+        kind = _bare(kind)
+        if typing.get_origin(kind) in (typing.Union, types.UnionType):
+            kind = next(iter(_models_in(kind)), Any)
+            continue
+        steps.append(str(step))
+        owner = kind if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel) else None
+        if owner is not None:
+            kind = owner.model_fields[str(step)].annotation if step in owner.model_fields else Any
+        else:
+            kind = (typing.get_args(kind) or [Any])[-1 if typing.get_origin(kind) is dict else 0]
+    return steps, owner
+
+
+def _bare(kind: Any) -> Any:
+    """An annotation without bounds, and without the null that it may be."""
+    while typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        inner = [member for member in typing.get_args(kind) if member is not types.NoneType]
+        return _bare(inner[0]) if len(inner) == 1 else kind
+    return kind
+
+
+def _models_in(kind: Any) -> Iterator[type[pydantic.BaseModel]]:
+    for member in typing.get_args(kind):
+        if isinstance(member, type) and issubclass(member, pydantic.BaseModel):
+            yield member
+
+
+def _result_value(value: Any, dumped: Any) -> Any:
+    if isinstance(value, Settings):
+        return value.result_config()
+    if isinstance(value, Mapping):
+        pairs = zip(value.values(), dumped.items(), strict=True)
+        return {key: _result_value(inner, plain) for inner, (key, plain) in pairs}
+    if isinstance(value, list | tuple):
+        return [_result_value(inner, plain) for inner, plain in zip(value, dumped, strict=True)]
+    return dumped

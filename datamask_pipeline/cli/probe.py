@@ -32,7 +32,7 @@ def probe(
 
         datamask run -s score.options.probe.examples=labels.parquet -s score.options.probe.label_column=good
     """
-    from datamask_pipeline.quality.registry import SCORERS
+    from datamask_pipeline.families import SCORERS
     from datamask_pipeline.stages.probe import run, space_of_encoder
 
     console = Console(stderr=True)
@@ -47,7 +47,7 @@ def probe(
         options: dict[str, Any] = dict(pipeline.config.score.options.get("probe", {}))
         options |= {name: value for name, value in given.items() if value is not None}
         ref = run(
-            SCORERS.configured("probe", options),
+            SCORERS.config("probe", options, "score.options.probe"),
             store=pipeline.store,
             space=space_of_encoder(pipeline.config.embed.encoder_config()),
             progress=lambda what, done, total: status.update(f"{what}: {done}/{total}"),

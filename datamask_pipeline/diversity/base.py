@@ -21,12 +21,13 @@ is a `CoverageMetric`     ``selection.facility``: lazy greedy, neighbour lists  
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.settings import Settings
 
 
 class DiversityMetric(ABC):
@@ -37,6 +38,14 @@ class DiversityMetric(ABC):
 
     name: ClassVar[str]
     """The name users give, e.g. ``Pair_simi``."""
+
+    Config: ClassVar[type[Settings]] = Settings
+    """Its options; none unless a member says so."""
+
+    config: Any
+
+    def __init__(self, config: Settings | None = None) -> None:
+        self.config = self.Config() if config is None else config
 
     exact_marginals: ClassVar[bool] = True
     """Whether `marginals` is the exact change on moving one document, or its first-order approximation."""

@@ -5,14 +5,27 @@ Shape suffixes: N documents, V references, v references of a chunk, T selected d
 
 from __future__ import annotations
 
+import pydantic
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.settings import Settings
 
 CHUNK_REFERENCES = 512
 """References of one product: the memory of an evaluation is this times N, and the order of its sums is fixed."""
+
+
+class FacilityConfig(Settings):
+    """Which documents are references."""
+
+    exact_rows: int = pydantic.Field(
+        100_000, ge=1, description="Largest block whose every document is a reference."
+    )
+    num_landmarks: int = pydantic.Field(
+        20_000, ge=1, description="References drawn uniformly from larger blocks, the same for every mask."
+    )
+    seed: int = pydantic.Field(0, ge=0, lt=2**63, description="Seed of that draw.")
 
 
 class FacilityLocation(CoverageMetric):
@@ -22,29 +35,19 @@ class FacilityLocation(CoverageMetric):
     Source: the ``Facility`` of DATAMASK (arXiv 2512.24265); Cornuejols, Fisher and Nemhauser (1977).
     Cost: ``values`` O(|V| K d) a mask, ``marginals`` O(|V| N d); memory O(chunk N). Monotone, submodular.
 
-    Args:
-        exact_rows: Largest block whose every document is a reference.
-        num_landmarks: References drawn uniformly from larger blocks, the same for every mask.
-        seed: Of that draw.
-
-    Raises:
-        ConfigurationError: a number that leaves no reference.
     """
 
     name = "Facility"
-
-    def __init__(self, exact_rows: int = 100_000, num_landmarks: int = 20_000, seed: int = 0) -> None:
-        for field, number in (("exact_rows", exact_rows), ("num_landmarks", num_landmarks)):
-            if number < 1:
-                raise ConfigurationError(f"Facility {field} must be 1 or more, not {number}")
-        self.exact_rows, self.num_landmarks, self.seed = exact_rows, num_landmarks, seed
+    Config = FacilityConfig
+    config: FacilityConfig
 
     def references(self, num_rows: int) -> Tensor:
         """Rows of V in rising order, int64: every row of a block up to `exact_rows`, else the landmarks."""
-        if num_rows <= self.exact_rows or num_rows <= self.num_landmarks:
+        config = self.config
+        if num_rows <= config.exact_rows or num_rows <= config.num_landmarks:
             return torch.arange(num_rows)
-        draws = torch.Generator().manual_seed(self.seed)
-        return torch.randperm(num_rows, generator=draws)[: self.num_landmarks].sort().values
+        draws = torch.Generator().manual_seed(config.seed)
+        return torch.randperm(num_rows, generator=draws)[: config.num_landmarks].sort().values
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         references_V = self.references(len(embeddings_ND)).to(embeddings_ND.device)

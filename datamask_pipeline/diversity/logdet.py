@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pydantic
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.exchanges import DeterminantExchanges, Exchanges
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.settings import Settings
+
+
+class LogDetConfig(Settings):
+    """How the data weigh against the identity."""
+
+    scale: float | None = pydantic.Field(
+        None,
+        gt=0,
+        description="Weight of the data against the identity; null is the embedding dimension, which makes the mean "
+        "eigenvalue of the data one.",
+    )
 
 
 class LogDeterminant(MomentMetric):
@@ -16,21 +28,14 @@ class LogDeterminant(MomentMetric):
     Formula: ``(1/d) log det(I + (scale/K) sum m_i x_i x_i')``.
     Source: the D-optimal design criterion; as a determinantal point process, Kulesza and Taskar 2012.
     Cost: O(N d^2 + d^3) a step. Concave in the relaxed mask.
-
-    Args:
-        scale: Weight of the data against the identity; the embedding dimension when none, which makes the mean
-            eigenvalue of the data one.
     """
 
     name = "LogDet"
+    Config = LogDetConfig
+    config: LogDetConfig
     needs_second = True
     concave = True
     exact_marginals = True
-
-    def __init__(self, scale: float | None = None) -> None:
-        if scale is not None and not scale > 0:
-            raise ConfigurationError(f"LogDet needs a positive scale, not {scale}")
-        self.scale = scale
 
     def value(self, moments: Moments) -> float:
         return float(torch.linalg.slogdet(self._regularised(moments)).logabsdet) / len(moments.first_D)
@@ -70,7 +75,7 @@ class LogDeterminant(MomentMetric):
         return products_TN.mul_(len(moments.first_D))
 
     def _weight(self, dim: int) -> float:
-        return float(dim) if self.scale is None else self.scale
+        return float(dim) if self.config.scale is None else self.config.scale
 
     def _regularised(self, moments: Moments) -> Tensor:
         assert moments.second_DD is not None, "needs_second was honoured"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.pipeline import releases
 from datamask_pipeline.pipeline.check import check
 from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
@@ -40,9 +41,7 @@ class Pipeline:
     @functools.cached_property
     def source(self) -> Any:
         """The document source."""
-        from datamask_pipeline.sources import make_source
-
-        return make_source(self.config.source.name, self.config.source.options)
+        return SOURCES.make(self.config.source.name, self.config.source.options, "source.options")
 
     def check(self, until: str | None = None) -> None:
         """Refuse before any work what a stage would refuse later.

@@ -14,7 +14,7 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.pretraining.config import PretrainConfig
-from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.settings import Settings, execution_field, validated
 from datamask_pipeline.stages.select import SelectConfig
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
@@ -152,27 +152,16 @@ def load_config(
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     try:
-        return config_model()(**values)
-    except pydantic.ValidationError as error:
-        raise ConfigurationError(f"{wanted}: {_listed(error)}") from error
+        return validated(config_model(), values)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{wanted}: {error}") from error
 
 
 def changed(config: Model, overrides: Mapping[str, Any] | None) -> Model:
     """A configuration with some fields replaced, validated again."""
     if not overrides:
         return config
-    try:
-        return type(config)(**{**config.model_dump(exclude_unset=True), **overrides})
-    except pydantic.ValidationError as error:
-        raise ConfigurationError(_listed(error)) from error
-
-
-def _listed(error: pydantic.ValidationError) -> str:
-    """Field, message and value of everything that is wrong."""
-    return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']} (given: {item['input']!r:.120})"
-        for item in error.errors()
-    )
+    return validated(type(config), {**config.model_dump(exclude_unset=True), **overrides})
 
 
 def _text_of(path: str, packaged: Iterable[str]) -> str:

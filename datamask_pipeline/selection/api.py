@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pydantic
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.registry import make_metric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.checkpoint import Checkpoint
@@ -38,7 +37,6 @@ from datamask_pipeline.selection.inputs import (
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
@@ -47,6 +45,7 @@ from datamask_pipeline.selection.result import Certificate, Marginals, Objective
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.statistics import squared_of
 from datamask_pipeline.selection.timings import Timings
+from datamask_pipeline.settings import Settings, validated
 
 Diversity = str | DiversityMetric | Mapping[str, float] | Sequence[tuple[str | DiversityMetric, float]]
 
@@ -123,17 +122,14 @@ def check_settings(
         named: dict[str, Any] = dict(settings)
         if isinstance(diversity, str | Mapping):
             named["diversity"] = diversity if isinstance(diversity, str) else dict(diversity)
-        try:
-            config = SelectionConfig.model_validate(named)
-        except pydantic.ValidationError as error:
-            raise ConfigurationError(_readable(error)) from error
+        config = validated(SelectionConfig, named)
     given: Any = config.diversity_weights if diversity is None else diversity
     if isinstance(given, str | DiversityMetric):
         given = [(given, 1.0)]
     # Names in one order, as sums of floats follow it and fingerprints do not.
     pairs = sorted(given.items()) if isinstance(given, Mapping) else list(given)
     metrics = [
-        (m if isinstance(m, DiversityMetric) else make_metric(m, config.diversity_options.get(m)), float(w))
+        (m if isinstance(m, DiversityMetric) else METRICS.make(m, config.diversity_options.get(m)), float(w))
         for m, w in pairs
     ]
     names = [metric.name for metric, _ in metrics]
@@ -149,15 +145,7 @@ def check_settings(
         used = {metric.name: weight for metric, weight in metrics}
         config = config.model_copy(update={"diversity": names[0] if used == {names[0]: 1.0} else used})
     present_device(config.device)
-    return config, metrics, make_policy(config.policy)
-
-
-def _readable(error: pydantic.ValidationError) -> str:
-    parts = []
-    for item in error.errors():
-        field = ".".join(str(part) for part in item["loc"])
-        parts.append(f"{field}: {item['msg']}, not {item['input']!r}" if field else item["msg"])
-    return "; ".join(parts)
+    return config, metrics, POLICIES.make(config.policy)
 
 
 def _raw_problem(
@@ -257,8 +245,10 @@ def _identity(
 
 
 def _metric_options(metric: DiversityMetric) -> dict[str, Any]:
-    """What a metric was made with, as far as it keeps it in plain values."""
+    """What a metric was made with: its settings, and what one that somebody built keeps in plain values."""
     kept = {name: value for name, value in vars(metric).items() if isinstance(value, int | float | str)}
+    settings = vars(metric).get("config")
+    kept |= settings.result_config() if isinstance(settings, Settings) else {}
     return {"class": f"{type(metric).__module__}.{type(metric).__qualname__}", **kept}
 
 

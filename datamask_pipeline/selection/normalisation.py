@@ -19,13 +19,13 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.facility.evaluate import mask_value
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
-from datamask_pipeline.selection.policies.registry import make_policy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.rows import MemoryRows
@@ -182,7 +182,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
         report=lambda record: None,
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
-    learner = make_policy("datamask")
+    learner = POLICIES.make("datamask")
     reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     if not reached > max(drawn):
         # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import ESTIMATORS
 from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
-from datamask_pipeline.selection.estimators.registry import make_estimator
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rollouts import inclusion_probabilities
 from datamask_pipeline.selection.seeds import generator
@@ -30,7 +30,7 @@ from datamask_pipeline.selection.solution import Solution
 def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solution:
     """Run the learner with these settings, which need not be the problem's own."""
     _check_rollouts(problem, config)
-    estimator = make_estimator(config.estimator)
+    estimator = ESTIMATORS.make(config.estimator)
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
     means: list[float] = state["means"]

@@ -17,7 +17,6 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_directory, m
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
-from datamask_pipeline.settings import refuse_unused
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store
@@ -63,7 +62,6 @@ def check(config: EmbedConfig) -> None:
         ConfigurationError: heads or the encoder are not there, or an option is wrong.
         InputError: the file of imported vectors cannot be used.
     """
-    refuse_unused("embed.head_options", config.head_options, "embed.heads", config.heads)
     make_heads(config.heads, config.head_options)
     if config.imported_file:
         ImportedVectors(config.imported_file, config.imported_id_column, config.imported_vector_column)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.quality import Scorer, make_scorer
+from datamask_pipeline.families import SCORERS
 from datamask_pipeline.quality.fineweb_edu import FineWebEduScorer
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> d
     """The scorers named, not yet loaded.
 
     Raises:
-        ConfigurationError: a scorer has no head on an encoder.
+        UnknownNameError: no scorer has that name, or options are given for one that is not named.
+        ConfigurationError: a scorer has no head on an encoder, or a wrong option.
     """
     found: dict[str, FineWebEduScorer] = {}
-    for name in names:
-        scorer: Scorer = make_scorer(name, options.get(name))
+    for name, scorer in zip(names, SCORERS.make_each(names, options, "embed.head_options"), strict=True):
         if not isinstance(scorer, FineWebEduScorer):
             raise ConfigurationError(
                 f"quality scorer {name!r} has no head on an encoder; score it in the score stage"

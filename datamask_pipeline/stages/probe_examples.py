@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.quality.probe import INSTALLED, ProbeConfig
 from datamask_pipeline.schema import EMBEDDING_DIM
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.sources.formats.lines import raw_lines
 
 #: What the reference class of the installed documentation is made of, and what stands against it.
@@ -46,7 +46,7 @@ class Examples:
 def examples_digest(config: ProbeConfig) -> str:
     """Identity of the examples' bytes."""
     if config.examples == INSTALLED:
-        source = make_source(INSTALLED)
+        source = SOURCES.make(INSTALLED)
         digests = [shard.digest for crawl in source.crawls() for shard in source.shards(crawl)]
         settings = json.dumps(source.result_config(), sort_keys=True)
         return hashlib.sha256(" ".join([settings, *digests]).encode()).hexdigest()
@@ -84,7 +84,7 @@ def read_examples(config: ProbeConfig) -> Examples:
 
 def _installed(per_class: int) -> Examples:
     """As many documentation pages as docstrings, the first ones by a hash of the text."""
-    source = make_source(INSTALLED)
+    source = SOURCES.make(INSTALLED)
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for crawl in source.crawls():
         for shard in source.shards(crawl):

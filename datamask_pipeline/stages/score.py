@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import InputError, IntegrityError
+from datamask_pipeline.families import SCORERS
 from datamask_pipeline.lineage import plain
-from datamask_pipeline.quality import ScoreBatch, Scorer, Scores, make_scorer
+from datamask_pipeline.quality import ScoreBatch, Scorer, Scores
 from datamask_pipeline.quality.probe import ProbeScorer
-from datamask_pipeline.settings import Settings, execution_field, refuse_unused
+from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.windows import windows_of
@@ -67,9 +68,7 @@ def check(config: ScoreConfig) -> None:
         UnknownNameError: no scorer has that name.
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
     """
-    refuse_unused("score.options", config.options, "score.scorers", config.scorers)
-    for name in config.scorers:
-        make_scorer(name, config.options.get(name))
+    SCORERS.make_each(config.scorers, config.options, "score.options")
 
 
 def run(
@@ -100,8 +99,7 @@ def run(
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
         InputError: a column that a scorer reads is missing.
     """
-    check(config)
-    scorers = [make_scorer(name, config.options.get(name)) for name in config.scorers]
+    scorers = SCORERS.make_each(config.scorers, config.options, "score.options")
     inputs: dict[str, Ref | str] = {"documents": documents}
     for scorer in scorers:
         if isinstance(scorer, ProbeScorer):

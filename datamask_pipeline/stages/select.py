@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
@@ -58,12 +59,8 @@ def check(config: SelectConfig) -> None:
         UnknownNameError: no policy or metric has that name.
         ConfigurationError: a metric's option is wrong.
     """
-    from datamask_pipeline.diversity.registry import make_metric
-    from datamask_pipeline.selection.policies.registry import make_policy
-
-    make_policy(config.policy)
-    for name in config.diversity_weights:
-        make_metric(name, config.diversity_options.get(name))
+    POLICIES.make(config.policy)
+    METRICS.make_each(config.diversity_weights, config.diversity_options, "diversity_options")
 
 
 def run(

@@ -14,12 +14,11 @@ from stages.test_one_pass import make_models
 from torch import Tensor
 
 from assets.partitions import CRAWLS, RELEASES, partition_key
-from datamask_pipeline import members
+from datamask_pipeline import families
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.registry import METRICS
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.selection.policies.registry import POLICIES
 
 RELEASE = "first"
 SELECT = {"num_steps": 3, "num_swap_rounds": 1, "num_epochs": 5, "num_rollouts": 8, "partial": 1.0}
@@ -77,7 +76,7 @@ def of_arms(
     root = tmp_path_factory.mktemp("arms") / "record"
     shutil.copytree(tiny_run.store.root, root)
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
-        patch.setitem(members._classes(METRICS), BlackBox.name, BlackBox)
+        patch.setitem(families._classes(METRICS), BlackBox.name, BlackBox)
         for module in ("greedy", "facility.dense"):
             patch.setattr(f"datamask_pipeline.selection.{module}.REPORT_EVERY", 4)
         instance.add_dynamic_partitions(str(RELEASES.name), [RELEASE])

@@ -112,14 +112,18 @@ def test_vectors_unlike_the_documents_are_refused(config: Path, vectors: list[ob
 
 @pytest.mark.parametrize(
     ("option", "told"),
-    [("l2=-1", "l2: .*greater than 0"), ("l2=.inf", "l2: .*finite number"), ("l3=1", "l3: Extra")],
+    [
+        ("l2=-1", "l2: .*greater than 0"),
+        ("l2=.inf", "l2: .*finite number"),
+        ("l3=1", "l3: unknown setting; choose one of"),
+    ],
 )
 def test_a_wrong_option_is_one_line(config: Path, option: str, told: str) -> None:
     result = CliRunner().invoke(
         app, ["probe", "labels.parquet", "-c", str(config), "-s", f"score.options.probe.{option}"]
     )
     assert isinstance(result.exception, ConfigurationError), result.exception
-    assert re.fullmatch(f"options of quality scorer 'probe': {told}.*", str(result.exception))
+    assert re.fullmatch(f"score.options.probe.{told}.*", str(result.exception))
 
 
 def test_imported_vectors_leave_nothing_to_embed_examples_by(config: Path) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from datamask_pipeline.diversity.facility import FacilityLocation
+from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import METRICS
 
 
 def block(num_rows: int = 50) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,18 +33,20 @@ def test_values_are_the_definition(num_masks):
 
 def test_landmarks_stand_for_larger_blocks():
     rows_ND, masks_GN = block()
-    metric = FacilityLocation(exact_rows=49, num_landmarks=20, seed=3)
+    metric = FacilityLocation(FacilityConfig(exact_rows=49, num_landmarks=20, seed=3))
     references_V = metric.references(50)
     assert len(references_V) == 20
     assert references_V.tolist() == sorted(set(references_V.tolist()))
     expected = [by_definition(rows_ND, mask_N, references_V.tolist()) for mask_N in masks_GN]
     assert metric.values(rows_ND, masks_GN).tolist() == pytest.approx(expected, abs=1e-6)
     assert metric.references(49).tolist() == list(range(49))
-    other = FacilityLocation(exact_rows=49, num_landmarks=20, seed=4).references(50)
+    other = FacilityLocation(FacilityConfig(exact_rows=49, num_landmarks=20, seed=4)).references(50)
     assert not torch.equal(references_V, other)
 
 
-@pytest.mark.parametrize("metric", [FacilityLocation(), FacilityLocation(exact_rows=10, num_landmarks=15)])
+@pytest.mark.parametrize(
+    "metric", [FacilityLocation(), FacilityLocation(FacilityConfig(exact_rows=10, num_landmarks=15))]
+)
 def test_marginals_are_finite_differences(metric):
     rows_ND, masks_GN = block()
     marginals_N = metric.marginals(rows_ND, masks_GN[0])
@@ -57,4 +60,4 @@ def test_marginals_are_finite_differences(metric):
 
 def test_a_reference_set_cannot_be_empty():
     with pytest.raises(ConfigurationError, match="num_landmarks"):
-        FacilityLocation(num_landmarks=0)
+        METRICS.make("Facility", {"num_landmarks": 0})

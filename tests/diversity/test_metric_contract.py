@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamask_pipeline import members
+from datamask_pipeline import families
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.exchanges import SummedExchanges
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
-from datamask_pipeline.diversity.registry import METRICS, make_metric
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.families import METRICS
 
 NAMES = sorted(METRICS.classes())
 MOMENT_NAMES = [name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric)]
@@ -59,13 +59,13 @@ def oracle(name: str, rows: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", MOMENT_NAMES)
 def test_value_is_the_formula(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
-    found = make_metric(name).values(rows_ND, mask_N[None])[0]
+    found = METRICS.make(name).values(rows_ND, mask_N[None])[0]
     assert found == pytest.approx(oracle(name, rows_ND[mask_N].numpy()), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_of_many_masks_are_those_of_each(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     draws = torch.Generator().manual_seed(3)
     masks_GN = torch.stack([torch.randperm(N, generator=draws) < size for size in (K, K, K)])
     together = metric.values(rows_ND, masks_GN)
@@ -78,7 +78,7 @@ def test_values_of_many_masks_are_those_of_each(name: str, rows_ND: torch.Tensor
 
 @pytest.mark.parametrize("name", NAMES)
 def test_masks_of_different_sizes(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     masks_GN = torch.stack([torch.arange(N) < 9, torch.arange(N) < 20])
     together = metric.values(rows_ND, masks_GN)
     alone = torch.cat([metric.values(rows_ND, mask[None]) for mask in masks_GN])
@@ -87,7 +87,7 @@ def test_masks_of_different_sizes(name: str, rows_ND: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_order_of_documents_does_not_matter(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     order = torch.randperm(N, generator=torch.Generator().manual_seed(5))
     before = metric.values(rows_ND, mask_N[None])
     torch.testing.assert_close(
@@ -104,7 +104,7 @@ def test_spread_rows_are_more_diverse_than_copies(name: str) -> None:
     rows_ND = rows_ND / rows_ND.norm(dim=1, keepdim=True)
     spread = torch.tensor([True] * 5 + [True] + [False] * 4)
     copies = torch.tensor([True] + [False] * 4 + [True] * 5)
-    values = make_metric(name).values(rows_ND, torch.stack([spread, copies]))
+    values = METRICS.make(name).values(rows_ND, torch.stack([spread, copies]))
     if name == "DiSF":
         pytest.skip("correlations of six rows in six dimensions say nothing about spread")
     assert values[0] > values[1]
@@ -112,7 +112,7 @@ def test_spread_rows_are_more_diverse_than_copies(name: str) -> None:
 
 @pytest.mark.parametrize("name", MOMENT_NAMES)
 def test_marginals_are_finite_differences(name: str, rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     marginals_N = metric.marginals(rows_ND, mask_N)
     count = float(mask_N.sum())
@@ -137,7 +137,7 @@ def test_marginals_are_finite_differences(name: str, rows_ND: torch.Tensor, mask
 
 
 def test_facility_marginals_are_finite_differences(rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
-    metric = make_metric("Facility")
+    metric = METRICS.make("Facility")
     marginals_N = metric.marginals(rows_ND, mask_N)
     for row in range(N):
         pair = mask_N.repeat(2, 1)
@@ -148,7 +148,7 @@ def test_facility_marginals_are_finite_differences(rows_ND: torch.Tensor, mask_N
 
 @pytest.mark.parametrize("name", MOMENT_NAMES)
 def test_form_is_the_derivative_at_a_relaxed_mask(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     weights_N = 0.1 + 0.8 * torch.rand(N, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     moments = moments_of(rows_ND, weights_N, True)
@@ -164,7 +164,7 @@ def test_form_is_the_derivative_at_a_relaxed_mask(name: str, rows_ND: torch.Tens
 
 @pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if name not in ("DiSF", "Vendi")])
 def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     weights_N = 0.1 + 0.8 * torch.rand(N, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     moments = moments_of(rows_ND, weights_N, True)
@@ -188,7 +188,7 @@ def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -
 
 @pytest.mark.parametrize("name", [name for name in MOMENT_NAMES if METRICS.classes()[name].concave])
 def test_declared_concavity_holds_on_midpoints(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     draws = torch.Generator().manual_seed(11)
     excess = []
@@ -205,12 +205,12 @@ def test_declared_concavity_holds_on_midpoints(name: str, rows_ND: torch.Tensor)
 
 def test_an_unknown_name_lists_the_names() -> None:
     with pytest.raises(UnknownNameError, match="Pair_simi"):
-        make_metric("Pairsimi")
+        METRICS.make("Pairsimi")
 
 
 def test_an_option_that_a_metric_does_not_take() -> None:
     with pytest.raises(ConfigurationError, match="LogDet"):
-        make_metric("LogDet", {"size": 3})
+        METRICS.make("LogDet", {"size": 3})
 
 
 def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,17 +226,17 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
         def load(self) -> type[DiversityMetric]:
             return Elsewhere
 
-    monkeypatch.setattr("datamask_pipeline.members.entry_points", lambda group: [Point()])
-    members._classes.cache_clear()
+    monkeypatch.setattr("datamask_pipeline.families.entry_points", lambda group: [Point()])
+    families._classes.cache_clear()
     try:
-        assert isinstance(make_metric("Elsewhere"), Elsewhere)
+        assert isinstance(METRICS.make("Elsewhere"), Elsewhere)
     finally:
-        members._classes.cache_clear()
+        families._classes.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet"])
 def test_exchanges_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> None:
-    metric = make_metric(name)
+    metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     mask_N = torch.arange(N) % 3 == 0
     model = metric.exchanges(moments_of(rows_ND, mask_N, True), rows_ND)
@@ -256,7 +256,7 @@ def test_exchanges_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> Non
 
 def test_a_sum_of_metrics_exchanges_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
     moments = moments_of(rows_ND, torch.arange(N) < 8, True)
-    first, second = (make_metric(name).exchanges(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
+    first, second = (METRICS.make(name).exchanges(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
     linear_N = np.linspace(0, 1, N)
     both = SummedExchanges(linear_N, [(2.0, first), (0.5, second)])
     outside, inside = np.arange(8, N), np.arange(8)

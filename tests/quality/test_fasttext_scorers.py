@@ -8,7 +8,8 @@ import pytest
 from tiny_fasttext import probability, write_model
 
 from datamask_pipeline.errors import ConfigurationError, InputError
-from datamask_pipeline.quality import ScoreBatch, Scorer, make_scorer
+from datamask_pipeline.families import SCORERS
+from datamask_pipeline.quality import ScoreBatch, Scorer
 from datamask_pipeline.quality.dclm_fasttext import normalise as dclm_line
 from datamask_pipeline.quality.ultra_fineweb_fasttext import normalise as ultra_line
 
@@ -34,7 +35,7 @@ def tokenizer_file(path: Path) -> Path:
 
 def test_dclm_scores_are_the_probability_of_hq(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.bin", ("hq", "cc"), WORDS)
-    scorer = make_scorer("dclm_fasttext", {"model_file": str(model)})
+    scorer = SCORERS.make("dclm_fasttext", {"model_file": str(model)})
     texts = ["good fine", "bad bad words", "unknown", "good\nbad\r\nfine", "", "good\u2028bad"]
     expected = [probability(WORDS, dclm_line(text)) for text in texts]
     np.testing.assert_allclose(scores(scorer, texts), expected, atol=2e-5)
@@ -49,13 +50,13 @@ def test_the_order_of_the_labels_does_not_matter(tmp_path: Path) -> None:
     one = write_model(tmp_path / "1.bin", ("hq", "cc"), WORDS)
     two = write_model(tmp_path / "2.bin", ("cc", "hq"), flipped)
     texts = ["good fine", "bad", "fine bad bad"]
-    found = [scores(make_scorer("dclm_fasttext", {"model_file": str(path)}), texts) for path in (one, two)]
+    found = [scores(SCORERS.make("dclm_fasttext", {"model_file": str(path)}), texts) for path in (one, two)]
     np.testing.assert_allclose(found[0], found[1], atol=2e-5)
 
 
 def test_a_score_never_exceeds_its_scale(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.bin", ("hq", "cc"), {"good": 400.0, "bad": -400.0})
-    found = scores(make_scorer("dclm_fasttext", {"model_file": str(model)}), ["good", "bad"])
+    found = scores(SCORERS.make("dclm_fasttext", {"model_file": str(model)}), ["good", "bad"])
     assert 0.0 <= found[1] < 1e-4
     assert 1 - 1e-4 < found[0] <= 1.0
 
@@ -79,43 +80,43 @@ def test_ultra_fineweb_puts_tokens_of_the_folded_text_on_one_line(tmp_path: Path
 def test_ultra_fineweb_scores_every_row(tmp_path: Path) -> None:
     model = write_model(tmp_path / "m.bin", ("neg", "pos"), {word: -weight for word, weight in WORDS.items()})
     options = {"model_file": str(model), "tokenizer_file": str(tokenizer_file(tmp_path / "t.json"))}
-    scorer = make_scorer("ultra_fineweb_fasttext", options)
+    scorer = SCORERS.make("ultra_fineweb_fasttext", options)
     texts = ["GOOD", "", "bad", "góod\nbad"]
     expected = [probability(WORDS, line) for line in ("good", "", "bad", "good bad")]
     np.testing.assert_allclose(scores(scorer, texts), expected, atol=2e-5)
     assert "+ultra-fineweb-2+tokenizer-sha256:" in scorer.revision
     with (tmp_path / "t.json").open("a") as stream:
         stream.write("\n")
-    assert make_scorer("ultra_fineweb_fasttext", options).revision != scorer.revision
+    assert SCORERS.make("ultra_fineweb_fasttext", options).revision != scorer.revision
 
 
 def test_a_tokenizer_of_the_hub_is_part_of_the_identity(tmp_path: Path) -> None:
     options = {"model_file": str(write_model(tmp_path / "m.bin", ("pos", "neg"), WORDS))}
     first, second = (
-        make_scorer("ultra_fineweb_fasttext", options | {"revision": commit})
+        SCORERS.make("ultra_fineweb_fasttext", options | {"revision": commit})
         for commit in ("a" * 40, "b" * 40)
     )
     assert first.revision.endswith(f"+ultra-fineweb-2+tokenizer-{'a' * 40}")
     assert first.identity() != second.identity()
     own = options | {"tokenizer_file": str(tokenizer_file(tmp_path / "t.json"))}
     same = [
-        make_scorer("ultra_fineweb_fasttext", own | {"revision": pin}).revision for pin in (None, "a" * 40)
+        SCORERS.make("ultra_fineweb_fasttext", own | {"revision": pin}).revision for pin in (None, "a" * 40)
     ]
     assert same[0] == same[1], "model and tokenizer are files, so nothing is taken from the hub"
 
 
 def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="pin `revision`"):
-        make_scorer("dclm_fasttext")
+        SCORERS.make("dclm_fasttext")
     with pytest.raises(InputError, match="no such fastText model"):
-        make_scorer("dclm_fasttext", {"model_file": str(tmp_path / "none.bin")})
+        SCORERS.make("dclm_fasttext", {"model_file": str(tmp_path / "none.bin")})
     other = write_model(tmp_path / "other.bin", ("pos", "neg"), WORDS)
     with pytest.raises(InputError, match="labels are not __label__hq and __label__cc"):
-        scores(make_scorer("dclm_fasttext", {"model_file": str(other)}), ["good"])
+        scores(SCORERS.make("dclm_fasttext", {"model_file": str(other)}), ["good"])
     broken = tmp_path / "broken.bin"
     broken.write_bytes(b"not a model at all")
     with pytest.raises(InputError, match="not a supervised fastText model"):
-        scores(make_scorer("dclm_fasttext", {"model_file": str(broken)}), ["good"])
+        scores(SCORERS.make("dclm_fasttext", {"model_file": str(broken)}), ["good"])
     options = {"model_file": str(other)}
     with pytest.raises(ConfigurationError, match="give `tokenizer_file` beside `model_file`"):
-        make_scorer("ultra_fineweb_fasttext", options)
+        SCORERS.make("ultra_fineweb_fasttext", options)

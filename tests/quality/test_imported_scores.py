@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datamask_pipeline.errors import ConfigurationError, InputError
-from datamask_pipeline.quality import ScoreBatch, make_scorer
+from datamask_pipeline.families import SCORERS
+from datamask_pipeline.quality import ScoreBatch
 from datamask_pipeline.quality.imported import NOT_LISTED, ImportedScorer
 
 NULL = "column score is null or not finite"
@@ -21,7 +22,7 @@ def write(path: Path, ids: object, scores: object, names: tuple[str, str] = ("id
 
 
 def scored(path: Path, ids: list[str], **options: object) -> tuple[list[float], dict[int, str]]:
-    found = make_scorer("imported", {"file": str(path), **options}).score(ScoreBatch(pa.table({"id": ids})))
+    found = SCORERS.make("imported", {"file": str(path), **options}).score(ScoreBatch(pa.table({"id": ids})))
     return found.values_N.tolist(), dict(found.missing)
 
 
@@ -63,12 +64,12 @@ def test_scores_where_lower_is_better_are_turned_around_with_their_scale(tmp_pat
     path = write(tmp_path / "s.parquet", ["a"], [4.0])
     options = {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0}
     assert scored(path, ["a"], **options)[0] == [-4.0]
-    assert make_scorer("imported", {"file": str(path), **options}).scale == (-5.0, 0.0)
+    assert SCORERS.make("imported", {"file": str(path), **options}).scale == (-5.0, 0.0)
 
 
 def test_its_identity_is_the_content_not_the_path(tmp_path: Path) -> None:
     def identity(path: Path, **options: object) -> dict:
-        return make_scorer("imported", {"file": str(path), **options}).identity()
+        return SCORERS.make("imported", {"file": str(path), **options}).identity()
 
     names = ("id", "score", "other")
     table = pa.table(dict(zip(names, (["a", "b"], [1.0, 2.0], [3.0, 4.0]), strict=True)))
@@ -102,7 +103,7 @@ def test_the_file_is_read_once_and_only_when_a_score_is_asked_for(
         return whole(self)
 
     monkeypatch.setattr(ImportedFiles, "batches", counting)
-    scorer = make_scorer("imported", {"file": str(write(tmp_path / "s.parquet", ["a"], [1.0]))})
+    scorer = SCORERS.make("imported", {"file": str(write(tmp_path / "s.parquet", ["a"], [1.0]))})
     assert isinstance(scorer, ImportedScorer)
     assert not reads
     for _ in range(3):
@@ -112,8 +113,8 @@ def test_the_file_is_read_once_and_only_when_a_score_is_asked_for(
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "s.parquet", ["a", "b"], [1.0, 2.0])
-    with pytest.raises(ConfigurationError, match="'imported': file"):
-        make_scorer("imported")
+    with pytest.raises(ConfigurationError, match=r"imported\.file: is missing"):
+        SCORERS.make("imported")
     with pytest.raises(InputError, match="no Parquet file of scores"):
         scored(tmp_path / "none.parquet", ["a"])
     with pytest.raises(InputError, match=r"there are: id, score.*field quality"):

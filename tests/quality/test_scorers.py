@@ -8,21 +8,21 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
-from datamask_pipeline.quality import ScoreBatch, make_scorer
-from datamask_pipeline.quality.registry import SCORERS
+from datamask_pipeline.families import SCORERS
+from datamask_pipeline.quality import ScoreBatch
 
 
 def test_names_and_options_are_checked() -> None:
     assert {"rules", "probe", "column"} <= set(SCORERS.names())
     with pytest.raises(UnknownNameError, match="column"):
-        make_scorer("no-such")
-    with pytest.raises(ConfigurationError, match="options of quality scorer 'rules': temperature"):
-        make_scorer("rules", {"temperature": 1})
+        SCORERS.make("no-such")
+    with pytest.raises(ConfigurationError, match=r"rules\.temperature: unknown setting"):
+        SCORERS.make("rules", {"temperature": 1})
 
 
 def test_importing_the_family_imports_no_torch() -> None:
     code = (
-        "import sys; from datamask_pipeline.quality.registry import SCORERS; SCORERS.names();"
+        "import sys; from datamask_pipeline.families import SCORERS; SCORERS.names();"
         "import datamask_pipeline.stages.score, datamask_pipeline.stages.embed, datamask_pipeline.stages.ingest;"
         "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'sklearn') if m in sys.modules])"
     )
@@ -31,7 +31,7 @@ def test_importing_the_family_imports_no_torch() -> None:
 
 
 def scored(values: pa.Array, **options: object) -> tuple[list[float], dict[int, str]]:
-    found = make_scorer("column", {"column": "edu", **options}).score(ScoreBatch(pa.table({"edu": values})))
+    found = SCORERS.make("column", {"column": "edu", **options}).score(ScoreBatch(pa.table({"edu": values})))
     return found.values_N.tolist(), dict(found.missing)
 
 
@@ -47,7 +47,7 @@ def test_a_column_is_taken_as_it_stands_and_a_null_stays_missing() -> None:
 def test_a_column_where_lower_is_better_is_turned_around_with_its_scale() -> None:
     values, _ = scored(pa.array([1.0, 4.0]), higher_is_better=False, scale_min=0.0, scale_max=5.0)
     assert values == [-1.0, -4.0]
-    scorer = make_scorer("column", {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0})
+    scorer = SCORERS.make("column", {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0})
     assert scorer.scale == (-5.0, 0.0)
 
 
@@ -58,11 +58,11 @@ def test_a_column_of_words_is_refused() -> None:
 
 def test_the_probe_must_be_trained_first() -> None:
     with pytest.raises(ConfigurationError, match="not trained"):
-        make_scorer("probe", {"examples": "labels.parquet"}).score(
+        SCORERS.make("probe", {"examples": "labels.parquet"}).score(
             ScoreBatch(pa.table({"id": ["a"]}), np.ones((1, 768), np.float32))
         )
 
 
 def test_a_probe_needs_examples() -> None:
     with pytest.raises(ConfigurationError, match="no labelled examples; name a Parquet or JSON Lines file"):
-        make_scorer("probe", {"label_column": "good"})
+        SCORERS.make("probe", {"label_column": "good"})

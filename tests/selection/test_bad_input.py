@@ -7,8 +7,7 @@ import torch
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
-from datamask_pipeline.selection import api
-from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.families import POLICIES
 
 
 def spoilt(rows, row, value):
@@ -58,13 +57,8 @@ SETTINGS = [
 def test_a_wrong_setting_is_named_before_the_policy_works(
     settings, said, clustered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def idle(name: str) -> SelectionPolicy:
-        policy = make_policy(name)
-        monkeypatch.setattr(policy, "choose", lambda _: pytest.fail("the policy was set to work"))
-        return policy
-
-    make_policy = api.make_policy
-    monkeypatch.setattr(api, "make_policy", idle)
+    for policy in POLICIES.classes().values():
+        monkeypatch.setattr(policy, "choose", lambda *_: pytest.fail("the policy was set to work"))
     with pytest.raises(ConfigurationError, match=said.replace("(", r"\(")):
         select_documents(*clustered, **settings)
 

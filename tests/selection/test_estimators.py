@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
-from datamask_pipeline.diversity.registry import METRICS, make_metric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
@@ -32,7 +32,7 @@ EXACT = [name for name, member in METRICS.classes().items() if member.exact_marg
 def make_batch(name: str) -> Batch:
     draws = torch.Generator().manual_seed(8)
     rows = torch.randn(N, D, generator=draws, dtype=torch.float64) + 0.3
-    term = Term(name=name, metric=make_metric(name), weight=1.0, zero=-0.3, one=0.9)
+    term = Term(name=name, metric=METRICS.make(name), weight=1.0, zero=-0.3, one=0.9)
     return Batch(
         embeddings_ND=rows / rows.norm(dim=1, keepdim=True),
         logits_N=torch.tensor([0.3, -1.0, 0.8, 0.0, 1.5, -0.4], dtype=torch.float64),

@@ -11,9 +11,8 @@ import torch
 from datamask_pipeline import hardware, select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import moments_of
-from datamask_pipeline.diversity.registry import METRICS, make_metric
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.policies.registry import POLICIES
 
 CONCAVE = ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"]
 FAST = {"num_epochs": 40, "num_rollouts": 16, "partial": 0.5}
@@ -42,7 +41,7 @@ def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) ->
 def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) -> None:
     rows, quality = clustered
     result = select_documents(rows, quality, diversity=metric, normalisation="none", lamb=0.3, ratio=0.1)
-    value = make_metric(metric).values(torch.from_numpy(rows), torch.from_numpy(result.mask)[None])
+    value = METRICS.make(metric).values(torch.from_numpy(rows), torch.from_numpy(result.mask)[None])
     expected = 0.3 * quality[result.mask].mean() + 0.7 * float(value[0])
     assert result.objective.value == pytest.approx(expected, rel=1e-4)
 
@@ -51,7 +50,7 @@ def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) ->
 def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(metric, clustered) -> None:
     rows, quality = clustered[0][:14], clustered[1][:14]
     result = select_documents(rows, quality, diversity=metric, num_documents=5)
-    metric_object = make_metric(metric)
+    metric_object = METRICS.make(metric)
     masks = torch.zeros(2002, 14, dtype=torch.bool)
     for row, chosen in enumerate(combinations(range(14), 5)):
         masks[row, list(chosen)] = True
@@ -333,7 +332,7 @@ def test_a_dtype_means_the_same_whatever_the_machine_would_choose(
 
 
 def test_the_record_tells_the_metrics_that_were_used(clustered) -> None:
-    given = [(make_metric("Facility", {"num_landmarks": 50}), 1.0), ("Pair_simi", 3.0)]
+    given = [(METRICS.make("Facility", {"num_landmarks": 50}), 1.0), ("Pair_simi", 3.0)]
     result = select_documents(*clustered, config=SelectionConfig(diversity="LogDet"), diversity=given)
     assert result.record["config"]["diversity"] == {"Facility": 1.0, "Pair_simi": 3.0}
     assert result.record["diversity_metrics"]["Facility"]["num_landmarks"] == 50
@@ -356,7 +355,7 @@ def test_greedy_takes_the_largest_gain_of_the_objective(metric: str) -> None:
     quality = draws.standard_normal(40)
     result = select_documents(rows, quality, diversity=metric, policy="greedy", num_documents=6, lamb=0.3)
     unit_ND = torch.nn.functional.normalize(torch.from_numpy(rows).double())
-    measure = make_metric(metric)
+    measure = METRICS.make(metric)
     (zero, one), (low, high) = result.normalisation[metric], result.normalisation["quality"]
     chosen: list[int] = []
     for _ in range(6):

@@ -8,7 +8,7 @@ SCRIPT = """
 import hashlib, sys
 import numpy as np
 from datamask_pipeline import select_documents
-from datamask_pipeline.diversity.registry import METRICS
+from datamask_pipeline.families import METRICS
 draws = np.random.default_rng(0)
 rows = draws.standard_normal((1500, 96)).astype(np.float32) + 0.3
 rows[:200] = rows[200:400] + 0.1

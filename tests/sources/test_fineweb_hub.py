@@ -13,8 +13,9 @@ import pytest
 from hub_server import COMMIT, HubServer
 
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import Source, make_source
+from datamask_pipeline.sources import Source
 
 REPOSITORY = "HuggingFaceFW/fineweb"
 
@@ -56,7 +57,7 @@ def make(server: HubServer, tmp_path: Path, **options: object) -> Source:
         "cache_dir": str(tmp_path / "cache"),
         "first_wait_seconds": 0.01,
     }
-    return make_source("fineweb_hub", base | options)
+    return SOURCES.make("fineweb_hub", base | options)
 
 
 def ids(source: Source, crawl: str) -> list[str]:
@@ -207,9 +208,9 @@ def test_what_the_hub_does_not_have_is_refused_at_once(server: HubServer, tmp_pa
 
 def test_a_moving_revision_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is no commit hash"):
-        make_source("fineweb_hub", {"revision": "main"})
+        SOURCES.make("fineweb_hub", {"revision": "main"})
     with pytest.raises(ConfigurationError, match="revision"):
-        make_source("fineweb_hub")
+        SOURCES.make("fineweb_hub")
 
 
 def test_a_file_of_another_layout_is_refused(server: HubServer, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import pytest
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import Source, make_source
+from datamask_pipeline.sources import Source
 from datamask_pipeline.sources.harvest import distributions
 from datamask_pipeline.sources.harvest.language import count_pieces, english_score
 
@@ -26,7 +27,7 @@ FEW = {"distributions": NAMES, "documents_per_distribution": 20}
 
 @pytest.fixture(scope="module")
 def few() -> list[dict[str, object]]:
-    return rows(make_source("installed", FEW))
+    return rows(SOURCES.make("installed", FEW))
 
 
 def test_it_gives_fineweb_rows_of_english_text(few: list[dict[str, object]]) -> None:
@@ -45,30 +46,30 @@ def test_the_crawls_share_documents(few: list[dict[str, object]]) -> None:
 
 
 def test_the_harvest_is_the_same_every_time(few: list[dict[str, object]]) -> None:
-    source = make_source("installed", FEW)
-    again = make_source("installed", FEW)
+    source = SOURCES.make("installed", FEW)
+    again = SOURCES.make("installed", FEW)
     assert rows(again) == few
     assert again.shards("PYDOCS-A") == source.shards("PYDOCS-A")
 
 
 def test_every_setting_changes_the_harvest(few: list[dict[str, object]]) -> None:
     def texts(**options: object) -> list[object]:
-        return [entry["text"] for entry in rows(make_source("installed", FEW | options))]
+        return [entry["text"] for entry in rows(SOURCES.make("installed", FEW | options))]
 
     assert len(texts(documents_per_distribution=9)) < len(few)
     assert min(len(str(text)) for text in texts(min_chars=900)) >= 900
     assert max(len(str(text)) for text in texts(max_chars=800)) <= 800
     assert texts(documents_per_file=1) != [entry["text"] for entry in few]
     assert len(texts(distributions=NAMES[:3])) < len(few)
-    assert make_source("installed", {"num_crawls": 3}).crawls() == ["PYDOCS-A", "PYDOCS-B", "PYDOCS-C"]
-    assert len(make_source("installed", {"num_shards": 3}).shards("PYDOCS-A")) == 3
+    assert SOURCES.make("installed", {"num_crawls": 3}).crawls() == ["PYDOCS-A", "PYDOCS-B", "PYDOCS-C"]
+    assert len(SOURCES.make("installed", {"num_shards": 3}).shards("PYDOCS-A")) == 3
 
 
 def test_an_unknown_crawl_is_refused() -> None:
     with pytest.raises(InputError, match="none of the distributions"):
-        make_source("installed", {"distributions": ["no-such-distribution"]})
+        SOURCES.make("installed", {"distributions": ["no-such-distribution"]})
     with pytest.raises(InputError, match="PYDOCS-A, PYDOCS-B"):
-        make_source("installed").shards("CC-MAIN-2024-10")
+        SOURCES.make("installed").shards("CC-MAIN-2024-10")
 
 
 def test_some_distributions_are_visited_twice() -> None:

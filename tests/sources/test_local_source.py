@@ -10,8 +10,9 @@ import pytest
 import zstandard
 
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import Source, SourceBatch, make_source
+from datamask_pipeline.sources import Source, SourceBatch
 
 
 def row(number: int, **changes: object) -> dict[str, object]:
@@ -63,7 +64,7 @@ def test_every_format_gives_the_rows_that_were_written(tmp_path: Path, suffix: s
         write_parquet(path, rows)
     else:
         write_lines(path, [json.dumps(entry) for entry in rows])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     assert source.crawls() == ["crawl-a"]
     assert [shard.name for shard in source.shards("crawl-a")] == ["000_00000"]
     batches = read_all(source, "crawl-a")
@@ -76,15 +77,15 @@ def test_folders_are_crawls_and_a_named_crawl_takes_everything(tmp_path: Path) -
     write_parquet(tmp_path / "b" / "1.parquet", [row(1)])
     write_parquet(tmp_path / "a" / "deep" / "2.parquet", [row(2)])
     write_parquet(tmp_path / "a" / "1.parquet", [row(3)])
-    folders = make_source("local", {"root": str(tmp_path)})
+    folders = SOURCES.make("local", {"root": str(tmp_path)})
     assert folders.crawls() == ["a", "b"]
     assert [shard.name for shard in folders.shards("a")] == ["1", "deep__2"]
-    named = make_source("local", {"root": str(tmp_path), "crawl": "mine"})
+    named = SOURCES.make("local", {"root": str(tmp_path), "crawl": "mine"})
     assert [shard.name for shard in named.shards("mine")] == ["a__1", "a__deep__2", "b__1"]
-    pattern = make_source("local", {"root": str(tmp_path / "*" / "1.parquet"), "crawl": "mine"})
+    pattern = SOURCES.make("local", {"root": str(tmp_path / "*" / "1.parquet"), "crawl": "mine"})
     with pytest.raises(InputError, match="same shard '1'"):
         pattern.shards("mine")
-    one = make_source("local", {"root": str(tmp_path / "b" / "1.parquet")})
+    one = SOURCES.make("local", {"root": str(tmp_path / "b" / "1.parquet")})
     assert one.crawls() == ["b"]
 
 
@@ -93,7 +94,7 @@ def test_a_missing_date_is_null_and_extra_columns_stay(tmp_path: Path) -> None:
     schema = schema.append(pa.field("score", pa.float64()))
     write_parquet(tmp_path / "c" / "0.parquet", [row(0, score=2.5)], schema)
     write_parquet(tmp_path / "c" / "1.parquet", [row(1)])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     assert source.extra_fields("c") == [pa.field("score", pa.float64())]
     found = documents(source, "c")
     assert [entry["date"] for entry in found] == [None, "2024-03-01T00:00:00Z"]
@@ -107,14 +108,14 @@ def test_an_extra_column_without_nulls_in_one_file_is_null_in_another(tmp_path: 
     write_parquet(
         tmp_path / "c" / "2.parquet", [row(2, score=1.5)], FINEWEB.append(pa.field("score", pa.float64()))
     )
-    found = documents(make_source("local", {"root": str(tmp_path)}), "c")
+    found = documents(SOURCES.make("local", {"root": str(tmp_path)}), "c")
     assert [entry["score"] for entry in found] == [2.5, None, 1.5]
 
 
 def test_a_file_that_changes_after_it_was_listed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c" / "0.parquet"
     write_parquet(path, [row(0)])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     source.shards("c")
     write_parquet(path, [row(1), row(2)])
     with pytest.raises(InputError, match="changed since it was listed"):
@@ -128,7 +129,7 @@ def test_links_are_followed_once_and_hidden_files_left_out(tmp_path: Path, caplo
     (tmp_path / "in" / "a" / "notes.txt").write_text("")
     (tmp_path / "in" / "b").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "in" / "a" / "again").symlink_to(tmp_path / "in")
-    source = make_source("local", {"root": str(tmp_path / "in")})
+    source = SOURCES.make("local", {"root": str(tmp_path / "in")})
     assert source.crawls() == ["a", "b"]
     assert [entry["id"] for entry in documents(source, "b")] == [row(1)["id"]]
     assert [shard.name for shard in source.shards("a")] == ["0"]
@@ -137,7 +138,7 @@ def test_links_are_followed_once_and_hidden_files_left_out(tmp_path: Path, caplo
 
 def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
     write_parquet(tmp_path / "in [1]" / "c" / "0.parquet", [row(0)])
-    source = make_source("local", {"root": str(tmp_path / "in [1]")})
+    source = SOURCES.make("local", {"root": str(tmp_path / "in [1]")})
     assert source.crawls() == ["c"]
 
 
@@ -145,7 +146,7 @@ def test_names_that_no_file_system_would_take_are_cut(tmp_path: Path) -> None:
     names = ("d" * 100, "e" * 100)
     for last in ("1", "2"):
         write_parquet(tmp_path / "c" / names[0] / names[1] / f"{last}.parquet", [row(int(last))])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     found = [shard.name for shard in source.shards("c")]
     assert len(set(found)) == 2
     assert all(len(name) == 160 for name in found)
@@ -159,14 +160,14 @@ def test_any_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     pq.write_table(table, tmp_path / "c" / "0.parquet")
     with pytest.raises(InputError, match=r"stands twice.*score"):
-        documents(make_source("local", {"root": str(tmp_path)}), "c")
+        documents(SOURCES.make("local", {"root": str(tmp_path)}), "c")
 
 
 def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
     for name, kind in (("0", pa.float64()), ("1", pa.string())):
         write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))
     with pytest.raises(InputError, match="score"):
-        make_source("local", {"root": str(tmp_path)}).extra_fields("c")
+        SOURCES.make("local", {"root": str(tmp_path)}).extra_fields("c")
 
 
 def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> 
         "columns": {"text": "content", "id": "key"},
         "optional_columns": ["date", "dump", "url", "file_path", "language"],
     }
-    (entry,) = documents(make_source("local", options), "c")
+    (entry,) = documents(SOURCES.make("local", options), "c")
     assert entry["text"] == "one text"
     assert (entry["id"], entry["language_score"], entry["token_count"]) == ("k", 0.5, 7)
     assert entry["url"] is None
@@ -195,7 +196,7 @@ def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> 
 def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> None:
     lines = [json.dumps(row(0, score=1.5, meta={"a": [1, None]})), json.dumps(row(1))]
     write_lines(tmp_path / "c" / "0.jsonl", lines)
-    source = make_source("local", {"root": str(tmp_path), "extra_columns": {"score": "double"}})
+    source = SOURCES.make("local", {"root": str(tmp_path), "extra_columns": {"score": "double"}})
     first, second = documents(source, "c")
     assert (first["score"], json.loads(str(first["extra_json"]))) == (1.5, {"meta": {"a": [1, None]}})
     assert (second["score"], second["extra_json"]) == (None, None)
@@ -204,7 +205,7 @@ def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> No
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
     marked = b"\xef\xbb\xbf" + json.dumps(row(0)).encode()
     write_lines(tmp_path / "c" / "0.jsonl", [marked, marked])
-    (batch,) = read_all(make_source("local", {"root": str(tmp_path)}), "c")
+    (batch,) = read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c")
     assert batch.rows.to_pylist() == [0]
     assert [(reject.row, reject.reason) for reject in batch.rejects] == [(1, "malformed_json")]
 
@@ -228,7 +229,7 @@ def test_a_bad_line_is_rejected_and_its_neighbours_stand(
     tmp_path: Path, line: str | bytes, reason: str, told: str
 ) -> None:
     write_lines(tmp_path / "c" / "0.jsonl", [json.dumps(row(0)), line, json.dumps(row(2))])
-    (batch,) = read_all(make_source("local", {"root": str(tmp_path)}), "c")
+    (batch,) = read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c")
     assert batch.rows.to_pylist() == [0, 2]
     assert batch.documents.column("id").to_pylist() == ["<urn:uuid:0>", "<urn:uuid:2>"]
     (reject,) = batch.rejects
@@ -287,7 +288,7 @@ def broken(tmp_path: Path, kind: str) -> Path:
 )
 def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, kind: str, told: str) -> None:
     path = broken(tmp_path, kind)
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     with pytest.raises(InputError, match=told) as caught:
         read_all(source, "c")
     assert str(path) in str(caught.value)
@@ -296,29 +297,29 @@ def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, kind: str, told: st
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file to read"):
-        make_source("local", {"root": str(tmp_path)}).crawls()
+        SOURCES.make("local", {"root": str(tmp_path)}).crawls()
     with pytest.raises(InputError, match="no such file or directory"):
-        make_source("local", {"root": str(tmp_path / "nowhere")}).crawls()
+        SOURCES.make("local", {"root": str(tmp_path / "nowhere")}).crawls()
     write_parquet(tmp_path / "c" / "0.parquet", [row(0)])
     with pytest.raises(InputError, match="no such crawl; there are: c"):
-        make_source("local", {"root": str(tmp_path)}).shards("d")
+        SOURCES.make("local", {"root": str(tmp_path)}).shards("d")
 
 
 def test_names_and_options_are_checked() -> None:
     with pytest.raises(UnknownNameError, match="installed"):
-        make_source("nowhere")
+        SOURCES.make("nowhere")
     with pytest.raises(ConfigurationError, match="rooot"):
-        make_source("local", {"rooot": "x"})
+        SOURCES.make("local", {"rooot": "x"})
     with pytest.raises(ConfigurationError, match="not columns of FineWeb"):
-        make_source("local", {"root": "x", "columns": {"content": "text"}})
+        SOURCES.make("local", {"root": "x", "columns": {"content": "text"}})
     with pytest.raises(ConfigurationError, match="not among string"):
-        make_source("local", {"root": "x", "extra_columns": {"a": "float"}})
+        SOURCES.make("local", {"root": "x", "extra_columns": {"a": "float"}})
 
 
 def test_equal_bytes_have_equal_digests_whatever_their_path(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a" / "0.parquet", [row(0)])
     write_parquet(tmp_path / "b" / "9.parquet", [row(0)])
     write_parquet(tmp_path / "c" / "0.parquet", [row(1)])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     a, b, c = (source.shards(crawl)[0].digest for crawl in "abc")
     assert a == b != c

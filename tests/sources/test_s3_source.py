@@ -10,8 +10,9 @@ import pytest
 from s3_server import KEYS, s3_server
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import Source, make_source
+from datamask_pipeline.sources import Source
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 
@@ -41,7 +42,7 @@ def parquet(ids: list[str]) -> bytes:
 
 
 def source_at(endpoint: str, root: str = "s3://crawls", **options: Any) -> Source:
-    return make_source(
+    return SOURCES.make(
         "local", {"root": root, "storage_options": {"endpoint_url": endpoint, **(KEYS | options)}}
     )
 

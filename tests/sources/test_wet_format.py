@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.sources import make_source
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 
@@ -36,7 +36,7 @@ def write(root: Path, records: list[bytes], name: str = "CC-MAIN-1.warc.wet.gz")
 
 def test_records_become_documents_in_order(tmp_path: Path) -> None:
     write(tmp_path, [INFO, record("1", "Grüße\n".encode()), record("2", b"two"), record("3", b"three")])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     (shard,) = source.shards("CC-MAIN-2024-10")
     assert shard.name == "CC-MAIN-1"
     batches = list(source.read("CC-MAIN-2024-10", shard, batch_rows=2))
@@ -59,7 +59,7 @@ def test_a_bad_record_is_rejected_and_its_neighbours_stand(tmp_path: Path) -> No
     records = [record("1", b"one"), record("2", b"\xff\xfe"), record("3", b"cut", 99), nameless]
     write(tmp_path, [*records, record("5", b"nul \0"), b"no record", record("6", b"six")])
     store = Store(tmp_path / "record")
-    source = make_source("local", {"root": str(tmp_path / "CC-MAIN-2024-10")})
+    source = SOURCES.make("local", {"root": str(tmp_path / "CC-MAIN-2024-10")})
     documents, rejected = ingest.run(
         ingest.IngestConfig(), store=store, crawl="CC-MAIN-2024-10", source=source
     )
@@ -89,7 +89,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path: Path, kind: str) -> N
         path.write_bytes(gzip.compress(b"hello"))
     else:
         write(tmp_path, [INFO])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     (shard,) = source.shards("CC-MAIN-2024-10")
     with pytest.raises(InputError) as caught:
         list(source.read("CC-MAIN-2024-10", shard, batch_rows=10))

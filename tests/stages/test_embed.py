@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import EMBEDDINGS, FINEWEB
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest
 from datamask_pipeline.storage import Ref, Store
 
@@ -25,7 +25,7 @@ def crawl(root: Path, store: Store, sizes: dict[str, int]) -> Ref:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"id": f"{name}{n}", "text": f"{name} tells story {n} " * (1 + n % 5)} for n in range(size)]
         pq.write_table(pa.Table.from_pylist(rows, schema=FINEWEB), path, row_group_size=3)
-    source = make_source("local", {"root": str(root)})
+    source = SOURCES.make("local", {"root": str(root)})
     return ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import InputError, IntegrityError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
-from datamask_pipeline.sources import Source, SourceBatch, make_source
+from datamask_pipeline.sources import Source, SourceBatch
 from datamask_pipeline.sources.content import content_hash
 from datamask_pipeline.stages import ingest, repeated_ids
 from datamask_pipeline.storage import Ref, Store
@@ -29,7 +30,7 @@ def crawl(root: Path, shards: dict[str, list[dict[str, object]]], schema: pa.Sch
         path = root / "crawl" / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
-    return make_source("local", {"root": str(root)})
+    return SOURCES.make("local", {"root": str(root)})
 
 
 def ingested(store: Store, source: Source, **settings: object) -> tuple[Ref, Ref]:
@@ -136,7 +137,7 @@ def test_a_second_run_computes_nothing(tmp_path: Path, store: Store) -> None:
     source = crawl(tmp_path, {"a": [row("1")]})
     first = ingested(store, source)
     written = store.manifest(first[0])["written_at"]
-    assert ingested(store, make_source("local", {"root": str(tmp_path)})) == first
+    assert ingested(store, SOURCES.make("local", {"root": str(tmp_path)})) == first
     assert store.manifest(first[0])["written_at"] == written
 
 
@@ -145,13 +146,13 @@ def test_nothing_is_visible_when_one_file_is_bad(tmp_path: Path, store: Store) -
     bad = tmp_path / "crawl" / "b.parquet"
     whole = bad.read_bytes()
     bad.write_bytes(whole[:-20])
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     with pytest.raises(InputError, match=r"b\.parquet"):
         ingested(store, source)
     assert store.current("ingest", "crawl") is None
     assert store.keys("rejected") == []
     bad.write_bytes(whole)
-    assert ingested(store, make_source("local", {"root": str(tmp_path)}))[0].rows == 2
+    assert ingested(store, SOURCES.make("local", {"root": str(tmp_path)}))[0].rows == 2
 
 
 def test_a_column_of_ingestions_own_is_refused(tmp_path: Path, store: Store) -> None:
@@ -171,7 +172,7 @@ def test_bad_lines_and_bad_rows_are_told_together(tmp_path: Path, store: Store) 
         json.dumps(row("4")),
     ]
     path.write_text("\n".join(lines))
-    documents, rejected = ingested(store, make_source("local", {"root": str(tmp_path)}), batch_rows=2)
+    documents, rejected = ingested(store, SOURCES.make("local", {"root": str(tmp_path)}), batch_rows=2)
     assert [entry[1:] for entry in reasons(store, rejected)] == [
         (1, None, "malformed_json"),
         (2, "2", "empty_text"),
@@ -263,7 +264,6 @@ def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: py
 
 KILLED = """
 import os, signal, sys
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import ingest, repeated_ids
 from datamask_pipeline.storage import Store
 
@@ -277,7 +277,7 @@ def deadly(*arguments):
     return publish(*arguments)
 Store._publish = deadly
 ingest.run(ingest.IngestConfig(), store=Store(sys.argv[2]), crawl="crawl",
-           source=make_source("local", {"root": sys.argv[1]}))
+           source=SOURCES.make("local", {"root": sys.argv[1]}))
 """
 
 

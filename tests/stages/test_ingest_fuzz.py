@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.sources.content import content_hash
 from datamask_pipeline.sources.verdict import REASONS
 from datamask_pipeline.stages import ingest
@@ -134,7 +134,7 @@ def check(
     """
     store = Store(root / "record")
     try:
-        source = make_source("local", {"root": str(root / "in"), "optional_columns": FINEWEB.names[2:]})
+        source = SOURCES.make("local", {"root": str(root / "in"), "optional_columns": FINEWEB.names[2:]})
         config = ingest.IngestConfig(max_text_bytes=60_000, batch_rows=3)
         documents, rejected = ingest.run(config, store=store, crawl="crawl", source=source)
     except DataMaskError as error:
@@ -375,7 +375,7 @@ def test_a_document_of_fifty_megabytes_is_quarantined(tmp_path: Path) -> None:
         "0.jsonl",
         json.dumps({"id": "1", "text": huge}).encode() + b'\n{"id": "2", "text": "x"}',
     )
-    source = make_source("local", {"root": str(tmp_path / "in")})
+    source = SOURCES.make("local", {"root": str(tmp_path / "in")})
     store = Store(tmp_path / "record")
     documents, rejected = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)
     assert store.read_table(documents, ["id"]).column(0).to_pylist() == ["2"]
@@ -393,7 +393,7 @@ def test_a_string_that_is_not_utf8_is_quarantined(tmp_path: Path) -> None:
     options = {"root": str(tmp_path / "in"), "optional_columns": FINEWEB.names[2:]}
     store = Store(tmp_path / "record")
     documents, rejected = ingest.run(
-        ingest.IngestConfig(), store=store, crawl="crawl", source=make_source("local", options)
+        ingest.IngestConfig(), store=store, crawl="crawl", source=SOURCES.make("local", options)
     )
     assert store.read_table(documents, ["row"]).column(0).to_pylist() == [0, 2]
     assert [entry["reason"] for entry in store.read_table(rejected).to_pylist()] == ["undecodable_text"]

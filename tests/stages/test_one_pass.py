@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
-from datamask_pipeline.quality import ScoreBatch, make_scorer
+from datamask_pipeline.families import SCORERS, SOURCES
+from datamask_pipeline.quality import ScoreBatch
 from datamask_pipeline.quality.probe import ProbeConfig
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest, probe, score
 from datamask_pipeline.storage import Ref, Store
 
@@ -67,7 +67,7 @@ def documents(tmp_path: Path, store: Store) -> Ref:
     path = tmp_path / "crawl" / "0.parquet"
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows, schema=FINEWEB), path)
-    source = make_source("local", {"root": str(tmp_path)})
+    source = SOURCES.make("local", {"root": str(tmp_path)})
     return ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
 
 
@@ -95,7 +95,7 @@ def test_the_score_of_one_pass_is_the_published_classifiers(
     ingested = documents(tmp_path, store)
     config = settings(models)
     embedded = embed.run(config, store=store, crawl="crawl", documents=ingested)
-    alone = settings(models, heads=())
+    alone = settings(models, heads=(), head_options={})
     plain = embed.run(alone, store=store, crawl="crawl", documents=ingested)
     vectors = [store.read_table(ref, ["embedding"]) for ref in (embedded, plain)]
     assert vectors[0] == vectors[1]
@@ -135,7 +135,12 @@ def test_an_encoder_that_only_looks_equal_is_refused(tmp_path: Path, models: tup
         with pytest.raises(ConfigurationError, match=told):
             embed.run(config, store=store, crawl="crawl", documents=ingested)
     with pytest.raises(ConfigurationError, match="no head"):
-        embed.run(settings(models, heads=("rules",)), store=store, crawl="crawl", documents=ingested)
+        embed.run(
+            settings(models, heads=("rules",), head_options={}),
+            store=store,
+            crawl="crawl",
+            documents=ingested,
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +204,7 @@ def test_a_device_that_is_not_there_is_refused_before_the_model_is_loaded(
         raise AssertionError("loaded first")
 
     monkeypatch.setattr(FineWebEduScorer, "load", forbidden)
-    scorer = make_scorer("fineweb_edu", {"model": models[1], "device": device})
+    scorer = SCORERS.make("fineweb_edu", {"model": models[1], "device": device})
     with pytest.raises(ConfigurationError, match=told):
         scorer.score(ScoreBatch(pa.table({"text": ["a river"]})))
 
@@ -242,7 +247,9 @@ def test_embeddings_that_do_not_name_their_encoder_serve_no_probe(
 ) -> None:
     store = Store(tmp_path / "record")
     ingested = documents(tmp_path, store)
-    embedded = embed.run(settings(models, heads=()), store=store, crawl="crawl", documents=ingested)
+    embedded = embed.run(
+        settings(models, heads=(), head_options={}), store=store, crawl="crawl", documents=ingested
+    )
     whole = Store.manifest
 
     def earlier(self: Store, ref: Ref) -> dict:
@@ -257,9 +264,9 @@ def test_embeddings_that_do_not_name_their_encoder_serve_no_probe(
 
 def test_the_classifier_needs_a_pinned_revision() -> None:
     with pytest.raises(ConfigurationError, match="pin `revision`"):
-        make_scorer("fineweb_edu")
+        SCORERS.make("fineweb_edu")
     with pytest.raises(ConfigurationError, match="is no commit hash"):
-        make_scorer("fineweb_edu", {"revision": "main"})
+        SCORERS.make("fineweb_edu", {"revision": "main"})
 
 
 def test_a_classifier_that_lacks_tensors_or_positions_is_refused(
@@ -272,9 +279,9 @@ def test_a_classifier_that_lacks_tensors_or_positions_is_refused(
     kept = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("classifier")}
     save_file(kept, weights, {"format": "pt"})
     with pytest.raises(ConfigurationError, match=r"lacks tensors: classifier\.bias"):
-        make_scorer("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
+        SCORERS.make("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
     with pytest.raises(ConfigurationError, match="positions"):
-        make_scorer("fineweb_edu", {"model": models[1], "max_tokens": 100_000}).load()
+        SCORERS.make("fineweb_edu", {"model": models[1], "max_tokens": 100_000}).load()
     weights.write_bytes(b"")
     with pytest.raises(ConfigurationError, match="cannot be loaded"):
-        make_scorer("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
+        SCORERS.make("fineweb_edu", {"model": str(tmp_path / "edu")}).load()

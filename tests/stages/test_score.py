@@ -12,10 +12,10 @@ import pydantic
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.quality import ScoreBatch, Scores
 from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
-from datamask_pipeline.sources import make_source
 from datamask_pipeline.stages import embed, ingest, score
 from datamask_pipeline.storage import Ref, Store, require
 
@@ -43,7 +43,7 @@ def prepared(tmp_path: Path, store: Store, number: int = 40) -> tuple[Ref, Ref]:
         path = tmp_path / "in" / "crawl" / f"{shard}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
-    source = make_source("local", {"root": str(tmp_path / "in")})
+    source = SOURCES.make("local", {"root": str(tmp_path / "in")})
     documents = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
     config = embed.EmbedConfig(max_tokens=16, dtype="float32", device="cpu")
     return documents, embed.run(config, store=store, crawl="crawl", documents=documents)

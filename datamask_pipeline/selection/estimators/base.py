@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.objective import ObjectiveFunction
+from datamask_pipeline.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,13 @@ class GradientEstimator(ABC):
     """
 
     name: ClassVar[str]
+    Config: ClassVar[type[Settings]] = Settings
+    """Its own settings; none unless a member says so. Users write them beside those of the policy."""
+
+    config: Any
+
+    def __init__(self, config: Settings | None = None) -> None:
+        self.config = self.Config() if config is None else config
 
     @abstractmethod
     def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:

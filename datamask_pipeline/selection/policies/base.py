@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.problem import Problem
@@ -18,6 +20,13 @@ class SelectionPolicy(ABC):
     """
 
     name: ClassVar[str]
+    Config: ClassVar[type[Settings]] = Settings
+    """Its own settings; none unless a member says so. Users write them beside those of the selection."""
+
+    config: Any
+
+    def __init__(self, config: Settings | None = None) -> None:
+        self.config = self.Config() if config is None else config
 
     def check(self, problem: Problem) -> None:
         """Refuse, before any long work, what the policy cannot do.

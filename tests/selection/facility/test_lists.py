@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from datamask_pipeline.diversity.facility import FacilityLocation
+from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
 from datamask_pipeline.selection.facility import nearest as module
 from datamask_pipeline.selection.facility.evaluate import coverage_of, listed_marginals, value_and_marginals
 from datamask_pipeline.selection.facility.nearest import nearest, rounding_margin
@@ -110,7 +110,9 @@ def test_coverage_and_listed_marginals_are_exact_where_lists_are_full():
         assert float(change) == pytest.approx(abs(value(mask_N) - value(other_N)), abs=1e-6)
 
 
-@pytest.mark.parametrize("metric", [FacilityLocation(), FacilityLocation(exact_rows=50, num_landmarks=70)])
+@pytest.mark.parametrize(
+    "metric", [FacilityLocation(), FacilityLocation(FacilityConfig(exact_rows=50, num_landmarks=70))]
+)
 def test_value_and_marginals_are_the_metrics_own(metric):
     rows_ND = unit_rows(300, 12, seed=7)
     mask_N = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.1

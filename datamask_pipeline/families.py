@@ -1,0 +1,183 @@
+"""The families of members that are found by name: what each is called, where its files are, how one is built.
+
+A family is a package with one member a file. The file names its member's class in an attribute of the module; the
+class carries its own ``name`` and its ``Config``, and is built as ``Member(config)``. Another installed package
+adds a member with an entry point ``name = "module:Class"`` in the group of the family's package. Knows no member.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules, resolve_name
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError, suggestion
+from datamask_pipeline.settings import Settings, validated
+
+if TYPE_CHECKING:
+    from datamask_pipeline.diversity.base import DiversityMetric
+    from datamask_pipeline.quality.base import Scorer
+    from datamask_pipeline.selection.estimators.base import GradientEstimator
+    from datamask_pipeline.selection.policies.base import SelectionPolicy
+    from datamask_pipeline.sources.base import Source
+
+Member = TypeVar("Member")
+LABEL = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True)
+class Family(Generic[Member]):
+    """A family of members.
+
+    Attributes:
+        package: Where its files are, e.g. ``datamask_pipeline.quality``; also the group of its entry points.
+        attribute: What a member's file calls its class, e.g. ``SCORER``; other files have none.
+        base: The class that members derive from, as ``module:Class``.
+        kind: What a message calls a member, e.g. ``quality scorer``.
+        labelled: Whether a member may be used several times, as ``name:label``.
+    """
+
+    package: str
+    attribute: str
+    base: str
+    kind: str
+    labelled: bool = False
+
+    def classes(self) -> dict[str, type[Member]]:
+        """Every member by name: those of the package's files, then those of entry points.
+
+        Raises:
+            ConfigurationError: a file or entry point gives no such class, or two members share a name.
+        """
+        return dict(_classes(self))
+
+    def names(self) -> list[str]:
+        """Names of the members, sorted."""
+        return sorted(self.classes())
+
+    def find(self, name: str) -> type[Member]:
+        """The member of that name; of ``name:label`` where the family has labels.
+
+        Raises:
+            UnknownNameError: there is none.
+            ConfigurationError: the label is no word.
+        """
+        bare, colon, label = name.partition(":") if self.labelled else (name, "", "")
+        classes = self.classes()
+        if bare not in classes:
+            raise UnknownNameError(self.kind, bare, classes)
+        if colon and not LABEL.fullmatch(label):
+            raise ConfigurationError(
+                f"label {label!r} of {self.kind} {name!r} must be letters, digits, _ and -"
+            )
+        return classes[bare]
+
+    def config(self, name: str, options: Mapping[str, Any] | None = None, where: str = "") -> Any:
+        """The member's ``Config`` from plain values.
+
+        Args:
+            name: The member's name.
+            options: Its settings as plain values.
+            where: Path of the options in what the user wrote; by default the name.
+
+        Raises:
+            UnknownNameError: no member has that name.
+            ConfigurationError: an option is missing, misspelt or out of range.
+        """
+        member: Any = self.find(name)
+        config: type[Settings] = member.Config
+        return validated(config, dict(options or {}), where or name)
+
+    def make(self, name: str, options: Mapping[str, Any] | None = None, where: str = "") -> Member:
+        """The member of that name, built with the options given; arguments and errors as of `config`."""
+        build: Any = self.find(name)
+        member: Member = build(self.config(name, options, where))
+        if self.labelled:
+            member.name = name  # type: ignore[attr-defined]
+        return member
+
+    def make_each(
+        self, names: Collection[str], options: Mapping[str, Mapping[str, Any]], where: str
+    ) -> list[Member]:
+        """A member for each name, in order.
+
+        Args:
+            names: Names of the members.
+            options: Settings of some of them by name.
+            where: Path of the options in what the user wrote, e.g. ``score.options``.
+
+        Raises:
+            UnknownNameError: no member has such a name.
+            ConfigurationError: wrong options, or options of a member that is not among the names.
+        """
+        for other in options:
+            if other not in names:
+                # A misspelt name, or a member forgotten.
+                raise ConfigurationError(
+                    f"{where}.{other}: options of a {self.kind} that is not used{suggestion(other, names)}; "
+                    f"used: {', '.join(names) or 'none'}"
+                )
+        return [self.make(name, options.get(name), f"{where}.{name}") for name in names]
+
+
+@cache
+def _classes(family: Family[Any]) -> dict[str, type[Any]]:
+    # Asking for entry points reads the metadata of every installed package: once a process.
+    found: dict[str, type[Any]] = {}
+    for module in iter_modules(import_module(family.package).__path__):
+        member = getattr(import_module(f"{family.package}.{module.name}"), family.attribute, None)
+        if member is not None:
+            _add(found, family, member, module.name)
+    for point in entry_points(group=family.package):
+        _add(found, family, point.load(), point.name)
+    return found
+
+
+def _add(found: dict[str, type[Any]], family: Family[Any], member: Any, origin: str) -> None:
+    base: Any = resolve_name(family.base)
+    if not (isinstance(member, type) and issubclass(member, base)):
+        raise ConfigurationError(
+            f"{family.kind} file or entry point {origin!r} gives no {base.__name__} class, but {member!r}"
+        )
+    name: str = member.name  # type: ignore[attr-defined]
+    if name in found:
+        raise ConfigurationError(f"two of kind {family.kind} are called {name!r}; rename that of {origin!r}")
+    found[name] = member
+
+
+SOURCES: Family[Source] = Family(
+    package="datamask_pipeline.sources",
+    attribute="SOURCE",
+    base="datamask_pipeline.sources.base:Source",
+    kind="document source",
+)
+SCORERS: Family[Scorer] = Family(
+    package="datamask_pipeline.quality",
+    attribute="SCORER",
+    base="datamask_pipeline.quality.base:Scorer",
+    kind="quality scorer",
+    labelled=True,
+)
+METRICS: Family[DiversityMetric] = Family(
+    package="datamask_pipeline.diversity",
+    attribute="METRIC",
+    base="datamask_pipeline.diversity.base:DiversityMetric",
+    kind="diversity metric",
+)
+POLICIES: Family[SelectionPolicy] = Family(
+    package="datamask_pipeline.selection.policies",
+    attribute="POLICY",
+    base="datamask_pipeline.selection.policies.base:SelectionPolicy",
+    kind="selection policy",
+)
+ESTIMATORS: Family[GradientEstimator] = Family(
+    package="datamask_pipeline.selection.estimators",
+    attribute="ESTIMATOR",
+    base="datamask_pipeline.selection.estimators.base:GradientEstimator",
+    kind="gradient estimator",
+)
