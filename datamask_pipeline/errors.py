@@ -8,7 +8,8 @@ Knows nothing of any stage. The tree::
     ├── InputError           repair the data named
     ├── StorageError         make room, or try again
     ├── IntegrityError       an artefact contradicts its manifest: rebuild it
-    └── UnknownDocumentError no such document in the record
+    ├── UnknownDocumentError no such document in the record
+    └── InternalError        a fault of the program: report it
 """
 
 import difflib
@@ -85,6 +86,10 @@ class IntegrityError(DataMaskError):
 
 class UnknownDocumentError(DataMaskError, LookupError):
     """No document of that id stands in the record."""
+
+
+class InternalError(DataMaskError):
+    """The program itself broke a promise: nothing that its user could change."""
 
 
 def _short(value: object) -> str:

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InternalError
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
+from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
@@ -99,6 +100,7 @@ def select_documents(
             problem = _normalised(problem, pruned, checked, checkpoint_dir, curve)
         with timings.phase("learning"):
             solution = policy.choose(problem)
+            _keeps_its_promises(solution, problem, budget, pruned)
         with timings.phase("evaluation"):
             evaluation = evaluate(problem, solution)
     problem.checkpoint.clear()
@@ -250,6 +252,27 @@ def _metric_options(metric: DiversityMetric) -> dict[str, Any]:
     settings = vars(metric).get("config")
     kept |= settings.result_config() if isinstance(settings, Settings) else {}
     return {"class": f"{type(metric).__module__}.{type(metric).__qualname__}", **kept}
+
+
+def _keeps_its_promises(solution: Solution, problem: Problem, budget: Budget, pruned: Pruned) -> None:
+    """No mask leaves the engine that breaks the budget, a quota or the pruning of the whole block.
+
+    Raises:
+        InternalError: naming policy, metrics, budget and what the mask holds instead.
+    """
+    mask_n = solution.mask_N
+    if mask_n.dtype != torch.bool or mask_n.shape != (problem.num_rows,):
+        breach: str | None = (
+            f"{mask_n.dtype} of shape {tuple(mask_n.shape)} where a mask is bool of ({problem.num_rows},)"
+        )
+    else:
+        mask_N = torch.from_numpy(pruned.spread(mask_n.numpy(), False))
+        breach = budget.breach(mask_N)
+    if breach is not None:
+        metrics = ", ".join(term.name for term in problem.objective.terms)
+        raise InternalError(
+            f"policy {problem.config.policy!r} on {metrics} chose {breach}; this is a fault of the policy, please report it"
+        )
 
 
 def _result(

@@ -103,6 +103,20 @@ class Budget:
         draws = generator(self.seed, *stream)
         return self.prefix(torch.rand(len(self.costs_N), generator=draws, dtype=torch.float64))
 
+    def breach(self, mask_N: Tensor) -> str | None:
+        """How a mask breaks the budget, in words; none where it is kept.
+
+        Args:
+            mask_N: bool.
+        """
+        for group, limit in enumerate(self.limits):
+            taken = float(self.costs_N[mask_N & (self.groups_N == group)].sum())
+            if taken > limit or (taken < limit and not self.tokens):
+                unit = "tokens" if self.tokens else "documents"
+                place = f" in group {group}" if len(self.limits) > 1 else ""
+                return f"{taken:.0f} {unit}{place} where the budget is {limit:.0f}"
+        return None
+
     def most(self, scores_N: Tensor) -> float:
         """The largest sum of scores that any mask of documents reaches, exactly as `best` finds it."""
         mask_N = self.prefix(scores_N)

@@ -136,8 +136,9 @@ def _round(
     while pairs:
         change_T = torch.zeros(len(index_T), dtype=torch.float64)
         out, into = (torch.tensor(side) for side in zip(*pairs, strict=True))
-        change_T[out] -= 1
-        change_T[into] += 1
+        # A document may leave, return and leave again within a round: every move counts, not only its last.
+        moved = torch.ones(len(pairs), dtype=torch.float64)
+        change_T.index_add_(0, out, -moved).index_add_(0, into, moved)
         moments = result.moments.plus(moments_of(rows_TD, change_T, statistics.needs_second))
         mask_N = result.mask_N.clone()
         mask_N[index_T] = result.mask_N[index_T].to(torch.float64).add(change_T) > 0.5
