@@ -5,15 +5,15 @@ Knows no torch, no lm-eval and no files: it is safe to import where the asset gr
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from datamask_pipeline.settings import Settings, execution_field
 
 LOCAL = "local"
 
 
-class EvaluateConfig(BaseModel):
-    """Every setting that changes a benchmark result. The defaults suit a demonstration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class QuestionsConfig(Settings):
+    """What is asked. The defaults suit a demonstration."""
 
     questions: str = Field(
         LOCAL,
@@ -39,9 +39,14 @@ class EvaluateConfig(BaseModel):
     )
     shots: int = Field(0, ge=0, le=32, description="Solved examples before each question.")
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of every choice: questions, distractors, prompts.")
+
+
+class EvaluateConfig(QuestionsConfig):
+    """What is asked, and how."""
+
     batch_size: int = Field(32, ge=1, description="Sequences of one forward pass.")
     max_length: int = Field(
         256, ge=32, description="Tokens of a prompt with its answer; a longer prompt loses its beginning."
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="`cuda` is the first visible GPU.")
+    device: Literal["cpu", "cuda"] = execution_field("cpu", description="`cuda` is the first visible GPU.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")

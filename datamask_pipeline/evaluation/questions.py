@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
-from datamask_pipeline.evaluation.config import LOCAL, EvaluateConfig
+from datamask_pipeline.evaluation.checks import question_folder
+from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
 from datamask_pipeline.evaluation.layouts import layout_named
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row
 from datamask_pipeline.evaluation.local_questions import write_local_questions
@@ -62,7 +63,7 @@ class QuestionSet:
 
 
 def prepare_questions(
-    config: EvaluateConfig, directory: Path, documents: Iterable[tuple[str, str]] = ()
+    config: QuestionsConfig, directory: Path, documents: Iterable[tuple[str, str]] = ()
 ) -> list[QuestionSet]:
     """Prepare the question sets of every configured task, in canonical order.
 
@@ -75,24 +76,18 @@ def prepare_questions(
         InputError: No file for a task, no usable row, or too few rows for the examples asked for.
         UnknownNameError: A task that does not exist.
     """
-    source = Path(config.questions)
     if config.questions == LOCAL:
         source = directory / LOCAL
         num_questions = config.questions_per_task + config.shots
         write_local_questions(documents, source, num_questions=num_questions, seed=config.seed)
-    elif not source.is_dir():
-        raise InputError(
-            "the question directory does not exist",
-            file=config.questions,
-            field="questions",
-            remedy=f"give a directory, or {LOCAL!r}",
-        )
+    else:
+        source = question_folder(config)
     for named in (config.question_files, config.demonstration_files):
         benchmarks_named(named)
     return [_prepare(benchmark, source, directory, config) for benchmark in benchmarks_named(config.tasks)]
 
 
-def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: EvaluateConfig) -> QuestionSet:
+def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: QuestionsConfig) -> QuestionSet:
     task = benchmark.task
     files = find_files(source, config.question_files.get(task), task)
     items, rejected, num_read = _read(benchmark, files, source, config.seed)

@@ -57,7 +57,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
                 yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
             else:
                 yield number, row
-    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, pa.ArrowInvalid) as error:
+    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, pa.ArrowInvalid) as error:
         raise InputError(
             f"the question file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"
         ) from error

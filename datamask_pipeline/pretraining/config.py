@@ -6,15 +6,15 @@ Knows no torch and no files: it is safe to import where the asset graph is built
 import math
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from datamask_pipeline.settings import Settings, execution_field
 
 Architecture = Literal["dense", "moe"]
 
 
-class PretrainConfig(BaseModel):
+class PretrainConfig(Settings):
     """Every setting that changes the weights of a pretrained model. The defaults suit a demonstration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     architecture: Architecture = Field(
         "dense", description="`dense` is Llama-style; `moe` is Mixtral-style with routed experts."
@@ -45,7 +45,7 @@ class PretrainConfig(BaseModel):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Arithmetic of matrix products; the weights stay float32."
     )
-    device: Literal["cpu", "cuda"] = Field("cpu", description="`cuda` is the first visible GPU.")
+    device: Literal["cpu", "cuda"] = execution_field("cpu", description="`cuda` is the first visible GPU.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")
 
     log_every_steps: int = Field(5, ge=1, description="Steps between two points of the loss curve.")
@@ -55,6 +55,14 @@ class PretrainConfig(BaseModel):
     def num_steps(self) -> int:
         """Optimiser steps that cover the token budget."""
         return math.ceil(self.token_budget / (self.batch_size * self.sequence_length))
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of the transformer blocks and the last norm: all but the embedding of the vocabulary."""
+        experts, router = (self.num_experts, self.num_experts) if self.architecture == "moe" else (1, 0)
+        feed_forward = 3 * experts * self.intermediate_size * self.hidden_size + router * self.hidden_size
+        block = 4 * self.hidden_size**2 + feed_forward + 2 * self.hidden_size
+        return self.num_layers * block + self.hidden_size
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -34,14 +34,14 @@ class EvaluateStageConfig(EvaluateConfig):
 
 
 def check(config: EvaluateStageConfig) -> None:
-    """Refuse settings that evaluation would refuse.
+    """Refuse a device that is not there.
 
     Raises:
-        UnknownNameError: no benchmark has that name.
+        ConfigurationError: it is not there.
     """
-    from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+    from datamask_pipeline.evaluation.checks import check_device
 
-    benchmarks_named(config.tasks)
+    check_device(config)
 
 
 def run(
@@ -75,8 +75,8 @@ def run(
     Raises:
         DataMaskError: lm-eval left out a task.
     """
-    # Where questions come from, their artefact says.
-    settings = config.model_dump(mode="json", exclude={"device", "questions"})
+    settings = config.result_config()
+    del settings["questions"]  # where they lie does not matter; their artefact says what they are
     inputs: dict[str, Ref | str] = {"model": model, "tokenizer": tokenizer, "questions": questions}
     # What results take over from the questions' manifest, which no content digest covers.
     about = [[item[name] for name in _TAKEN_OVER] for item in store.manifest(questions)["metadata"]["sets"]]

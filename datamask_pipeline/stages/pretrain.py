@@ -18,6 +18,17 @@ VERSION: Final = "1"
 TREE: Final = "models"
 
 
+def check(config: PretrainConfig) -> None:
+    """Refuse a model that this machine cannot train.
+
+    Raises:
+        ConfigurationError: the device is not there, or too small, or does not multiply in that dtype.
+    """
+    from datamask_pipeline.pretraining import checks
+
+    checks.check(config)
+
+
 def run(
     config: PretrainConfig,
     *,
@@ -51,14 +62,13 @@ def run(
     """
     inputs: dict[str, Ref | str] = {"subset": subset, "tokenizer": tokenizer, "candidates": candidates}
     inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
-    config_values = config.model_dump(mode="json", exclude={"device"})
     # By its documents: another mask of the same documents trains the same model.
     documents_digest = materialise_stage.documents_digest(store, subset)
     builder = store.begin(
         STAGE,
         f"{release}/{run_name}",
         version=VERSION,
-        config=config_values,
+        config=config.result_config(),
         inputs=inputs,
         digests={"subset": documents_digest},
     )

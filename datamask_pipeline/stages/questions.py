@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import texts
-from datamask_pipeline.evaluation.config import LOCAL, EvaluateConfig
+from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -17,20 +17,21 @@ STAGE: Final = "questions"
 VERSION: Final = "1"
 TREE: Final = "questions"
 
-#: The settings of an evaluation that decide what is asked; the others decide how.
-_WHAT_IS_ASKED: Final = {
-    "questions",
-    "question_files",
-    "demonstration_files",
-    "tasks",
-    "questions_per_task",
-    "shots",
-    "seed",
-}
+
+def check(config: QuestionsConfig) -> None:
+    """Refuse tasks and question files that are not there.
+
+    Raises:
+        UnknownNameError: a task that does not exist.
+        InputError: a folder or file is missing, cannot be read, or is not in its task's layout.
+    """
+    from datamask_pipeline.evaluation.checks import check_questions
+
+    check_questions(config)
 
 
 def run(
-    config: EvaluateConfig, *, store: Store, release: str, candidates: Ref, documents: Mapping[str, Ref]
+    config: QuestionsConfig, *, store: Store, release: str, candidates: Ref, documents: Mapping[str, Ref]
 ) -> Ref:
     """Prepare the question sets of a release.
 
@@ -45,7 +46,7 @@ def run(
         InputError: a task has no file or no usable row.
         UnknownNameError: a task that does not exist.
     """
-    settings = config.model_dump(mode="json", include=_WHAT_IS_ASKED)
+    settings = config.model_dump(mode="json", include=set(QuestionsConfig.model_fields))
     inputs: dict[str, Ref | str] = {}
     if config.questions == LOCAL:
         inputs = {"candidates": candidates}

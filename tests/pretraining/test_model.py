@@ -30,6 +30,9 @@ def test_sizes_are_those_of_the_configuration(config: PretrainConfig) -> None:
     moe_block = 4 * hidden**2 + experts + 2 * hidden
     assert size(architecture="moe") == 300 * hidden + layers * moe_block + hidden
     assert size(num_layers=3) == size() + block
+    for architecture in ("dense", "moe"):
+        known = config.model_copy(update={"architecture": architecture}).block_parameters
+        assert size(architecture=architecture) == 300 * hidden + known
     assert size(architecture="moe", num_experts=5) > size(architecture="moe")
 
 

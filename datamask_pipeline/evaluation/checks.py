@@ -1,0 +1,84 @@
+"""Refuses, before any work, question files and devices that are not there. Loads no model, reads first rows only."""
+
+from itertools import islice
+from pathlib import Path
+
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
+from datamask_pipeline.evaluation.config import LOCAL, EvaluateConfig, QuestionsConfig
+from datamask_pipeline.evaluation.layouts import layout_named
+from datamask_pipeline.evaluation.layouts.base import BadRow
+from datamask_pipeline.evaluation.reading import find_files, read_rows
+from datamask_pipeline.hardware import present_device
+
+_FIRST_ROWS = 100
+
+
+def check_device(config: EvaluateConfig) -> None:
+    """Check that the device is there.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if config.device == "cpu":
+        return  # sparing the import of torch
+    try:
+        present_device(config.device)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"evaluate.device: {error}") from error
+
+
+def check_questions(config: QuestionsConfig) -> None:
+    """Check that every task exists and, where questions come from a folder, has files that begin with usable rows.
+
+    Raises:
+        UnknownNameError: A task that does not exist.
+        InputError: A folder or file is missing, cannot be read, or is not in its task's layout.
+    """
+    for named in (config.question_files, config.demonstration_files):
+        benchmarks_named(named)
+    asked = benchmarks_named(config.tasks)
+    if config.questions == LOCAL:
+        return
+    folder = question_folder(config)
+    for benchmark in asked:
+        task = benchmark.task
+        files = find_files(folder, config.question_files.get(task), task)
+        if task in config.demonstration_files:
+            files += find_files(folder, config.demonstration_files[task], task)
+        for file in files:
+            _check_first_rows(benchmark, file)
+
+
+def question_folder(config: QuestionsConfig) -> Path:
+    """The folder that holds the questions.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    folder = Path(config.questions)
+    if not folder.is_dir():
+        raise InputError(
+            "the question directory does not exist",
+            file=config.questions,
+            field="questions",
+            remedy=f"give a directory, or {LOCAL!r}",
+        )
+    return folder
+
+
+def _check_first_rows(benchmark: Benchmark, file: Path) -> None:
+    reason = "the file is empty"
+    for _, row in islice(read_rows(file), _FIRST_ROWS):
+        try:
+            if isinstance(row, str):
+                raise BadRow(row)
+            layout_named(benchmark.layout).read(row)
+            return
+        except BadRow as bad:
+            reason = str(bad)
+    raise InputError(
+        f"no usable question for task {benchmark.task!r} in the first {_FIRST_ROWS} rows: {reason}",
+        file=str(file),
+        remedy=f"bring it into the layout {benchmark.layout!r}, or leave the task out of `tasks`",
+    )

@@ -1,0 +1,88 @@
+"""Devices, sizes and question files of training and evaluation are looked at before the first document is read."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.pipeline import Pipeline, load_config
+
+PIQA = {"goal": "to open a jar", "sol1": "turn the lid", "sol2": "turn the table", "label": 0}
+
+
+@pytest.fixture
+def chain(tiny_config_file: Path, tmp_path: Path) -> Callable[[dict[str, Any]], Pipeline]:
+    def build(settings: dict[str, Any]) -> Pipeline:
+        return Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record"), **settings}))
+
+    return build
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Questions of one task."""
+    found = tmp_path / "questions"
+    found.mkdir()
+    (found / "piqa.jsonl").write_text(json.dumps(PIQA) + "\n")
+    return found
+
+
+def refused(pipeline: Pipeline, before: str, words: str) -> None:
+    pipeline.check(before)
+    with pytest.raises(DataMaskError, match=words):
+        pipeline.check()
+
+
+def test_a_folder_of_questions_has_to_be_there(chain: Any) -> None:
+    refused(chain({"evaluate.questions": "/no/such/folder"}), "tokenizer", "does not exist.*/no/such/folder")
+
+
+def test_every_task_needs_a_file(chain: Any, folder: Path) -> None:
+    given = {"evaluate.questions": str(folder), "evaluate.tasks": ["piqa"]}
+    chain(given).check()
+    refused(
+        chain(given | {"evaluate.tasks": ["piqa", "mmlu"]}), "tokenizer", "no question file for task 'mmlu'"
+    )
+    globs = given | {"evaluate.demonstration_files": {"piqa": "solved.*"}}
+    refused(chain(globs), "tokenizer", r"no question file for task 'piqa'.*solved\.\*")
+    unknown = given | {"evaluate.question_files": {"piqua": "*.jsonl"}}
+    refused(chain(unknown), "tokenizer", "benchmark task 'piqua'")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("piqa.parquet", b"PAR1 but not whole", "question file cannot be read"),
+        ("piqa.jsonl", b"\xff\xfe", "question file cannot be read"),
+        ("piqa.jsonl", b"", "the file is empty"),
+        ("piqa.jsonl", b'{"goal": "to open a jar"}\n', "'sol1' is missing"),
+    ],
+)
+def test_a_file_has_to_be_readable_and_in_its_tasks_layout(
+    name: str, content: bytes, words: str, chain: Any, folder: Path
+) -> None:
+    (folder / "piqa.jsonl").unlink()
+    (folder / name).write_bytes(content)
+    given = {"evaluate.questions": str(folder), "evaluate.tasks": ["piqa"]}
+    refused(chain(given), "tokenizer", f"{words}.*{re.escape(str(folder / name))}|{re.escape(name)}.*{words}")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize(("stage", "before"), [("pretrain", "questions"), ("evaluate", "pretrain")])
+def test_a_device_has_to_be_there(stage: str, before: str, chain: Any) -> None:
+    refused(
+        chain({f"{stage}.device": "cuda"}), before, f"{stage}.device.*'cuda' is not available.*device: cpu"
+    )
+
+
+def test_a_model_has_to_fit_into_the_machine(chain: Any) -> None:
+    refused(
+        chain({"pretrain.hidden_size": 1_000_000}),
+        "questions",
+        r"run 'random\.dense\.seed0'.*parameters take .* GB",
+    )
