@@ -6,6 +6,9 @@ import pyarrow as pa
 
 EMBEDDING_DIM: Final = 768
 
+#: What a vector's numbers are stored as.
+EMBEDDING_DTYPE: Final = "float16"
+
 #: The nine columns of FineWeb, in its order.
 FINEWEB: Final = pa.schema(
     [
@@ -45,13 +48,8 @@ REJECTED: Final = pa.schema(
     ]
 )
 
-EMBEDDINGS: Final = pa.schema(
-    [
-        ("id", pa.string()),
-        ("content_hash", pa.string()),
-        ("embedding", pa.list_(pa.float16(), EMBEDDING_DIM)),
-    ]
-)
+#: Whose vectors stand in the array beside the part, row by row; a column for each head of the forward pass follows.
+EMBEDDINGS: Final = pa.schema([("id", pa.string()), ("content_hash", pa.string())])
 
 SCORES: Final = pa.schema(
     [

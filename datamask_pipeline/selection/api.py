@@ -67,8 +67,9 @@ def select_documents(
     """Choose documents for quality and diversity together.
 
     Args:
-        embeddings: Shape (N, D), floating: an array or tensor, a ``np.memmap`` or the path of a ``.npy``, which
-            stay on disk. Rows of other than unit norm are normalised, and the record says how many.
+        embeddings: Shape (N, D), floating: an array or tensor; or what stays on disk: a ``np.memmap``, the path of a
+            ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files. Rows of other
+            than unit norm are normalised, and the record says how many.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
         diversity: A metric's name, a metric object, or several with weights; overrides the settings'.

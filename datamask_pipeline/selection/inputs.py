@@ -22,9 +22,8 @@ from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit
-
-UNIT_TOLERANCE = 1e-3
-"""Rows whose norm is within this of one are of unit norm: what float16 storage leaves."""
+from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
+from datamask_pipeline.vectors import are_unit
 
 OTHER_GROUPS = "*"
 """The quota of every group that has none of its own."""
@@ -40,15 +39,15 @@ class CheckedRows:
 
 
 def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> CheckedRows:
-    """Embeddings as unit rows; a map on disk (``np.memmap`` or the path of a ``.npy``) stays there.
+    """Embeddings as unit rows; what lies on disk (``np.memmap``, the path of a ``.npy``, ``ShardedVectors``) stays there.
 
     Raises:
         InputError: not two-dimensional, not floating, empty, NaN, infinite or zero rows, with the first such row.
     """
     device = present_device(config.device)
     if isinstance(embeddings, str | Path):
-        embeddings = _mapped(embeddings)
-    mapped = isinstance(embeddings, np.memmap)
+        embeddings = open_npy(embeddings)
+    mapped = isinstance(embeddings, np.memmap | ShardedVectors)
     array: Any = embeddings if mapped else _tensor(embeddings)
     if mapped and (array.dtype.kind != "f" or array.dtype.itemsize > 8 or not array.dtype.isnative):
         raise InputError(
@@ -68,7 +67,8 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     )
 
     def inspect(span: tuple[int, int]) -> tuple[int, bytes]:
-        chunk_nD = source.chunk(*span, torch.float32)
+        stored_nD = source.chunk(*span, source.stored_dtype)
+        chunk_nD = stored_nD.float()
         finite_n = torch.isfinite(chunk_nD).all(1)
         if not finite_n.all():
             row = int((~finite_n).nonzero()[0])
@@ -89,9 +89,9 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
                 field="embeddings",
                 remedy="drop the document or embed it again",
             )
-        stored_nD = source.chunk(*span, source.stored_dtype).cpu().contiguous()
-        digest = hashlib.sha256(stored_nD.view(torch.uint8).numpy().data).digest()
-        return int(((norms_n - 1).abs() > UNIT_TOLERANCE).sum()), digest
+        bits = stored_nD.cpu().contiguous().view(torch.uint8).numpy()
+        digest = hashlib.sha256(bits.data).digest()
+        return int((~are_unit(norms_n)).sum()), digest
 
     digest, num_normalised = hashlib.sha256(), 0
     for count, part in workers.map(inspect, source.spans()):
@@ -102,16 +102,6 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     else:
         rows = MemoryRows((unit(array) if num_normalised else array).to(device), config.chunk_rows)
     return CheckedRows(rows=rows, num_normalised=num_normalised, digest=digest.hexdigest())
-
-
-def _mapped(path: str | Path) -> Any:
-    remedy = "give the path of a .npy of floats, or the array itself"
-    try:
-        return np.load(path, mmap_mode="r")
-    except FileNotFoundError as error:
-        raise InputError("no such file", file=str(path), remedy=remedy) from error
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"no .npy that can be mapped: {error}", file=str(path), remedy=remedy) from error
 
 
 def _tensor(embeddings: Any) -> Tensor:

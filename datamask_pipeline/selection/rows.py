@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.selection.sharded import ShardedVectors
+
 SMALLEST = 1e-12
 """Norms below this, or above its reciprocal, are taken in float64."""
 
@@ -92,17 +94,21 @@ class MemoryRows(Rows):
 
 
 class MappedRows(Rows):
-    """A memory-mapped array on disk, read a chunk at a time; what is handed out is normalised on the way.
+    """Vectors on disk, read a chunk at a time; what is handed out is normalised on the way.
 
     Args:
-        array_ND: The map, or any array that reads on slicing; floating.
+        array_ND: A memory map, or vectors that lie in several; floating.
         chunk_rows: Rows of a chunk.
         device: Where chunks are computed on.
         normalise: Whether rows have to be divided by their norm.
     """
 
     def __init__(
-        self, array_ND: NDArray[np.floating], chunk_rows: int, device: torch.device, normalise: bool
+        self,
+        array_ND: NDArray[np.floating] | ShardedVectors,
+        chunk_rows: int,
+        device: torch.device,
+        normalise: bool,
     ) -> None:
         self.array_ND, self.chunk_rows, self.device = array_ND, chunk_rows, device
         self.num_rows, self.dim = array_ND.shape
@@ -116,7 +122,9 @@ class MappedRows(Rows):
         return self._ready(self.array_ND[index_n.numpy()], dtype)
 
     def _ready(self, rows_nD: NDArray[np.floating], dtype: torch.dtype) -> Tensor:
-        tensor_nD = torch.from_numpy(np.array(rows_nD)).to(self.device)
+        # A slice of a map is the file itself, read-only; everything else was read into an array of its own.
+        own_nD = rows_nD if rows_nD.flags.owndata else np.array(rows_nD)
+        tensor_nD = torch.from_numpy(own_nD).to(self.device)
         if self.normalise:
             tensor_nD = unit(tensor_nD)
         return tensor_nD.to(dtype)

@@ -1,6 +1,7 @@
-"""Embed: one unit vector of 768 numbers per document, one part per shard, in the documents' order.
+"""Embed: one unit vector of 768 numbers per document, one array per shard, in the documents' order.
 
-Knows the record and an encoder; knows no source and no scorer. Vectors that exist already can be imported.
+Knows the record and an encoder; knows no source and no scorer. Vectors that exist already can be imported. The part
+beside a shard's array says whose vectors they are, row by row; all that reads vectors maps the array.
 """
 
 import functools
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
@@ -15,17 +17,17 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
 from datamask_pipeline.embedding.imported import ImportedVectors
-from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 if TYPE_CHECKING:
     from datamask_pipeline.embedding.encoder import Encoder
 
 STAGE: Final = "embed"
-VERSION: Final = "3"
+VERSION: Final = "4"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -87,7 +89,8 @@ def run(
         progress: Told of documents done.
 
     Returns:
-        One row per document, in the documents' order; the manifest names model and revision.
+        One row per document, in the documents' order, and its vector in the same row of the part's array; the
+        manifest names model and revision.
 
     Raises:
         ConfigurationError: the model's vectors are not 768 wide, or it cannot be loaded.
@@ -102,13 +105,10 @@ def run(
     builder = store.begin(STAGE, crawl, version=VERSION, config=vectors.settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
-    parts = []
-    for name in store.part_names(documents):
-        checkpoints = builder.scratch() / name
-        counted: dict[str, int] = {}
-        windows = vectors.windows(name, checkpoints, counted)
-        rows = _rows(store, documents, name, windows, vectors.schema)
-        parts.append(builder.write_part(name, rows, vectors.schema, counts=counted))
+    parts = [
+        builder.part(name) or _write_shard(builder, documents, name, vectors)
+        for name in store.part_names(documents)
+    ]
     counts = {"rows_in": documents.rows, "kept": sum(part["rows"] for part in parts)}
     return builder.commit(parts, counts=counts, metadata=vectors.metadata(parts))
 
@@ -202,22 +202,23 @@ class _Imported:
         }
 
 
-def _rows(
-    store: Store,
-    documents: Ref,
-    name: str,
-    windows: "Iterator[list[NDArray[Any]]]",
-    columns: pa.Schema,
-) -> Iterator[pa.RecordBatch]:
-    """Each window's vectors, and the scores of its heads, beside the ids they belong to."""
-    with store.part_file(documents, name) as part:
-        table = part.read(columns=["id", "content_hash"])
-    first = 0
-    for vectors, *scores in windows:
-        keys = table.slice(first, len(vectors))
-        first += len(vectors)
-        embedding = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), schema.EMBEDDING_DIM)
-        arrays = [*(column.combine_chunks() for column in keys.columns), embedding, *map(pa.array, scores)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=columns)
-    if first != table.num_rows:
-        raise IntegrityError(f"part {name}: {table.num_rows} documents, {first} vectors")
+def _write_shard(
+    builder: ArtefactBuilder, documents: Ref, name: str, vectors: _Computed | _Imported
+) -> dict[str, Any]:
+    """One shard's vectors in their order, then the ids they belong to with the scores of the heads."""
+    with builder.store.part_file(documents, name) as part:
+        keys = part.read(columns=schema.EMBEDDINGS.names)
+    counted: dict[str, int] = {}
+    scores: list[Sequence[NDArray[Any]]] = []
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        for block, *head_scores in vectors.windows(name, builder.scratch() / name, counted):
+            scores.append(head_scores)
+            yield block
+
+    shape = (keys.num_rows, schema.EMBEDDING_DIM)
+    array = builder.write_array(name, blocks(), dtype=schema.EMBEDDING_DTYPE, shape=shape)
+    num_heads = len(vectors.schema) - len(schema.EMBEDDINGS)
+    heads = [np.concatenate([np.empty(0), *(row[head] for row in scores)]) for head in range(num_heads)]
+    table = pa.table([*keys.columns, *heads], schema=vectors.schema)
+    return builder.write_part(name, [table], vectors.schema, counts=counted, array=array)

@@ -25,7 +25,7 @@ from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.windows import windows_of
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import Ref, Store, open_array
 
 STAGE: Final = "score"
 VERSION: Final = "2"
@@ -193,16 +193,18 @@ class _Work:
             if not self._reads_vectors:
                 yield from map(ScoreBatch, windows)
                 return
-            with self._store.part_file(self._embeddings, name) as vectors:
-                read = ["id", "embedding", *(COLUMN_PREFIX + name for name in self._heads)]
-                pairs = zip(windows, windows_of(vectors, read, rows), strict=True)
-                for documents, embedded in pairs:
+            vectors_ND, first = open_array(self._store, self._embeddings, name), 0
+            with self._store.part_file(self._embeddings, name) as keys:
+                read = ["id", *(COLUMN_PREFIX + name for name in self._heads)]
+                for documents, embedded in zip(windows, windows_of(keys, read, rows), strict=True):
                     if documents.column("id") != embedded.column("id"):
                         raise IntegrityError(
                             f"part {name}: documents and embeddings are not in the same order; embed again"
                         )
                     heads = {name: embedded.column(COLUMN_PREFIX + name).to_numpy() for name in self._heads}
-                    yield ScoreBatch(documents, _matrix(embedded), heads)
+                    block_ND = vectors_ND[first : first + rows].astype(np.float32)
+                    yield ScoreBatch(documents, block_ND, heads)
+                    first += rows
 
     def _score(self, batch: ScoreBatch, part: str) -> pa.RecordBatch:
         """Rows of one window: documents in order, and for each its scorers in order."""
@@ -254,12 +256,6 @@ def _checked(
             f"part {part}, the first in row {unexplained[0]} of its window"
         )
     return values_N, reasons
-
-
-def _matrix(embedded: pa.Table) -> NDArray[np.float32]:
-    flat = embedded.column("embedding").combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    matrix_ND: NDArray[np.float32] = flat.reshape(-1, schema.EMBEDDING_DIM).astype(np.float32)
-    return matrix_ND
 
 
 def _about(scorer: Scorer) -> dict[str, Any]:

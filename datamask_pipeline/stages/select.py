@@ -18,7 +18,7 @@ from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
-from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store, new_map
+from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store, new_map, open_array
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -191,14 +191,11 @@ def _gather_embeddings(
     ids = rows.column("id").to_pylist()
     for crawl, ref in embeddings.items():
         wanted = {ids[index]: index for index in np.flatnonzero(crawls == crawl)}
-        for batch in store.iter_batches(ref, ["id", "embedding"]):
-            flat = batch.column("embedding").flatten().to_numpy(zero_copy_only=False)
-            matrix = flat.reshape(-1, schema.EMBEDDING_DIM)
-            pairs = [
-                (wanted.pop(name), row)
-                for row, name in enumerate(batch.column("id").to_pylist())
-                if name in wanted
-            ]
+        for name in store.part_names(ref):
+            matrix = open_array(store, ref, name)
+            with store.part_file(ref, name) as part:
+                names = part.read(columns=["id"]).column("id").to_pylist()
+            pairs = [(wanted.pop(name), row) for row, name in enumerate(names) if name in wanted]
             if pairs:
                 targets, sources = np.array(pairs).T
                 vectors[targets] = matrix[sources]

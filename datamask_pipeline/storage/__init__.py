@@ -3,7 +3,8 @@
 Knows fsspec, Parquet and JSON; knows no stage. Layout under the root::
 
     <stage>/<key>/<fingerprint, 16 digits>/<part>.parquet       published whole, never changed
-    <stage>/<key>/<fingerprint, 16 digits>/<part>.parquet.json  rows, digest and counts of that part
+    <stage>/<key>/<fingerprint, 16 digits>/<part>.npy           an array of as many rows, if the part has one
+    <stage>/<key>/<fingerprint, 16 digits>/<part>.parquet.json  rows, digests and counts of that part
     <stage>/<key>/<fingerprint, 16 digits>/<file>               models, plots: anything not tabular
     <stage>/<key>/<fingerprint, 16 digits>/manifest.json        last: without it nothing exists
     <stage>/<key>/current.json                                  pointer to the newest, replaced at once
@@ -17,6 +18,7 @@ bytes, so whichever is last changes nothing.
 
 from datamask_pipeline.storage.builder import ArtefactBuilder, check_balance
 from datamask_pipeline.storage.maps import new_map
+from datamask_pipeline.storage.npy import array_files, open_array
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
 
@@ -25,8 +27,10 @@ __all__ = [
     "ArtefactBuilder",
     "Ref",
     "Store",
+    "array_files",
     "check_balance",
     "new_map",
+    "open_array",
     "require",
     "storage_errors",
 ]

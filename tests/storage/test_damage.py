@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,12 +25,13 @@ def begin(store: Store, key: str = "crawl-1") -> ArtefactBuilder:
 
 
 def made(store: Store, model: Path) -> Ref:
-    """An artefact of one part and one directory."""
+    """An artefact of one part with its array, and one directory."""
     (model / "sub").mkdir(parents=True, exist_ok=True)
     (model / "sub" / "weights").write_bytes(b"1")
     (model / "config").write_bytes(b"22")
     builder = begin(store)
-    parts = [builder.write_part("00000", [ROWS], ROWS.schema)]
+    array = builder.write_array("00000", [np.eye(3, dtype=np.float16)], dtype="float16", shape=(3, 3))
+    parts = [builder.write_part("00000", [ROWS], ROWS.schema, array=array)]
     return builder.commit(parts, trees=[builder.write_tree("model", model)])
 
 
@@ -87,7 +89,7 @@ def test_a_damaged_manifest_is_named_and_its_artefact_made_again(
     assert made(store, tmp_path / "model") == ref == begin(store).finished()
 
 
-@pytest.mark.parametrize("lost", ["00000.parquet", "model/config", "model/sub/weights"])
+@pytest.mark.parametrize("lost", ["00000.parquet", "00000.npy", "model/config", "model/sub/weights"])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_an_artefact_that_lost_a_file_is_made_again(
     lost: str, is_cut: bool, store: Store, ref: Ref, tmp_path: Path

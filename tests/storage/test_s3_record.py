@@ -61,8 +61,14 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     assert "9 steps computed, 0 unchanged" in invoke(*run)
     assert "0 steps computed, 9 unchanged" in invoke(*run)
     store = Pipeline(load_config(str(config_file))).store
+    embedded = [ref for crawl in store.keys("embed") if (ref := store.current("embed", crawl))]
     left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert all(path.suffix == ".lock" and path.stat().st_size == 0 for path in left), "no checkpoint stays"
+    vectors = [path for path in left if path.suffix == ".npy"]
+    assert len(vectors) == sum(len(store.part_names(ref)) for ref in embedded), (
+        "one copy of each shard's vectors"
+    )
+    locks = [path for path in left if path not in vectors]
+    assert all(path.suffix == ".lock" and path.stat().st_size == 0 for path in locks), "no checkpoint stays"
     for stage in ("ingest", "rejected", "embed", "score", "pool", "select", "materialise"):
         for key in store.keys(stage):
             assert store.current(stage, key) == tiny_run.store.current(stage, key)
