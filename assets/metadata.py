@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from datamask_pipeline.schema import description
 from datamask_pipeline.storage import Ref, Store
 
 Metadata = dict[str, Any]
@@ -58,7 +59,9 @@ def parts_schema(store: Store, ref: Ref) -> pa.Schema:
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
     """An Arrow schema as the UI shows it."""
-    return dg.TableSchema(columns=[dg.TableColumn(field.name, str(field.type)) for field in schema])
+    return dg.TableSchema(
+        columns=[dg.TableColumn(field.name, str(field.type), description(field)) for field in schema]
+    )
 
 
 def scalars(values: Mapping[str, Any], *names: str) -> Metadata:

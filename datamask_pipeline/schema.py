@@ -1,5 +1,10 @@
-"""The Arrow schema of every table in the record. Knows names and types only."""
+"""The Arrow schema of every table in the record, each column described once. Knows no stage and no file.
 
+A description stands in its Arrow field, so every Parquet file of the record carries those of its own columns. Content
+digests and comparisons of schemas take names and types only.
+"""
+
+import dataclasses
 from typing import Final
 
 import pyarrow as pa
@@ -9,147 +14,371 @@ EMBEDDING_DIM: Final = 768
 #: What a vector's numbers are stored as.
 EMBEDDING_DTYPE: Final = "float16"
 
+
+def column(
+    name: str, kind: pa.DataType, meaning: str, *, unit: str | None = None, formula: str | None = None
+) -> pa.Field:
+    """A column with its description.
+
+    Args:
+        name: Its name.
+        kind: Its type.
+        meaning: What it says of the row, and what a null means where there can be one.
+        unit: Unit or range of its numbers.
+        formula: How it is computed, or who states it.
+    """
+    about = {"description": meaning, "unit": unit, "formula": formula}
+    return pa.field(name, kind, metadata={key: value for key, value in about.items() if value is not None})
+
+
+def description(field: pa.Field) -> str | None:
+    """Meaning, unit and formula of a column as one text; ``None`` where it carries none."""
+    about = field.metadata or {}
+    if b"description" not in about:
+        return None
+    named = {"unit": "Unit", "formula": "Formula or source"}
+    more = [
+        f"{title}: {about[key.encode()].decode()}." for key, title in named.items() if key.encode() in about
+    ]
+    return " ".join([about[b"description"].decode(), *more])
+
+
+TEXT, INTEGER, NUMBER, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
 #: The nine columns of FineWeb, in its order.
 FINEWEB: Final = pa.schema(
     [
-        ("text", pa.string()),
-        ("id", pa.string()),
-        ("dump", pa.string()),
-        ("url", pa.string()),
-        ("date", pa.string()),
-        ("file_path", pa.string()),
-        ("language", pa.string()),
-        ("language_score", pa.float64()),
-        ("token_count", pa.int64()),
+        column("text", TEXT, "The document, as it came."),
+        column("id", TEXT, "The document's id, as it came.", formula="FineWeb: the WARC record's id"),
+        column("dump", TEXT, "The crawl, as the source calls it."),
+        column("url", TEXT, "Where the document was fetched."),
+        column("date", TEXT, "When it was fetched, as the source writes it.", formula="FineWeb: ISO 8601"),
+        column("file_path", TEXT, "The archive that the source took it from."),
+        column(
+            "language", TEXT, "Its language, as the source states it.", formula="FineWeb: ISO 639 by fastText"
+        ),
+        column("language_score", NUMBER, "How sure the source is of the language.", unit="0 to 1"),
+        column(
+            "token_count", INTEGER, "Its length.", unit="tokens of the source's tokenizer; FineWeb: GPT-2"
+        ),
     ]
 )
 
-#: What ingestion adds to a document: where it came from and what it says.
-PROVENANCE: Final = pa.schema(
-    [
-        ("crawl", pa.string()),
-        ("shard", pa.string()),
-        ("row", pa.int64()),
-        ("content_hash", pa.string()),
-    ]
+_CRAWL = column("crawl", TEXT, "The crawl that it was ingested from: key of the per-crawl artefacts.")
+_SHARD = column("shard", TEXT, "The crawl's file, by the name of its part.")
+_ROW = column("row", INTEGER, "Row or line in that file.", unit="counted from 0")
+_ID = column("id", TEXT, "The document's id; with `crawl`, it finds the document in every table.")
+_CONTENT_HASH = column(
+    "content_hash",
+    TEXT,
+    "Equal for documents whose texts differ in ASCII white space or Unicode composition alone.",
+    formula="hexadecimal SHA-256 of the text in Unicode NFC without ASCII white space",
 )
+
+#: What ingestion adds to a document: where it came from and what it says.
+PROVENANCE: Final = pa.schema([_CRAWL, _SHARD, _ROW, _CONTENT_HASH])
 
 #: A document as ingested; columns that a source has beyond these follow after them.
 DOCUMENTS: Final = pa.schema([*FINEWEB, *PROVENANCE])
 
+
+def source_column(field: pa.Field) -> pa.Field:
+    """A column that only the source has, with a description."""
+    return (
+        field if description(field) else column(field.name, field.type, "A column of the source, as it came.")
+    )
+
+
+#: What JSON Lines hold beyond the declared columns.
+EXTRA_JSON: Final = column(
+    "extra_json", TEXT, "The line's undeclared fields, as one JSON object; null: none."
+)
+
 REJECTED: Final = pa.schema(
     [
-        ("crawl", pa.string()),
-        ("shard", pa.string()),
-        ("row", pa.int64()),
-        ("id", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
+        _CRAWL,
+        _SHARD,
+        _ROW,
+        column("id", TEXT, "The row's id; null where it has none that can be read."),
+        column("reason", TEXT, "Why it is no document.", formula="`sources/verdict.py` lists all reasons"),
+        column("detail", TEXT, "The field and the value that decided."),
     ]
 )
 
-#: Whose vectors stand in the array beside the part, row by row; a column for each head of the forward pass follows.
-EMBEDDINGS: Final = pa.schema([("id", pa.string()), ("content_hash", pa.string())])
+#: Whose vectors stand in the array beside the part, row by row; ``score_column`` of each head follows.
+EMBEDDINGS: Final = pa.schema([_ID, _CONTENT_HASH])
+
+
+def score_column(scorer: str) -> pa.Field:
+    """The score of one scorer as a column of its own."""
+    return column(
+        f"score_{scorer}",
+        NUMBER,
+        f"Score of `{scorer}`; null: it has none.",
+        unit="the scorer's scale, higher is better",
+    )
+
 
 SCORES: Final = pa.schema(
     [
-        ("id", pa.string()),
-        ("scorer", pa.string()),
-        ("score", pa.float64()),
-        ("scale_min", pa.float64()),
-        ("scale_max", pa.float64()),
-        ("model", pa.string()),
-        ("revision", pa.string()),
-        ("reason", pa.string()),
+        _ID,
+        column("scorer", TEXT, "The scorer, by its name or label."),
+        column(
+            "score", NUMBER, "Its score; null: `reason` says why.", unit="from `scale_min` to `scale_max`"
+        ),
+        column("scale_min", NUMBER, "The lowest score there can be; null: no such limit."),
+        column("scale_max", NUMBER, "The highest score there can be; null: no such limit. Higher is better."),
+        column("model", TEXT, "What computed the score."),
+        column("revision", TEXT, "The revision of that."),
+        column("reason", TEXT, "Why there is no score; null: there is one."),
     ]
+)
+
+_NUM_COPIES = column(
+    "num_copies",
+    INTEGER,
+    "Documents of the release with this content, this one among them.",
+    unit="documents",
 )
 
 CANDIDATES: Final = pa.schema(
     [
-        ("position", pa.int64()),
-        ("crawl", pa.string()),
-        ("shard", pa.string()),
-        ("row", pa.int64()),
-        ("id", pa.string()),
-        ("content_hash", pa.string()),
-        ("domain", pa.string()),
-        ("token_count", pa.int64()),
-        ("num_copies", pa.int64()),
-        ("representative_crawl", pa.string()),
-        ("representative_id", pa.string()),
-        ("eligible", pa.bool_()),
-        ("validation", pa.bool_()),
-        ("exclusion", pa.string()),
+        column(
+            "position",
+            INTEGER,
+            "Place in the release's canonical order: crawls as the release lists them, shards by name, rows.",
+            unit="counted from 0",
+        ),
+        _CRAWL,
+        _SHARD,
+        _ROW,
+        _ID,
+        _CONTENT_HASH,
+        column("domain", TEXT, "Host of the URL in lower case, without `www.`; empty: no URL."),
+        column("token_count", INTEGER, "The document's length, as ingested.", unit="tokens of the source"),
+        _NUM_COPIES,
+        column("representative_crawl", TEXT, "Crawl of the copy that stands for this content."),
+        column("representative_id", TEXT, "Id of the copy that stands for this content."),
+        column("eligible", FLAG, "Whether an arm may select it."),
+        column("validation", FLAG, "Whether it is held out of every arm, for validation."),
+        column(
+            "exclusion",
+            TEXT,
+            "Why it is not eligible; null: it is.",
+            formula="the first that holds of takedown, near_duplicate, duplicate_content, duplicate_id, validation",
+        ),
     ]
+)
+
+_QUALITY = column(
+    "quality",
+    NUMBER,
+    "The arm's quality of the document.",
+    formula="sum_s w_s norm(score_s) / sum_s |w_s|; norm: rank from 0 to 1 (the default), z-score or none",
+)
+_LOGIT = column(
+    "logit", NUMBER, "What the policy ranked the document by: higher is selected first.", unit="the policy's"
+)
+_PROBABILITY = column(
+    "probability", NUMBER, "The policy's probability of including the document.", unit="0 to 1"
 )
 
 SELECTION: Final = pa.schema(
     [
-        ("crawl", pa.string()),
-        ("id", pa.string()),
-        ("selected", pa.bool_()),
-        ("logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("quality", pa.float64()),
-        ("quality_marginal", pa.float64()),
-        ("diversity_marginal", pa.float64()),
-        ("threshold", pa.float64()),
-        ("reason", pa.string()),
+        _CRAWL,
+        _ID,
+        column("selected", FLAG, "Whether the arm's subset holds it."),
+        _LOGIT,
+        _PROBABILITY,
+        _QUALITY,
+        column(
+            "quality_marginal",
+            NUMBER,
+            "What the document adds to the objective by its quality; null: unknown.",
+            unit="normalised objective",
+            formula="weight of the quality term x quality / documents in the budget",
+        ),
+        column(
+            "diversity_marginal",
+            NUMBER,
+            "What the document adds to the objective by diversity, given the others selected; null: unknown.",
+            unit="normalised objective",
+            formula="weighted change of the diversity terms when the document moves",
+        ),
+        column(
+            "threshold",
+            NUMBER,
+            "The total marginal above which as many documents of its block lie as are selected; null: no rule of that kind.",
+            unit="normalised objective",
+        ),
+        column("reason", TEXT, "Why it is in or out.", formula="`selection/reasons.py` lists all reasons"),
     ]
 )
 
-#: Columns the subset carries beside the document's own.
+#: A learner tells some of these, step by step.
+LEARNING_CURVE: Final = pa.schema(
+    [
+        column("step", INTEGER, "Step or epoch of the learner.", unit="steps"),
+        column(
+            "objective",
+            NUMBER,
+            "Value of the mask, or mean reward of the masks sampled.",
+            unit="normalised: 0 is the mean of random masks, 1 the best of each term alone",
+        ),
+        column(
+            "bound",
+            NUMBER,
+            "No mask exceeds this; null: not known at this step.",
+            unit="normalised objective",
+        ),
+        column(
+            "gap",
+            NUMBER,
+            "How far the mask may be from the best.",
+            unit="share of the distance from random to the bound",
+            formula="(bound - objective) / (bound - random)",
+        ),
+        column(
+            "reward_deviation",
+            NUMBER,
+            "Standard deviation of the sampled masks' rewards.",
+            unit="normalised objective",
+        ),
+        column("learning_rate", NUMBER, "Learning rate of the step."),
+        column("update_norm", NUMBER, "Euclidean norm of the step's change of logits.", unit="logits"),
+        column("block", INTEGER, "Block of documents that were selected together.", unit="counted from 0"),
+    ]
+)
+
+
+def curve_schema(names: list[str]) -> pa.Schema:
+    """Columns of a learning curve; those that only a learner of another package tells are described as such."""
+    known = {field.name: field for field in LEARNING_CURVE}
+    return pa.schema([known.get(name) or column(name, NUMBER, "Told by the policy.") for name in names])
+
+
+#: Columns the subset carries beside the document's own; ``score_column`` of every scorer follows.
 SUBSET_EXTRA: Final = pa.schema(
     [
-        ("quality", pa.float64()),
-        ("logit", pa.float64()),
-        ("probability", pa.float64()),
-        ("num_copies", pa.int64()),
-        ("release", pa.string()),
-        ("arm", pa.string()),
-        ("selection_id", pa.string()),
+        _QUALITY,
+        _LOGIT,
+        _PROBABILITY,
+        _NUM_COPIES,
+        column("release", TEXT, "The release."),
+        column("arm", TEXT, "The arm that selected it."),
+        column(
+            "selection_id", TEXT, "The mask.", formula="first 16 digits of the selection's content digest"
+        ),
     ]
 )
 
 LOSS_CURVE: Final = pa.schema(
-    [("step", pa.int64()), ("tokens", pa.int64()), ("learning_rate", pa.float64()), ("loss", pa.float64())]
+    [
+        column("step", INTEGER, "Step of the optimiser.", unit="steps"),
+        column(
+            "tokens",
+            INTEGER,
+            "Training tokens seen so far, repetitions included.",
+            unit="tokens of the release's tokenizer",
+        ),
+        column("learning_rate", NUMBER, "Learning rate of the step."),
+        column("loss", NUMBER, "Mean training loss since the row before.", unit="nats per token"),
+    ]
+)
+
+_OF_A_RUN: Final = (
+    column("release", TEXT, "The release."),
+    column("run", TEXT, "The model: `<arm>.<architecture>.seed<n>`."),
+    column("arm", TEXT, "The arm whose subset it was trained on."),
+    column("architecture", TEXT, "Its architecture."),
+    column("seed", INTEGER, "Seed of its pretraining."),
+    column("checkpoint", INTEGER, "Step of the optimiser at which its weights were kept.", unit="steps"),
+    column("task", TEXT, "The benchmark."),
 )
 
 RESULTS: Final = pa.schema(
     [
-        ("release", pa.string()),
-        ("run", pa.string()),
-        ("arm", pa.string()),
-        ("architecture", pa.string()),
-        ("seed", pa.int64()),
-        ("checkpoint", pa.int64()),
-        ("task", pa.string()),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
-        ("stderr", pa.float64()),
-        ("n", pa.int64()),
-        ("headline", pa.bool_()),
-        ("chance", pa.float64()),
-        ("shots", pa.int64()),
-        ("version", pa.string()),
-        ("question_source", pa.string()),
-        ("questions_digest", pa.string()),
-        ("num_truncated", pa.int64()),
-        ("model_digest", pa.string()),
+        *_OF_A_RUN,
+        column("metric", TEXT, "The metric, as lm-eval calls it."),
+        column("value", NUMBER, "Its value: a mean over the questions.", unit="0 to 1, higher is better"),
+        column(
+            "stderr",
+            NUMBER,
+            "Standard error over the questions; null: lm-eval states none.",
+            unit="as `value`",
+        ),
+        column("n", INTEGER, "Questions asked.", unit="questions"),
+        column("headline", FLAG, "Whether this metric stands for the benchmark."),
+        column("chance", NUMBER, "What guessing would score.", unit="as `value`"),
+        column("shots", INTEGER, "Solved examples before each question.", unit="examples"),
+        column("version", TEXT, "Version of the task's definition."),
+        column("question_source", TEXT, "Where the questions come from."),
+        column("questions_digest", TEXT, "Digest of the questions: equal digests, the same questions."),
+        column(
+            "num_truncated", INTEGER, "Prompts that lost their beginning to fit the model.", unit="prompts"
+        ),
+        column("model_digest", TEXT, "The model.", formula="first 16 digits of its content digest"),
     ]
 )
 
 ANSWERS: Final = pa.schema(
     [
-        ("release", pa.string()),
-        ("run", pa.string()),
-        ("arm", pa.string()),
-        ("architecture", pa.string()),
-        ("seed", pa.int64()),
-        ("checkpoint", pa.int64()),
-        ("task", pa.string()),
-        ("question_id", pa.string()),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
+        *_OF_A_RUN,
+        column("question_id", TEXT, "The question, equal for all models."),
+        column("metric", TEXT, "The benchmark's headline metric."),
+        column("value", NUMBER, "What the answer adds to it.", unit="0 to 1"),
     ]
 )
+
+#: A trained probe.
+PROBE: Final = pa.schema(
+    [
+        column("task", TEXT, "What was fitted: `classification` of two labels, or `regression` on a number."),
+        column("coefficients", pa.list_(NUMBER), "Weight of each dimension of the embedding."),
+        column("intercept", NUMBER, "What is added to the weighted sum."),
+        column("low", NUMBER, "Lowest score: 0, or the lowest label."),
+        column("high", NUMBER, "Highest score: 1, or the highest label."),
+    ]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A kind of artefact with rows.
+
+    Attributes:
+        key: What one artefact is for.
+        row: What one row is for.
+        columns: Its columns; more may follow where `more` says so.
+        more: What may follow after them.
+    """
+
+    key: str
+    row: str
+    columns: pa.Schema
+    more: str = ""
+
+
+#: Every table of the record by its stage: the first folder of its path.
+TABLES: Final = {
+    "ingest": Table("crawl", "document", DOCUMENTS, "columns that only the source has; `extra_json`"),
+    "rejected": Table("crawl", "row of the source that is no document", REJECTED),
+    "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
+    "score": Table("crawl", "document and scorer", SCORES),
+    "pool": Table("release", "document of the release's crawls", CANDIDATES),
+    "select": Table("release/arm", "eligible document with every score of the arm", SELECTION),
+    "learning_curve": Table(
+        "release/arm", "step of the learner", LEARNING_CURVE, "what else the policy tells"
+    ),
+    "materialise": Table(
+        "release/arm",
+        "selected document",
+        pa.schema([*DOCUMENTS, *SUBSET_EXTRA]),
+        "`score_<scorer>` of each scorer",
+    ),
+    "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
+    "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),
+    "answers": Table("release/run", "checkpoint, task and question", ANSWERS),
+    "compare": Table("release", "checkpoint, task and metric of every run", RESULTS),
+    "probe": Table("labelled examples", "probe", PROBE),
+}

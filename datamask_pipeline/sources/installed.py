@@ -16,7 +16,7 @@ import pyarrow as pa
 import pydantic
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.schema import FINEWEB, column
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.harvest import distributions, language, texts
@@ -25,7 +25,7 @@ from datamask_pipeline.sources.harvest import distributions, language, texts
 VERSION: Final = "1"
 
 #: What sort of text a document is: ``docstring``, ``page`` or ``description``.
-KIND: Final = pa.field("kind", pa.string())
+KIND: Final = column("kind", pa.string(), "What the text is: a docstring or a page of documentation.")
 
 
 class InstalledConfig(Settings):

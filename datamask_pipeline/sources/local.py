@@ -18,10 +18,11 @@ import pydantic
 from fsspec.implementations.local import LocalFileSystem
 
 from datamask_pipeline.errors import DataMaskError, InputError
+from datamask_pipeline.schema import EXTRA_JSON
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import extra_fields, merge_extras
-from datamask_pipeline.sources.formats.jsonl import EXTRA_JSON, read_jsonl
+from datamask_pipeline.sources.formats.jsonl import read_jsonl
 from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
 from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet

@@ -19,7 +19,7 @@ from datamask_pipeline.embedding.config import EncoderConfig, model_directory, m
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
-from datamask_pipeline.stages.heads import COLUMN_PREFIX, attach, make_heads
+from datamask_pipeline.stages.heads import attach, make_heads
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
@@ -126,8 +126,7 @@ class _Computed:
         if self._heads:
             self.settings["heads"] = {name: scorer.identity() for name, scorer in self._heads.items()}
         self.model, self.digest = model_identity(config.spec())
-        columns = [pa.field(COLUMN_PREFIX + name, pa.float64()) for name in self._heads]
-        self.schema = pa.schema([*schema.EMBEDDINGS, *columns])
+        self.schema = pa.schema([*schema.EMBEDDINGS, *map(schema.score_column, self._heads)])
 
     @functools.cached_property
     def encoders(self) -> "list[Encoder]":

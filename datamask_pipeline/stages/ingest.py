@@ -74,7 +74,7 @@ def run(
         source=source,
         rules=config,
         batch_rows=config.batch_rows,
-        schema=pa.schema([*schema.DOCUMENTS, *extras]),
+        schema=pa.schema([*schema.DOCUMENTS, *map(schema.source_column, extras)]),
         documents=builder,
         rejected=rejected,
     )

@@ -82,7 +82,7 @@ def run(
             else []
         )
         subset_schema = pa.schema(
-            [*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *((f"score_{name}", pa.float64()) for name in scorers)]
+            [*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *map(schema.score_column, scorers)]
         )
         connection.execute(
             f"""

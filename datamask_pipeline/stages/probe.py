@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.presets import PRESETS
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
@@ -25,16 +26,6 @@ from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 STAGE: Final = "probe"
 VERSION: Final = "3"
 PART: Final = "00000"
-
-WEIGHTS: Final = pa.schema(
-    [
-        ("task", pa.string()),
-        ("coefficients", pa.list_(pa.float64())),
-        ("intercept", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-    ]
-)
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -132,9 +123,9 @@ def _trained(
                 "high": probe.high,
             }
         ],
-        schema=WEIGHTS,
+        schema=schema.PROBE,
     )
-    part = builder.write_part(PART, rows.to_batches(), WEIGHTS)
+    part = builder.write_part(PART, rows.to_batches(), schema.PROBE)
     return builder.commit([part], metadata=report)
 
 

@@ -318,7 +318,8 @@ def _curve_table(results: "list[SelectionResult]") -> pa.Table:
         if "wall_seconds" in curve.column_names:
             curve = curve.drop_columns(["wall_seconds"])
         tables.append(curve.append_column("block", pa.array([number] * curve.num_rows, pa.int64())))
-    return pa.concat_tables(tables)
+    curves = pa.concat_tables(tables)
+    return curves.cast(schema.curve_schema(curves.column_names))
 
 
 def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:

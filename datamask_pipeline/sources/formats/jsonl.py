@@ -14,11 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.schema import FINEWEB
+from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL
-
-EXTRA_JSON: Final = pa.field("extra_json", pa.string())
 
 #: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
 #: documents do not make a huge batch.
