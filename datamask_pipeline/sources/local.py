@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import posixpath
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -172,6 +173,9 @@ class LocalSource(Source):
                 file=self.config.root,
                 remedy=f"point `root` at a file or folder with files named *{', *'.join(SUFFIXES)}",
             )
+        if self._is_local:
+            for path in found:
+                _check_regular(path)
         crawls: dict[str, list[tuple[str, str]]] = {}
         for path in sorted(found):
             crawl, relative = self._place(path)
@@ -280,6 +284,17 @@ def _state_of(info: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(state: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in state.items())
+
+
+def _check_regular(path: str) -> None:
+    """Refuse what has no end, such as a named pipe or a device, and a link that leads nowhere; no file is opened."""
+    try:
+        is_regular = stat.S_ISREG(os.stat(path).st_mode)
+        problem = "not a regular file, nor a link to one"
+    except FileNotFoundError:
+        is_regular, problem = False, "a link to a file that is not there"
+    if not is_regular:
+        raise InputError(problem, file=path, remedy="remove it, or put a regular file in its place")
 
 
 def _files_under(folder: str) -> Iterator[str]:

@@ -24,7 +24,7 @@ REASONS: Final = {
     "null_text": "the row has no text",
     "empty_text": "the text is empty or white space",
     "nul_byte": "the text or the id holds a NUL character, which ends a string in many tools",
-    "too_large": "the text has more bytes than `max_text_bytes`",
+    "too_large": "the text has more bytes than `max_text_bytes`, or its line or record more than any may have",
     "duplicate_id": "an earlier row of the crawl has the same id",
     "language": "the language is not among `languages`",
     "language_score": "the language score is missing or below `min_language_score`",

@@ -20,7 +20,7 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "4"
+VERSION: Final = "5"
 
 Progress = Callable[[str, int, int | None], None]
 

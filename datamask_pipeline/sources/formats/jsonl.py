@@ -1,6 +1,6 @@
 """Reads one JSON Lines file as batches in FineWeb's schema. Knows no file system and no compression.
 
-A line that is no object, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
+A line that is no object or too long, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
 Keys beyond the schema: those declared become typed columns, all others stay together as JSON text in
 ``extra_json``, numbers with a fraction as float64 holds them; one that is too large for it is rejected.
 """
@@ -17,6 +17,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL
+from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES
 
 #: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
 #: documents do not make a huge batch.
@@ -53,8 +54,9 @@ def read_jsonl(
         if not line.strip():
             continue
         row += 1
-        outcome = _parse(line)
-        if isinstance(outcome, str):
+        if len(line) > MOST_LINE_BYTES:
+            builder.reject(row, None, "too_large", f"the line has more than {MOST_LINE_BYTES} bytes")
+        elif isinstance(outcome := _parse(line), str):
             builder.reject(row, None, "malformed_json", outcome)
         else:
             if row == 0:

@@ -1,61 +1,57 @@
-"""The lines of a plain, gzip or zstd file, one at a time. Knows no JSON and no file system."""
+"""The lines of a plain, gzip or zstd file, one at a time, in bounded memory. Knows no JSON and no file system."""
 
-import gzip
-import zlib
-from collections.abc import Iterable, Iterator
-from typing import IO
+from collections.abc import Iterator
+from typing import IO, Final
+
+import pyarrow as pa
 
 from datamask_pipeline.errors import InputError
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES: Final = 1 << 18
+
+#: A longer line is cut after one byte more, so that a file of zeros cannot exhaust memory. JSON may write a
+#: character of a text in six bytes.
+MOST_LINE_BYTES: Final = 64 << 20
+
+CODECS: Final = {".gz": "gzip", ".zst": "zstd"}
 
 
 def raw_lines(stream: IO[bytes], location: str) -> Iterator[bytes]:
-    """The file's lines, decompressed as its suffix says.
+    """The file's lines that are not empty, decompressed as its suffix says.
+
+    Yields:
+        A line without its newline; of one longer than ``MOST_LINE_BYTES``, that many bytes and one more.
 
     Raises:
         InputError: the compressed stream is broken or ends early.
     """
-    import zstandard
-
+    codec = next((codec for suffix, codec in CODECS.items() if location.lower().endswith(suffix)), None)
+    if codec is None:
+        yield from _split(stream)
+        return
     try:
-        if location.endswith(".gz"):
-            yield from gzip.GzipFile(fileobj=stream)
-        elif location.endswith(".zst"):
-            yield from _split(_zstd_chunks(stream))
-        else:
-            yield from _split(iter(lambda: stream.read(CHUNK_BYTES), b""))
-    except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        with pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec) as decompressed:
+            yield from _split(decompressed)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the storage's own
         raise InputError(
             f"the compressed stream is broken: {error}", file=location, remedy="fetch or write the file again"
         ) from error
 
 
-def _zstd_chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Decompressed bytes of one or more frames; unlike zstandard's own reader, a cut frame is an error."""
-    import zstandard
-
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    begun = False
-    while chunk := stream.read(CHUNK_BYTES):
-        while chunk:
-            begun = True
-            yield frame.decompress(chunk)
-            chunk = frame.unused_data if frame.eof else b""
-            if frame.eof:
-                frame, begun = zstandard.ZstdDecompressor().decompressobj(), False
-    if begun:
-        raise EOFError("the last frame ends early")
-
-
-def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _split(stream: IO[bytes]) -> Iterator[bytes]:
     pending: list[bytes] = []
-    for chunk in chunks:
+    num_pending = 0
+    while chunk := stream.read(CHUNK_BYTES):
         *whole, rest = chunk.split(b"\n")
         if whole:
-            yield b"".join([*pending, whole[0]])
-            yield from whole[1:]
-            pending = []
-        pending.append(rest)
+            first = b"".join([*pending, whole[0]])
+            # A newline alone costs no step of Python: a small file may hold thousands of millions of them.
+            yield from filter(None, [first[: MOST_LINE_BYTES + 1], *whole[1:]])
+            pending, num_pending = [], 0
+        if num_pending <= MOST_LINE_BYTES:
+            pending.append(rest)
+            num_pending += len(rest)
     if last := b"".join(pending):
-        yield last
+        yield last[: MOST_LINE_BYTES + 1]
