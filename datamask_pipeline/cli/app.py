@@ -1,5 +1,8 @@
 """Puts the subcommands together. Knows their names only."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from datamask_pipeline.cli import audit, configs, probe, run, select
@@ -10,12 +13,35 @@ app = typer.Typer(
         "Choose pre-training data for quality and diversity together, and say of every document why.\n\n"
         "Start with [bold]datamask run[/bold] (the whole chain on an embedded default), or with "
         "[bold]datamask select[/bold] (the learner alone, on a Parquet file of scores and embeddings). "
-        "[bold]datamask probe[/bold] trains a quality score on your own labels."
+        "[bold]datamask probe[/bold] trains a quality score on your own labels. [bold]datamask audit why[/bold] tells "
+        "a document's story."
     ),
+    epilog=(
+        "Exit status: 0 done; 1 refused, with one line on standard error that names what is wrong and the remedy; "
+        "2 an option or command that does not exist; 130 interrupted: call again, and it goes on where it was."
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(on: bool) -> None:
+    if on:
+        typer.echo(f"datamask-pipeline {version('datamask-pipeline')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
 app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("select")(select.select)

@@ -4,6 +4,7 @@ import json
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
@@ -34,7 +35,8 @@ def why(
         datamask audit why '<urn:uuid:0f5b...>' --json
     """
     pipeline = build_pipeline(config, settings)
-    story = document_story(pipeline.store, document, with_text=text)
+    with Console(stderr=True).status("reading the record"):
+        story = document_story(pipeline.store, document, with_text=text)
     if as_json:
         typer.echo(json.dumps(story, ensure_ascii=False, indent=1))
     else:

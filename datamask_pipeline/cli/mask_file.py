@@ -93,7 +93,7 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
         explain: As for `write_output`.
 
     Raises:
-        InputError: there is no such source, or it has a column that is to be added.
+        InputError: there is no such source, it is the output itself, or it has a column that is to be added.
         StorageError: the output's folder is not there or not to be written to.
     """
     folder = path.parent
@@ -101,6 +101,12 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
         problem = "it is a folder" if path.is_dir() else f"no folder {folder} that can be written to"
         raise StorageError(f"cannot write {path}: {problem}")
     names = _opened(source).schema_arrow.names
+    if path.exists() and path.samefile(source):
+        raise InputError(
+            f"the output {path} is the input itself",
+            file=str(source),
+            remedy="name another file for the output",
+        )
     for name in _added(explain):
         if name in names:
             raise InputError("the input has a column of that name already", file=str(source), field=name)

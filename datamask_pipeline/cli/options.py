@@ -24,7 +24,8 @@ SetOption = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change one setting, e.g. `-s select.lamb=0.3` or `-s store=/data/record`. Repeatable.",
+        help="Change one setting, its value in YAML, e.g. -s select.lamb=0.3, -s store=/data/record, or, quoted for the "
+        "shell, -s 'score.scorers=\\[rules, probe]'. Repeatable.",
     ),
 ]
 ReleaseOption = Annotated[

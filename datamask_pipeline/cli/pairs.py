@@ -16,7 +16,7 @@ def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3"
         example: A right one, for the message.
 
     Raises:
-        ConfigurationError: there is no ``=`` in one of them, or its value is no YAML.
+        ConfigurationError: there is no ``=`` in one of them, or its value is not YAML.
     """
     values = {}
     for pair in pairs or []:
@@ -27,5 +27,5 @@ def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3"
             values[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             first_line = str(error).splitlines()[0]
-            raise ConfigurationError(f"--set {pair!r}: the value is no YAML ({first_line})") from error
+            raise ConfigurationError(f"--set {pair!r}: the value is not YAML ({first_line})") from error
     return values

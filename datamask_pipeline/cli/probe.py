@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 
 FIGURES = {"auc": "AUC", "pearson": "Pearson correlation", "spearman": "Spearman correlation"}
@@ -30,13 +31,14 @@ def probe(
 
         datamask probe labels.parquet --label-column good
 
-        datamask run -s score.options.probe.examples=labels.parquet -s score.options.probe.label_column=good
+        datamask run -s score.options.probe.examples=labels.parquet \\
+          -s score.options.probe.label_column=good \\
+          -s 'score.scorers=\\[rules, probe]'
     """
     from datamask_pipeline.families import SCORERS
     from datamask_pipeline.stages.probe import run, space_of_encoder
 
-    console = Console(stderr=True)
-    with console.status("training the probe") as status:
+    with progress_bars(Console(stderr=True)) as bar:
         pipeline = build_pipeline(config, settings)
         pipeline.store.reach()
         if pipeline.config.embed.imported_file:
@@ -50,7 +52,7 @@ def probe(
             SCORERS.config("probe", options, "score.options.probe"),
             store=pipeline.store,
             space=space_of_encoder(pipeline.config.embed.encoder_config()),
-            progress=lambda what, done, total: status.update(f"{what}: {done}/{total}"),
+            progress=Tracker(bar),
         )
     typer.echo(verdict(pipeline.store.manifest(ref)["metadata"]))
     typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")

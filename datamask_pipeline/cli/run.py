@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from datamask_pipeline.cli.options import (
     ConfigOption,
@@ -15,6 +14,7 @@ from datamask_pipeline.cli.options import (
     releases_of,
 )
 from datamask_pipeline.cli.probe import verdict
+from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import Ref
@@ -44,8 +44,8 @@ def run(
         datamask run -c my.yaml -s select.lamb=0.3 --until materialise
     """
     console = Console(stderr=True)
-    with _progress_bar(console) as bar:
-        tracker = _Tracker(bar)
+    with progress_bars(console) as bar:
+        tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
         pipeline.check(until)
         pipeline.store.sweep()
@@ -64,7 +64,7 @@ def report(config: ConfigOption = None, settings: SetOption = None, release: Rel
 
 
 def _run_release(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: "_Tracker"
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
 ) -> None:
     reused = computed = 0
     reports: set[str] = set()
@@ -93,27 +93,3 @@ def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:
 def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:
     written: Any = pipeline.store.manifest(ref)["written_at_ns"]
     return int(written) >= moment_ns
-
-
-def _progress_bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
-
-
-class _Tracker:
-    """Shows the stages' progress callbacks as bars, one for each name."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._tasks: dict[str, TaskID] = {}
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._bar.add_task(what, total=total)
-        self._bar.update(self._tasks[what], completed=done, total=total)
-
-    def clear(self) -> None:
-        """Forget the bars of a finished step."""
-        for task in self._tasks.values():
-            self._bar.remove_task(task)
-        self._tasks.clear()

@@ -1,13 +1,17 @@
 """``datamask select``: the learner alone, on a Parquet file. Knows no stage, record or Dagster."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.selection.config import SelectionConfig
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.result import SelectionResult
 
 FIELDS = SelectionConfig.model_fields
 
@@ -67,7 +71,10 @@ def select(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", "-s", metavar="FIELD=VALUE", help="Any other setting, in YAML; see --list-settings."
+            "--set",
+            "-s",
+            metavar="FIELD=VALUE",
+            help="Any other setting, its value in YAML; --list-settings prints them. Repeatable.",
         ),
     ] = None,
     list_settings: Annotated[
@@ -82,21 +89,25 @@ def select(
 ) -> None:
     """Choose documents for quality and diversity together, from a Parquet file of scores and embeddings.
 
-    The objective is lamb x mean quality + (1 - lamb) x diversity; both are scaled so that 0 is a random choice and
-    1 the best each reaches alone. The answer says how far from the best possible it can be at most (the gap),
-    where the metric allows a proof.
+    The objective is lamb x mean quality + (1 - lamb) x diversity; both are
+    scaled so that 0 is a random choice and 1 the best each reaches alone.
+    Where the metric allows a proof, the last lines say how far from the best
+    possible the choice can be at most (the gap).
 
     Examples:
 
       datamask select -i in.parquet -o out.parquet
 
-      datamask select -i in.parquet -o out.parquet --diversity DiSF --lamb 0.3 --ratio 0.2
+      datamask select -i in.parquet -o out.parquet --diversity DiSF --lamb 0.3
 
-      datamask select -i in.parquet -o out.parquet --diversity Pair_simi=1 --diversity Facility=2
+      datamask select -i in.parquet -o out.parquet --ratio 0.2 \\
+        --diversity Pair_simi=1 --diversity Facility=2
 
-      datamask select -i in.parquet -o out.parquet --num-tokens 1000000 --token-column token_count
+      datamask select -i in.parquet -o out.parquet \\
+        --num-tokens 1000000 --token-column token_count
 
-      datamask select -i in.parquet -o out.parquet --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
+      datamask select -i in.parquet -o out.parquet \\
+        --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
     """
     from rich.console import Console
     from rich.progress import Progress, TextColumn
@@ -118,20 +129,23 @@ def select(
     check_output(output, input, explain=explain)
     if plot is not None:
         check_plot(plot)
-    data = read_input(
-        input,
-        id_column=id_column,
-        quality_columns=quality_column or ["quality_score"],
-        embedding_column=embedding_column,
-        token_column=token_column,
-        group_column=group_column,
-        scratch=scratch,
-    )
-    console = Console(stderr=True)
     with Progress(
-        *Progress.get_default_columns(), TextColumn("{task.fields[line]}"), console=console
+        *Progress.get_default_columns(),
+        TextColumn("{task.fields[line]}"),
+        console=Console(stderr=True),
+        transient=True,
     ) as bars:
-        task = bars.add_task("selecting", total=None, line="")
+        task = bars.add_task("reading", total=None, line=str(input))
+        data = read_input(
+            input,
+            id_column=id_column,
+            quality_columns=quality_column or ["quality_score"],
+            embedding_column=embedding_column,
+            token_column=token_column,
+            group_column=group_column,
+            scratch=scratch,
+        )
+        bars.update(task, description="selecting", line="")
         result = select_documents(
             data.embeddings,
             data.quality,
@@ -142,10 +156,12 @@ def select(
             progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
             **named,
         )
-    write_output(output, input, result, explain=explain)
+        bars.update(task, description="writing", line=str(output))
+        write_output(output, input, result, explain=explain)
     if plot is not None:
         plot_curves({policy: result.curve}, plot)
-    _summarise(Console(), result, output)
+    for line in _summary(result, output):
+        typer.echo(line)
 
 
 def _metrics(given: list[str]) -> str | dict[str, float]:
@@ -159,26 +175,24 @@ def _metrics(given: list[str]) -> str | dict[str, float]:
         try:
             weights[name] = float(weight or 1)
         except ValueError as error:
-            raise ConfigurationError(f"--diversity {item!r}: the weight is no number") from error
+            raise ConfigurationError(f"--diversity {item!r}: the weight is not a number") from error
     return weights
 
 
-def _summarise(console: Any, result: Any, output: Path) -> None:
+def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
     value, certificate = result.objective, result.certificate
-    console.print(f"selected {int(result.mask.sum())} of {len(result.mask)} documents -> {output}")
-    console.print(
+    yield f"selected {int(result.mask.sum())} of {len(result.mask)} documents -> {output}"
+    yield (
         f"objective {value.value:.6f} (random {value.random:.6f}): "
         f"quality {value.quality:.6f}, diversity {value.diversity:.6f}"
     )
     if certificate.bound is None:
-        console.print(certificate.method)
+        yield certificate.method
     else:
-        console.print(
-            f"no mask exceeds {certificate.bound:.6f}: gap {certificate.gap:.4%} ({certificate.method})"
-        )
+        yield f"no mask exceeds {certificate.bound:.6f}: gap {certificate.gap:.4%} ({certificate.method})"
     for reason, count in result.record["reasons"].items():
-        console.print(f"  {count:>10}  {reason}")
-    console.print(f"{result.timings['total']:.1f} s")
+        yield f"  {count:>10}  {reason}"
+    yield f"{result.timings['total']:.1f} s"
 
 
 def _list_settings(on: bool) -> None:
