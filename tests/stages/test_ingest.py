@@ -264,6 +264,7 @@ def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: py
 
 KILLED = """
 import os, signal, sys
+from datamask_pipeline.families import SOURCES
 from datamask_pipeline.stages import ingest, repeated_ids
 from datamask_pipeline.storage import Store
 
