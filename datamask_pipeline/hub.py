@@ -1,9 +1,8 @@
-"""Whole files from the Hugging Face hub: pinned, verified, politely retried. Knows no dataset and no model.
+"""Whole files from the Hugging Face hub: pinned to a commit and verified. Knows no dataset and no model.
 
-The transfer itself is ``huggingface_hub``'s: it resumes partial files, keys its cache by etag and waits as a
-429's RateLimit header says. What is added here: the revision must be a commit, size and SHA-256 are checked
-against the listing, failures are retried a bounded number of times with the reason logged, and every refusal
-names file and remedy.
+Transfer, cache, retries, the wait that a rate limit asks for and resuming are ``huggingface_hub``'s. What is added
+here: the revision must be a commit, size and SHA-256 are checked against the listing, and every refusal names file
+and remedy.
 """
 
 import dataclasses
@@ -11,20 +10,13 @@ import errno
 import hashlib
 import logging
 import re
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
 
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 
 logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-#: Attempts of one request beyond those that huggingface_hub makes by itself.
-ATTEMPTS: Final = 4
-FIRST_WAIT_SECONDS: Final = 2.0
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -69,7 +61,6 @@ class HubRepository:
         kind: ``dataset`` or ``model``.
         endpoint: Another server that speaks the protocol; ``None`` is the hub.
         cache_dir: Where downloads are kept; ``None`` is huggingface_hub's own cache.
-        first_wait_seconds: Wait before the second attempt; doubled before each further one.
 
     Raises:
         ConfigurationError: the revision is no commit hash.
@@ -80,7 +71,6 @@ class HubRepository:
     kind: str = "model"
     endpoint: str | None = None
     cache_dir: str | None = None
-    first_wait_seconds: float = FIRST_WAIT_SECONDS
 
     def __post_init__(self) -> None:
         check_pinned(self.name, self.revision)
@@ -94,23 +84,19 @@ class HubRepository:
         """
         from huggingface_hub import HfApi, RepoFile
 
-        api = HfApi(endpoint=self.endpoint)
-
-        def listing() -> list[HubFile]:
-            entries = api.list_repo_tree(
+        with _explained(f"list {self.name}/{folder}"):
+            entries = HfApi(endpoint=self.endpoint).list_repo_tree(
                 self.name,
                 path_in_repo=folder or None,
                 recursive=True,
                 revision=self.revision,
                 repo_type=self.kind,
             )
-            return [
+            found = [
                 HubFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else "", entry.blob_id)
                 for entry in entries
                 if isinstance(entry, RepoFile)
             ]
-
-        found = self._patiently(f"list {self.name}/{folder}", listing)
         return sorted(found, key=lambda file: file.path)
 
     def download(self, file: HubFile | str) -> Path:
@@ -123,11 +109,22 @@ class HubRepository:
             InputError: no such file.
             StorageError: the hub did not deliver, the disk is full, or what came is not what was listed.
         """
+        path = file if isinstance(file, str) else file.path
+        local = self._fetch(path)
+        if isinstance(file, HubFile) and (problem := _difference(local, file)):
+            logger.warning("%s/%s: %s; fetching it once more", self.name, path, problem)
+            local = self._fetch(path, force=True)
+            if problem := _difference(local, file):
+                raise StorageError(
+                    f"cannot download {self.name}/{path}: {problem}, twice; the server delivers another file than it "
+                    "lists"
+                )
+        return local
+
+    def _fetch(self, path: str, *, force: bool = False) -> Path:
         from huggingface_hub import hf_hub_download
 
-        path = file if isinstance(file, str) else file.path
-
-        def fetch(force: bool = False) -> Path:
+        with _explained(f"download {self.name}/{path}"):
             local = hf_hub_download(
                 self.name,
                 path,
@@ -137,45 +134,29 @@ class HubRepository:
                 cache_dir=self.cache_dir,
                 force_download=force,
             )
-            return Path(local)
-
-        what = f"download {self.name}/{path}"
-        local = self._patiently(what, fetch)
-        if isinstance(file, HubFile) and (problem := _difference(local, file)):
-            logger.warning("%s: %s; fetching it once more", what, problem)
-            local = self._patiently(what, lambda: fetch(force=True))
-            if problem := _difference(local, file):
-                raise StorageError(
-                    f"{what}: {problem}, twice; the server delivers another file than it lists"
-                )
-        return local
-
-    def _patiently(self, what: str, request: Callable[[], Result]) -> Result:
-        """Make a request; try again, visibly and a bounded number of times, where that can help."""
-        wait = self.first_wait_seconds
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return request()
-            except Exception as error:
-                reason = _first_line(error)
-                if refusal := _refusal(error, what, reason):
-                    raise refusal from error
-                if attempt == ATTEMPTS:
-                    raise StorageError(
-                        f"cannot {what} after {ATTEMPTS} attempts: {reason}; run again to go on where it stopped"
-                    ) from error
-                logger.warning(
-                    "cannot %s: %s; attempt %d of %d, waiting %.1f s", what, reason, attempt, ATTEMPTS, wait
-                )
-                time.sleep(wait)
-                wait *= 2
-        raise AssertionError("unreachable")
+        return Path(local)
 
 
-def _refusal(error: Exception, what: str, reason: str) -> Exception | None:
-    """The error to raise where trying again cannot help; ``None`` where it can."""
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Say what could not be done, why, and what the reader can do."""
     from huggingface_hub import errors
 
+    try:
+        yield
+    except Exception as error:
+        # What is neither in the cache nor reached: the cause says why it was not reached.
+        reason = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else None
+        if (refusal := _refusal(reason or error, what)) is None:
+            raise
+        raise refusal from error
+
+
+def _refusal(error: BaseException, what: str) -> Exception | None:
+    """The error to raise; ``None`` for one that is neither the hub's, the network's nor the disk's."""
+    from huggingface_hub import errors
+
+    reason = _first_line(error)
     gone = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError)
     if isinstance(error, gone):
         return InputError(
@@ -186,9 +167,16 @@ def _refusal(error: Exception, what: str, reason: str) -> Exception | None:
         return ConfigurationError(f"cannot {what}: HF_HUB_OFFLINE is set; unset it or use a local source")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(f"cannot {what}: no room left on the disk; free some and run again")
-    # Not there in the cache and no connection: a LocalEntryNotFoundError is a FileNotFoundError by class.
-    transient = isinstance(error, OSError | errors.HfHubHTTPError) or "httpx" in type(error).__module__
-    return None if transient else error
+    if isinstance(error, errors.HfHubHTTPError) and error.response.status_code == 429:
+        return StorageError(
+            f"cannot {what}: the hub allows no more requests for now ({reason}); run again later, or set HF_TOKEN, "
+            "which allows more"
+        )
+    if isinstance(error, OSError | errors.HfHubHTTPError) or "httpx" in type(error).__module__:
+        return StorageError(
+            f"cannot {what}: {reason}; run again, which fetches only what is not whole in the cache"
+        )
+    return None
 
 
 def _difference(local: Path, file: HubFile) -> str | None:
@@ -203,6 +191,6 @@ def _difference(local: Path, file: HubFile) -> str | None:
     return None if found == file.sha256 else f"SHA-256 {found} where {file.sha256} is listed"
 
 
-def _first_line(error: Any) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

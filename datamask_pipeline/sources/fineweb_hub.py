@@ -48,9 +48,6 @@ class FineWebHubConfig(Settings):
     cache_dir: str | None = execution_field(
         None, description="Where downloads are kept; null is the hub client's own cache."
     )
-    first_wait_seconds: float = execution_field(
-        2.0, ge=0.0, description="Wait before the second attempt of a failed request; doubled each time."
-    )
 
 
 class FineWebHubSource(Source):
@@ -67,7 +64,6 @@ class FineWebHubSource(Source):
             kind="dataset",
             endpoint=config.endpoint,
             cache_dir=config.cache_dir,
-            first_wait_seconds=config.first_wait_seconds,
         )
 
     def crawls(self) -> list[str]:

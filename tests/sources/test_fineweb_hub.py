@@ -14,6 +14,7 @@ from hub_server import COMMIT, HubServer
 
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.families import SOURCES
+from datamask_pipeline.hub import HubRepository
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources import Source
 
@@ -55,7 +56,6 @@ def make(server: HubServer, tmp_path: Path, **options: object) -> Source:
         "revision": COMMIT,
         "endpoint": server.endpoint,
         "cache_dir": str(tmp_path / "cache"),
-        "first_wait_seconds": 0.01,
     }
     return SOURCES.make("fineweb_hub", base | options)
 
@@ -122,11 +122,11 @@ def test_whole_files_are_fetched_once_and_listed_once(server: HubServer, tmp_pat
     ("fault", "kind"),
     [
         ("500", "tree"),
-        ("500", "storage"),
         ("500", "resolve"),
         ("drop", "tree"),
-        ("drop", "resolve"),
+        ("drop", "storage"),
         ("429", "tree"),
+        ("429", "resolve"),
     ],
 )
 def test_passing_trouble_is_waited_out(server: HubServer, tmp_path: Path, fault: str, kind: str) -> None:
@@ -165,16 +165,75 @@ def test_bytes_that_are_not_the_listed_ones_are_fetched_again(
         ids(fresh, "CC-MAIN-2023-06")
 
 
+@pytest.mark.parametrize(
+    ("fault", "kind", "told"),
+    [
+        (
+            "500",
+            "tree",
+            r"cannot list HuggingFaceFW/fineweb/data/CC-MAIN-2023-06: .*500.*; run again, which fetches only",
+        ),
+        (
+            "500",
+            "resolve",
+            r"cannot download .*/data/CC-MAIN-2023-06/000_00000\.parquet: .*500.*; run again, which fetches only",
+        ),
+        (
+            "500",
+            "storage",
+            r"cannot download .*/data/CC-MAIN-2023-06/000_00000\.parquet: .*500.*; run again, which fetches only",
+        ),
+        (
+            "drop",
+            "resolve",
+            r"cannot download .*000_00000\.parquet: RemoteProtocolError.*; run again, which fetches only",
+        ),
+        (
+            "429",
+            "tree",
+            r"cannot list .*allows no more requests for now .*429.*; run again later, or set HF_TOKEN",
+        ),
+        ("429", "resolve", r"cannot download .*allows no more requests for now .*429.*; run again later"),
+        ("429", "storage", r"cannot download .*allows no more requests for now .*429.*; run again later"),
+    ],
+)
 def test_lasting_trouble_ends_with_the_reason_and_leaves_nothing_corrupt(
-    server: HubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: HubServer, tmp_path: Path, fault: str, kind: str, told: str
 ) -> None:
-    once(server, "500", "resolve", times=1000)
-    source = make(server, tmp_path)
-    with caplog.at_level(logging.WARNING), pytest.raises(StorageError, match=r"after 4 attempts.*run again"):
-        ids(source, "CC-MAIN-2023-06")
-    assert "attempt 1 of 4" in caplog.text
+    once(server, fault, kind, times=1000)
+    with pytest.raises(StorageError, match=told):
+        ids(make(server, tmp_path), "CC-MAIN-2023-06")
     server.faults = lambda method, path: None
-    assert len(ids(source, "CC-MAIN-2023-06")) == 20
+    assert len(ids(make(server, tmp_path), "CC-MAIN-2023-06")) == 20
+
+
+def test_the_next_run_fetches_only_the_files_that_are_not_whole(server: HubServer, tmp_path: Path) -> None:
+    server.faults = lambda method, path: (
+        "500" if path == "/storage/data/CC-MAIN-2024-10/001_00000.parquet" else None
+    )
+    with pytest.raises(StorageError, match="run again, which fetches only"):
+        ids(make(server, tmp_path), "CC-MAIN-2024-10")
+    server.faults = lambda method, path: None
+    server.requests.clear()
+    assert len(ids(make(server, tmp_path), "CC-MAIN-2024-10")) == 60
+    assert server.requests["GET", "storage"] == 1
+
+
+def test_offline_a_file_in_the_cache_is_read_and_another_is_told(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants as constants
+
+    repository = HubRepository(
+        REPOSITORY, COMMIT, kind="dataset", endpoint=server.endpoint, cache_dir=str(tmp_path)
+    )
+    here, there = "data/CC-MAIN-2023-06/000_00000.parquet", "sample/10BT/000_00000.parquet"
+    repository.download(here)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert repository.download(here).read_bytes() == FILES[here]
+    for refused in (lambda: repository.download(there), repository.list_files):
+        with pytest.raises(ConfigurationError, match="HF_HUB_OFFLINE is set; unset it"):
+            refused()
 
 
 def test_a_full_disk_is_told_and_not_retried(
