@@ -84,7 +84,8 @@ def write_local_questions(
             "the held-out documents hold too little prose to make questions from",
             field="documents",
             value=num_documents,
-            remedy="raise the validation share, give more documents, or point `questions` at a directory",
+            remedy="raise pool.validation_share or pool.validation_documents, give more documents, or point "
+            "evaluate.questions at a directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
     for task, make in _MAKERS.items():

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from datamask_pipeline.errors import DataMaskError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownNameError
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.pipeline.stage import Stage
-from datamask_pipeline.stages import compare, ingest, select
+from datamask_pipeline.stages import compare, ingest, materialise, pretrain, select
 from datamask_pipeline.storage.ref import check_key
 
 
@@ -29,6 +29,11 @@ def check(config: PipelineConfig, crawls: Sequence[str], stages: Sequence[Stage]
             for name in config.select_config(arm).scorers:
                 if name not in config.score.scorers:
                     raise UnknownNameError(f"scorer of arm {arm!r}", name, config.score.scorers)
+    if pretrain.STAGE in names and not config.pool.validation_share:
+        raise ConfigurationError(
+            "pool.validation_share is 0, but models are validated on documents that no arm sees; raise it, or stop at "
+            f"{materialise.STAGE}"
+        )
     if compare.STAGE in names and config.compare.baseline not in config.arms:
         raise UnknownNameError("arm to compare with", config.compare.baseline, config.arms)
 

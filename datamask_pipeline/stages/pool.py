@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import duckdb
 
 STAGE: Final = "pool"
-VERSION: Final = "1"
+VERSION: Final = "2"
+#: One in so many contents is held out at most, to reach the fewest that are wanted.
+_LARGEST_PART: Final = 5
 
 #: Why a document may not be selected; the first that holds is recorded.
 EXCLUSIONS: Final = ("takedown", "near_duplicate", "duplicate_content", "duplicate_id", "validation")
@@ -37,7 +39,13 @@ class PoolConfig(Settings):
         0.02,
         ge=0.0,
         lt=1.0,
-        description="Share of distinct contents held out of every arm, for validation bits per byte.",
+        description="Share of distinct contents held out of every arm, for validation bits per byte and for local "
+        "questions; 0 holds out none.",
+    )
+    validation_documents: int = pydantic.Field(
+        30,
+        ge=0,
+        description="Hold out at least so many contents where any are held out; a fifth of a small pool at most.",
     )
     takedown: tuple[str, ...] = pydantic.Field(
         (), description="Document ids or content hashes withdrawn; all copies of their content go with them."
@@ -84,7 +92,7 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
                 )
                 connection.register("found_near", found_near)
                 connection.execute("INSERT INTO near SELECT content_hash, group_hash FROM found_near")
-        connection.execute(_candidates_sql(store, list(documents.values()), config.validation_share))
+        connection.execute(_candidates_sql(store, list(documents.values()), config))
         parts = [
             builder.write_part(
                 f"{index:05d}",
@@ -107,9 +115,16 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
     return builder.commit(parts, counts=counts, metadata={"crawls": crawls})
 
 
-def _candidates_sql(store: Store, refs: list[Ref], validation_share: float) -> str:
+def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
     columns = "crawl, shard, row, id, content_hash, url, token_count"
-    validation_below = round(validation_share * 0x1_0000_0000)
+    prefix = "CAST('0x' || group_hash[1:8] AS BIGINT)"  # uniform over 32 bits
+    below_share = round(config.validation_share * 0x1_0000_0000)
+    held_out_below = str(below_share)
+    if below_share and config.validation_documents:
+        held_out_below = f"""greatest({below_share}, (
+            SELECT coalesce(smallest[least(len(smallest), contents // {_LARGEST_PART})] + 1, 0)
+            FROM (SELECT min(prefix, {config.validation_documents}) AS smallest, count(*) AS contents
+                  FROM (SELECT DISTINCT {prefix} AS prefix FROM documents))))"""
     return f"""
         CREATE TEMP TABLE candidates AS
         WITH documents AS (
@@ -131,7 +146,7 @@ def _candidates_sql(store: Store, refs: list[Ref], validation_share: float) -> s
                 first_value(id) OVER (
                     same_group ORDER BY artefact_order, part_order, part_row) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
-                CAST('0x' || group_hash[1:8] AS BIGINT) < {validation_below} AS is_validation
+                {prefix} < {held_out_below} AS is_validation
             FROM documents
             WINDOW same_id AS (PARTITION BY id), same_group AS (PARTITION BY group_hash)
         ),

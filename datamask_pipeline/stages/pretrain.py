@@ -80,7 +80,8 @@ def run(
     validation = [text for _, text in texts.pool_documents(store, candidates, documents, "c.validation")]
     if not validation:
         raise ConfigurationError(
-            f"release {release!r} holds out no document for validation; raise pool.validation_share"
+            f"release {release!r} holds out no document for validation; raise pool.validation_share "
+            "or give more documents"
         )
     scratch = builder.scratch()
     result = pretrain(

@@ -86,3 +86,7 @@ def test_a_model_has_to_fit_into_the_machine(chain: Any) -> None:
         "questions",
         r"run 'random\.dense\.seed0'.*parameters take .* GB",
     )
+
+
+def test_models_need_documents_to_be_validated_on(chain: Any) -> None:
+    refused(chain({"pool.validation_share": 0.0}), "materialise", r"pool\.validation_share is 0.*raise it")

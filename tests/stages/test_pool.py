@@ -171,3 +171,37 @@ def test_the_audit_names_a_near_duplicates_representative(store: Store) -> None:
     told = "\n".join(story_lines(document_story(store, "d")))
     assert "one of 4 copies; represented by a of one" in told
     assert "not eligible: near_duplicate" in told
+
+
+@pytest.mark.parametrize(
+    ("documents", "settings", "held_out"),
+    [
+        (300, {"validation_share": 0.02}, 30),  # by its share alone it would be about 6
+        (100, {"validation_share": 0.02}, 20),  # a fifth at most
+        (4, {"validation_share": 0.02}, 0),
+        (300, {"validation_share": 0.02, "validation_documents": 50}, 50),
+        (300, {"validation_share": 0.0}, 0),  # none were asked for
+    ],
+)
+def test_a_small_pool_holds_out_enough_documents_to_validate_on(
+    documents: int, settings: dict[str, float], held_out: int, store: Store
+) -> None:
+    rows = [(str(number), f"text {number % documents}") for number in range(2 * documents)]
+    found = pooled(store, {"one": ingested(store, "one", rows)}, **settings)
+    assert sum(bool(row["validation"]) for row in found.values()) == held_out
+
+
+def test_a_large_pools_share_is_not_changed_by_the_fewest(store: Store) -> None:
+    one = ingested(store, "one", [(str(number), f"text {number}") for number in range(2_000)])
+    held_out = [
+        {
+            key
+            for key, row in pooled(
+                store, {"one": one}, validation_share=0.1, validation_documents=fewest
+            ).items()
+            if row["validation"]
+        }
+        for fewest in (0, 30)
+    ]
+    assert held_out[0] == held_out[1]
+    assert 150 < len(held_out[0]) < 250
