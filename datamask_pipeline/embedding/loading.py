@@ -3,8 +3,9 @@
 Knows no text but its own trial, and no batching.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -27,41 +28,11 @@ FURTHER_MODULES: Final = ("Pooling", "Dense", "LayerNorm", "Normalize", "Dropout
 POSITION_TABLES: Final = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
 
 
-@contextmanager
-def missing_as_nan() -> Iterator[list[str]]:
-    """Inside it, parameters that a checkpoint lacks become NaN: transformers would draw them at random.
-
-    Nothing that is computed can then rest on them unseen, and those that take no part, such as the pooler of an
-    encoder whose hidden states are averaged, do no harm.
-
-    Yields:
-        Names of the parameters that were missing, sorted; filled while transformers loads models.
-    """
-    from transformers import PreTrainedModel
-
-    missing: list[str] = []
-    inherited = PreTrainedModel.__dict__["from_pretrained"]
-
-    def load(cls: Any, *args: Any, **options: Any) -> Any:
-        model, about = inherited.__func__(cls, *args, **options | {"output_loading_info": True})
-        lacking = about["missing_keys"]
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name in lacking:
-                    parameter.fill_(float("nan"))
-                    missing.append(name)
-        missing.sort()
-        return model
-
-    PreTrainedModel.from_pretrained = classmethod(load)
-    try:
-        yield missing
-    finally:
-        PreTrainedModel.from_pretrained = inherited
-
-
 def load_model(location: str, revision: str | None, device: str) -> tuple[Any, list[str]]:
-    """A SentenceTransformer in float32, and the names of what its checkpoint lacks.
+    """A SentenceTransformer in float32, and the names of what its checkpoint lacks, sorted.
+
+    What is lacking is NaN: transformers draws it at random. Nothing that is computed can then rest on it unseen,
+    and what takes no part, such as the pooler of an encoder whose hidden states are averaged, does no harm.
 
     Args:
         location: Hub name, or directory.
@@ -74,14 +45,13 @@ def load_model(location: str, revision: str | None, device: str) -> tuple[Any, l
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    with missing_as_nan() as missing:
-        try:
-            model = SentenceTransformer(location, revision=revision, device=device, trust_remote_code=False)
-        except Exception as error:  # safetensors, tokenizers and pickle raise errors of no common kind
-            raise ConfigurationError(
-                f"encoder {location!r} cannot be loaded: {_line(error)}; check its name and revision, or fetch its "
-                "files again"
-            ) from error
+    try:
+        model = SentenceTransformer(location, revision=revision, device=device, trust_remote_code=False)
+    except Exception as error:  # safetensors, tokenizers and pickle raise errors of no common kind
+        raise ConfigurationError(
+            f"encoder {location!r} cannot be loaded: {_line(error)}; check its name and revision, or fetch its "
+            "files again"
+        ) from error
     further = [getattr(modules, name) for name in FURTHER_MODULES]
     if not isinstance(model[0], modules.Transformer) or any(
         type(part) not in further for part in list(model)[1:]
@@ -91,7 +61,29 @@ def load_model(location: str, revision: str | None, device: str) -> tuple[Any, l
             f"{', '.join(FURTHER_MODULES)} alone"
         )
     model.eval().requires_grad_(False).float()
+    missing = _missing(model[0].model, location, revision)
+    for name, parameter in model[0].model.named_parameters():
+        if name in missing:
+            parameter.fill_(float("nan"))
     return model, missing
+
+
+def _missing(transformer: Any, location: str, revision: str | None) -> list[str]:
+    """Names of the transformer's parameters that its checkpoint lacks, sorted; no weight is read for it."""
+    from sentence_transformers.util import load_file_path
+
+    folder = ""
+    if found := load_file_path(location, "modules.json", revision=revision):
+        folder = json.loads(Path(found).read_text(encoding="utf-8"))[0]["path"]
+    _, about = type(transformer).from_pretrained(
+        location,
+        subfolder=folder,
+        revision=revision or "main",
+        config=transformer.config,
+        device_map="meta",
+        output_loading_info=True,
+    )
+    return sorted(about["missing_keys"])
 
 
 def length_limit(model: Any, location: str, max_tokens: int | None) -> int:

@@ -29,7 +29,7 @@ from transformers import (
 from datamask_pipeline.embedding.config import EncoderConfig
 from datamask_pipeline.embedding.encode import embed_windows
 from datamask_pipeline.embedding.encoder import load_encoder
-from datamask_pipeline.embedding.loading import missing_as_nan
+from datamask_pipeline.embedding.loading import load_model
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.errors import ConfigurationError, InputError
 
@@ -290,15 +290,31 @@ def test_weights_that_no_vector_needs_may_be_missing(tmp_path: Path) -> None:
     assert_alike(ours(model, tmp_path), expected)
 
 
-def test_what_a_transformer_lacks_is_nan_inside_the_context_alone(tmp_path: Path) -> None:
+def test_what_a_checkpoint_lacks_is_nan_and_no_other_library_is_changed(tmp_path: Path) -> None:
+    before = BertModel.from_pretrained
     model = saved(tmp_path, mean())
+    assert load_model(model, None, "cpu")[1] == []
     without(model, "pooler.dense.weight")
-    with missing_as_nan() as missing:
-        marked = BertModel.from_pretrained(model)
+    loaded, missing = load_model(model, None, "cpu")
     assert missing == ["pooler.dense.weight"]
-    assert marked.pooler.dense.weight.isnan().all()
-    assert not BertModel.from_pretrained(model).pooler.dense.weight.isnan().any()
-    assert missing == ["pooler.dense.weight"]
+    assert loaded[0].model.pooler.dense.weight.isnan().all()
+    assert not loaded[0].model.pooler.dense.bias.isnan().any()
+    assert BertModel.from_pretrained == before
+
+
+def test_a_transformer_in_a_folder_of_its_own_is_found(tmp_path: Path) -> None:
+    model = Path(saved(tmp_path, mean()))
+    inner = model / "0_Transformer"
+    inner.mkdir()
+    for file in model.iterdir():
+        if file.is_file() and file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(inner / file.name)
+    modules = json.loads((model / "modules.json").read_text())
+    modules[0]["path"] = inner.name
+    (model / "modules.json").write_text(json.dumps(modules))
+    assert load_model(str(model), None, "cpu")[1] == []
+    without(str(inner), "pooler.dense.weight")
+    assert load_model(str(model), None, "cpu")[1] == ["pooler.dense.weight"]
 
 
 def with_nan(model: str, name: str, row: int) -> str:
