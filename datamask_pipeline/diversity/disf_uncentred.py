@@ -25,6 +25,11 @@ class DiSFUncentred(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -float((_second(moments) / moments.count).square().sum())
 
+    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float:
+        # A mask holds each document's product with itself, and every pair is as likely as any other.
+        pairs = (float(_second(sample).square().sum()) - fourth) / (sample.count * (sample.count - 1))
+        return -(fourth / sample.count + (count - 1) * pairs) / count
+
     def form(self, moments: Moments) -> LinearForm:
         return LinearForm(
             vector_D=torch.zeros_like(moments.first_D),

@@ -107,6 +107,20 @@ class MomentMetric(DiversityMetric):
     def form(self, moments: Moments) -> LinearForm:
         """The derivative with respect to ``m_i`` at a fixed count, as a score of the document."""
 
+    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float | None:
+        """The mean over all masks of that many documents, of a block that a uniform sample stands for.
+
+        Args:
+            sample: Moments of all of the sample's documents, two at least.
+            fourth: Their sum of ``|x_i|^4``.
+            count: Documents of a mask.
+
+        Returns:
+            The mean, exact where the sample is the block; none where it has no closed form.
+        """
+        del sample, fourth, count
+        return None
+
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         """Second derivatives ``d^2 value / dm_i dm_j`` at a fixed count, shape (T, N), in the rows' dtype.
 

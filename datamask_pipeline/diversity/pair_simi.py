@@ -25,6 +25,9 @@ class PairSimilarity(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -(float(moments.first_D @ moments.first_D) - moments.squared) / _pairs(moments.count)
 
+    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float:
+        return self.value(sample)  # every pair is as likely as any other
+
     def form(self, moments: Moments) -> LinearForm:
         scale = 1 / _pairs(moments.count)
         return LinearForm(vector_D=-2 * scale * moments.first_D, matrix_DD=None, squared=scale)

@@ -50,6 +50,8 @@ from datamask_pipeline.settings import Settings, validated
 
 Diversity = str | DiversityMetric | Mapping[str, float] | Sequence[tuple[str | DiversityMetric, float]]
 
+DIVERSITY_FORMS = "a metric's name, a DiversityMetric object, or several of either with a weight each"
+
 
 def select_documents(
     embeddings: Any,
@@ -111,7 +113,7 @@ def select_documents(
 def check_settings(
     *, config: SelectionConfig | None = None, diversity: Diversity | None = None, **settings: Any
 ) -> tuple[SelectionConfig, list[tuple[DiversityMetric, float]], SelectionPolicy]:
-    """All that can be refused without a block: `select_documents` begins with it, and so may who reads a large file.
+    """All that can be refused without a block: `select_documents` begins with it; call it before reading a large file.
 
     Returns:
         The settings as one, the metrics with their weights, and the policy.
@@ -126,18 +128,8 @@ def check_settings(
         if isinstance(diversity, str | Mapping):
             named["diversity"] = diversity if isinstance(diversity, str) else dict(diversity)
         config = validated(SelectionConfig, named)
-    given: Any = config.diversity_weights if diversity is None else diversity
-    if isinstance(given, str | DiversityMetric):
-        given = [(given, 1.0)]
-    # Names in one order, as sums of floats follow it and fingerprints do not.
-    pairs = sorted(given.items()) if isinstance(given, Mapping) else list(given)
-    metrics = [
-        (m if isinstance(m, DiversityMetric) else METRICS.make(m, config.diversity_options.get(m)), float(w))
-        for m, w in pairs
-    ]
+    metrics = _metrics(config.diversity_weights if diversity is None else diversity, config)
     names = [metric.name for metric, _ in metrics]
-    if not names or len(set(names)) < len(names) or any(not weight > 0 for _, weight in metrics):
-        raise ConfigurationError(f"diversity needs different metrics with positive weights, not {pairs}")
     unknown = set(config.diversity_options) - set(names)
     if unknown:
         raise ConfigurationError(
@@ -149,6 +141,30 @@ def check_settings(
         config = config.model_copy(update={"diversity": names[0] if used == {names[0]: 1.0} else used})
     present_device(config.device)
     return config, metrics, POLICIES.make(config.policy)
+
+
+def _metrics(diversity: Any, config: SelectionConfig) -> list[tuple[DiversityMetric, float]]:
+    """The metrics with their weights, from any form in which they may be given."""
+    given = [(diversity, 1.0)] if isinstance(diversity, str | DiversityMetric) else diversity
+    try:
+        # Names in one order, as sums of floats follow it and fingerprints do not.
+        pairs = [
+            (m, float(weight))
+            for m, weight in (sorted(given.items()) if isinstance(given, Mapping) else given)
+        ]
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"diversity must be {DIVERSITY_FORMS}, not {diversity!r}") from error
+    for member, _ in pairs:
+        if not isinstance(member, str | DiversityMetric):
+            raise ConfigurationError(f"diversity must be {DIVERSITY_FORMS}, not {member!r}")
+    metrics = [
+        (m if isinstance(m, DiversityMetric) else METRICS.make(m, config.diversity_options.get(m)), weight)
+        for m, weight in pairs
+    ]
+    names = {metric.name for metric, _ in metrics}
+    if not names or len(names) < len(metrics) or any(not weight > 0 for _, weight in metrics):
+        raise ConfigurationError(f"diversity needs different metrics with positive weights, not {pairs}")
+    return metrics
 
 
 def _raw_problem(
@@ -191,7 +207,7 @@ def _normalised(
     config, terms = problem.config, problem.objective.terms
     metrics = [term.metric for term in terms]
     raw = scale.random_values(metrics, problem.statistics, problem.budget, problem.dtype)
-    constants = _constants(problem, pruned.scores, raw)
+    constants = scale.constants_of(problem, pruned.scores, raw)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
     objective = replace(
         problem.objective,
@@ -207,29 +223,6 @@ def _normalised(
         random_value=objective.combine(problem.budget.mean(quality_N), objective.diversity(raw)),
         checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds, curve),
     )
-
-
-def _constants(problem: Problem, scores: Mapping[str, Tensor], zeros: Mapping[str, float]) -> scale.Constants:
-    config = problem.config
-    if config.normalisation == "none":
-        return problem.constants
-    if config.normalisation_constants is not None:
-        missing = set(problem.constants) ^ set(config.normalisation_constants)
-        if missing:
-            raise ConfigurationError(
-                f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
-            )
-        return scale.checked_constants(dict(config.normalisation_constants))
-    constants: scale.Constants = {}
-    # A part of no weight needs no scale, so that a constant score is fine where only diversity counts.
-    if config.lamb > 0:
-        constants |= scale.quality_constants(scores, problem.budget)
-    if config.lamb < 1:
-        metrics = [term.metric for term in problem.objective.terms]
-        constants |= scale.diversity_constants(
-            metrics, problem.statistics, problem.budget, zeros, problem.dtype
-        )
-    return problem.constants | scale.checked_constants(constants)
 
 
 def _identity(

@@ -45,6 +45,11 @@ class Budget:
         total = sum(self.limits)
         return total / float(self.costs_N.mean()) if self.tokens else total
 
+    @property
+    def takes_everything(self) -> bool:
+        """Whether one mask alone meets the budget: that of every document."""
+        return sum(self.limits) >= float(self.costs_N.sum())
+
     def mean(self, values_N: Tensor) -> float:
         """What the selected documents' mean is in expectation over random masks."""
         if len(self.limits) == 1:

@@ -105,7 +105,9 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
 
 
 def _tensor(embeddings: Any) -> Tensor:
-    if not isinstance(embeddings, Tensor):
+    if isinstance(embeddings, Tensor):
+        _refuse_sparse(embeddings, "embeddings")
+    else:
         try:
             array = np.asarray(embeddings)
         except ValueError as error:
@@ -125,6 +127,13 @@ def _tensor(embeddings: Any) -> Tensor:
     return tensor
 
 
+def _refuse_sparse(values: Any, field: str) -> None:
+    if isinstance(values, Tensor) and values.layout != torch.strided:
+        raise InputError(
+            "a sparse tensor cannot be read", field=field, value=values.layout, remedy="give its to_dense()"
+        )
+
+
 def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
     """Quality scores by name, float64; one array alone is called ``quality``.
 
@@ -138,6 +147,7 @@ def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
 
 
 def _scores(values: Any, num_rows: int, name: str) -> Tensor:
+    _refuse_sparse(values, name)
     array = np.asarray(values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values)
     if array.shape != (num_rows,):
         raise InputError(f"{num_rows} embeddings need as many scores", field=name, value=array.shape)
@@ -164,6 +174,16 @@ def _scores(values: Any, num_rows: int, name: str) -> Tensor:
     return torch.from_numpy(scores_N)
 
 
+def _refuse_unhashable(one: Any, row: int, field: str) -> None:
+    try:
+        hash(one)
+    except TypeError as error:
+        remedy = "give one string or number a document"
+        raise InputError(
+            "no value that can be looked up", row=row, field=field, value=one, remedy=remedy
+        ) from error
+
+
 def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None:
     """Refuse ids that are null or stand for two documents.
 
@@ -180,6 +200,7 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
         # What is not itself is a NaN; pandas' own null does not even say.
         if one is None or (one != one) is not False:
             raise InputError("an id is null", row=row, field="ids")
+        _refuse_unhashable(one, row, "ids")
         if seen.setdefault(one, row) != row:
             raise InputError(
                 f"an id stands in row {seen[one]} already",
@@ -251,6 +272,8 @@ def _quotas(
         raise InputError("quotas need a group for each document", field="groups")
     names = sorted(config.quotas)
     places = {name: place for place, name in enumerate(names)}
+    for row, group in enumerate(groups):
+        _refuse_unhashable(group, row, "groups")
     found = [places.get(group, places.get(OTHER_GROUPS)) for group in groups]
     if None in found:
         row = found.index(None)

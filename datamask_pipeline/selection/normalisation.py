@@ -3,21 +3,22 @@
 Shape suffixes: N documents.
 
 For each quality score, 0 is its mean over random masks and 1 its mean over the best one: both exact. For each
-diversity metric, 0 is its mean over uniformly random masks and 1 lies above it by what the metric alone gains over
-random on a seeded sample of the block: a stated proxy of the best value it reaches.
+diversity metric, 0 is its mean over uniformly random masks, by a closed form where the metric has one and otherwise
+over a few of them, and 1 lies above it by what the metric alone gains over random on a seeded sample of the block: a
+stated proxy of the best value it reaches. Every term is normalised, those of no weight too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
-from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
@@ -37,7 +38,12 @@ PROXY_DOCUMENTS = 4096
 PROXY_STEPS = 10
 PROXY_SWAP_ROUNDS = 12
 SPREAD_MASKS = 32
+EXACT_DOCUMENTS = 20_000
+HALF_BIT = 2.0**-24
 RELATIVE_ZERO = 1e-9
+"""Scores, which are float64, have no range where their best mean exceeds their mean by less than this share of either."""
+RESOLVED = 50
+"""A metric's gain over random masks is one where it is this many times what float32 rounding does to its values."""
 
 Constants = dict[str, tuple[float, float]]
 
@@ -77,15 +83,43 @@ def random_values(
     budget: Budget,
     dtype: torch.dtype,
 ) -> dict[str, float]:
-    """Each metric's mean raw value over a few uniformly random masks, the same ones for every metric.
+    """Each metric's mean raw value over uniformly random masks: exact, or over a few, the same ones for every metric.
 
     `dtype` is that of the search for the nearest selected document, which coverage metrics do.
     """
-    found = _random_values(metrics, statistics, budget, dtype)
-    means = {name: sum(values) / len(values) for name, values in found.items()}
+    means = _exact_means(metrics, statistics, budget)
+    drawn = _random_values([m for m in metrics if m.name not in means], statistics, budget, dtype)
+    means |= {name: sum(values) / len(values) for name, values in drawn.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")
+    return means
+
+
+def _exact_means(
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+) -> dict[str, float]:
+    """The mean over random masks of those metrics that have it in closed form, for one group of documents.
+
+    Over larger blocks it is that of a uniform sample, as many rows as the random masks would read: pairs of the
+    sample are pairs of the block, so that it errs less than those masks.
+    """
+    if budget.tokens or len(budget.limits) > 1:
+        return {}
+    size = min(statistics.rows.num_rows, max(EXACT_DOCUMENTS, round(RANDOM_MASKS * budget.num_documents)))
+    chosen_N = torch.zeros(statistics.rows.num_rows, dtype=torch.bool)
+    draws = generator(budget.seed, "normalisation", "means")
+    chosen_N[torch.randperm(len(chosen_N), generator=draws)[:size]] = True
+    means: dict[str, float] = {}
+    moments: Moments | None = None
+    for metric in metrics:
+        if isinstance(metric, MomentMetric) and metric.quadratic:
+            if moments is None:
+                moments = statistics.moments(chosen_N)
+                fourth = float(statistics.squared_N[chosen_N].square().sum())
+            mean = metric.mean_over_masks(moments, fourth, budget.num_documents)
+            if mean is not None:
+                means[metric.name] = mean
     return means
 
 
@@ -165,7 +199,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     squared_N = squared_of(sample, statistics.workers)
     inside = replace(statistics, rows=sample, squared_N=squared_N)
     drawn = _random_values([metric], inside, part, dtype)[metric.name]
-    start = sum(drawn) / len(drawn)
+    start = _exact_means([metric], inside, part).get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
         config=config,
         rows=sample,
@@ -188,23 +222,81 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
         # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.
         swapping = replace(alone, config=config.model_copy(update={"num_swap_rounds": PROXY_SWAP_ROUNDS}))
         reached = evaluate(alone, learner.choose(swapping)).raw[metric.name]
-    return max(reached, *drawn) - start
+    gain = max(reached, *drawn) - start
+    return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0
 
 
-def checked_constants(constants: Constants) -> Constants:
-    """The constants, refused where a term has no range.
+def _rounding(metric: DiversityMetric, statistics: Statistics, budget: Budget) -> float:
+    """What float32 arithmetic changes in the metric's values of random masks: the larger difference of two.
+
+    Never less than half of the last bit of such a value, which identical rows would hide.
+    """
+    masks_GN = torch.stack([budget.random("normalisation", draw) for draw in range(2)])
+    rows_ND = statistics.rows.everything()
+    if isinstance(metric, MomentMetric):
+        single_G = torch.tensor(
+            [metric.value(statistics.moments(mask_N)) for mask_N in masks_GN], dtype=torch.float64
+        )
+    else:
+        single_G = checked_values(metric, rows_ND, masks_GN)
+    double_G = checked_values(metric, rows_ND.double(), masks_GN)
+    return max(float((double_G - single_G).abs().max()), float(double_G.abs().max()) * HALF_BIT)
+
+
+def constants_of(problem: Problem, scores: Mapping[str, Tensor], zeros: Mapping[str, float]) -> Constants:
+    """(zero, one) of every term, as the settings ask for.
+
+    Args:
+        problem: On raw values.
+        scores: The quality scores by name.
+        zeros: Each diversity metric's mean over random masks.
+
+    Raises:
+        ConfigurationError: frozen constants of other terms, or a weighted term that has no range.
+    """
+    config, metrics = problem.config, [term.metric for term in problem.objective.terms]
+    if config.normalisation == "none":
+        return problem.constants
+    if config.normalisation_constants is not None:
+        if set(config.normalisation_constants) != set(problem.constants):
+            missing = set(problem.constants) ^ set(config.normalisation_constants)
+            raise ConfigurationError(
+                f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
+            )
+        return checked_constants(dict(config.normalisation_constants))
+    budget, weights = problem.budget, config.quality_weights or {}
+    if budget.takes_everything:
+        means = {name: budget.mean(q_N) for name, q_N in scores.items()} | dict(zeros)
+        return {name: _centred(mean) for name, mean in means.items()}
+    constants = quality_constants(scores, budget)
+    constants |= diversity_constants(metrics, problem.statistics, budget, zeros, problem.dtype)
+    unweighted = {name for name in scores if config.lamb == 0 or weights.get(name, 1.0) == 0}
+    if config.lamb == 1:
+        unweighted |= {metric.name for metric in metrics}
+    return checked_constants(constants, unweighted)
+
+
+def checked_constants(constants: Constants, unweighted: Collection[str] = ()) -> Constants:
+    """The constants, refused where a term has no range; one of no weight is then told relative to random masks.
 
     Raises:
         ConfigurationError: a range that is not above zero, or not finite, naming the term.
     """
+    checked = dict(constants)
     for name, (zero, one) in constants.items():
-        span = one - zero
-        if not span > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300):
+        if one - zero > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300):
+            continue
+        if name not in unweighted:
             raise ConfigurationError(
-                f"term {name!r} cannot be normalised: it is {zero} on random masks and {one} at its best, as "
-                "where all documents are alike or the budget takes them all; leave it out, or use normalisation none"
+                f"term {name!r} cannot be normalised: it is {zero} on random masks and nothing that float32 products "
+                f"tell from {one} at its best, as where all documents are alike; leave it out, or use normalisation none"
             )
-    return constants
+        checked[name] = _centred(zero)
+    return checked
+
+
+def _centred(mean: float) -> tuple[float, float]:
+    return mean, mean + 1.0
 
 
 def with_constants(term: Term, constants: Constants) -> Term:

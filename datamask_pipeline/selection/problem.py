@@ -75,6 +75,8 @@ class Problem:
 
     def gap(self, bound: float, value: float) -> float:
         """How far a value is from a bound, as a share of the bound's distance from random; 0 where there is none."""
+        if self.budget.takes_everything:
+            return 0.0
         room = bound - self.random_value
         return (bound - value) / room if room > TIE * max(abs(bound), abs(self.random_value)) else 0.0
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments
@@ -22,8 +23,8 @@ from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.statistics import Statistics
 
-SEGMENT_HALVINGS = 12
-"""Golden-section steps of the exact search on a segment: to 1e-5 of its length."""
+SEGMENT_TOLERANCE = 1e-5
+"""How near to the best point of a segment the search ends, as a share of the segment's length."""
 
 
 @dataclass(kw_only=True)
@@ -153,7 +154,10 @@ def _between(left: Moments, right: Moments, share: float) -> Moments:
 
 
 def _best_share(objective: MomentObjective, ascent: Ascent, target_N: Tensor, target: Moments) -> float:
-    """The share of the way to the target with the best objective: golden section, the ends included."""
+    """The share of the way to the target with the best objective, to `SEGMENT_TOLERANCE` where there is one peak.
+
+    Source: Brent 1973, parabolas safeguarded by golden section. The end is taken where the objective still rises there.
+    """
 
     quality_left = float(ascent.weights_N @ objective.objective.quality_N)
     quality_right = float(target_N @ objective.objective.quality_N)
@@ -166,20 +170,10 @@ def _best_share(objective: MomentObjective, ascent: Ascent, target_N: Tensor, ta
     start, end = value(0.0), value(1.0)
     if value(0.98) <= end:
         return 1.0
-    golden = (5**0.5 - 1) / 2
-    low, high = 0.0, 1.0
-    left, right = high - golden, low + golden
-    value_left, value_right = value(left), value(right)
-    for _ in range(SEGMENT_HALVINGS):
-        if value_left >= value_right:
-            high, right, value_right = right, left, value_left
-            left = high - golden * (high - low)
-            value_left = value(left)
-        else:
-            low, left, value_left = left, right, value_right
-            right = low + golden * (high - low)
-            value_right = value(right)
-    share, best = max(((left, value_left), (right, value_right), (1.0, end)), key=lambda pair: pair[1])
+    found = minimize_scalar(
+        lambda share: -value(share), bounds=(0.0, 1.0), method="bounded", options={"xatol": SEGMENT_TOLERANCE}
+    )
+    share, best = max(((float(found.x), -float(found.fun)), (1.0, end)), key=lambda pair: pair[1])
     return share if best > start else 0.0
 
 

@@ -157,3 +157,24 @@ def test_unknown_names(clustered) -> None:
         select_documents(*clustered, policy="best")
     with pytest.raises(UnknownNameError, match="Facility"):
         select_documents(*clustered, diversity="facility")
+
+
+def test_what_cannot_be_read_or_looked_up_is_one_clear_line(clustered) -> None:
+    rows, quality = clustered
+    tensor = torch.from_numpy(rows)
+    for sparse in (tensor.to_sparse(), tensor.half().to_sparse()):
+        with pytest.raises(InputError, match=r"a sparse tensor cannot be read .*to_dense"):
+            select_documents(sparse, quality)
+    with pytest.raises(InputError, match=r"a sparse tensor cannot be read \(field quality"):
+        select_documents(rows, torch.from_numpy(quality).to_sparse())
+    lists = [[row] for row in range(400)]
+    with pytest.raises(InputError, match=r"looked up \(row 0, field ids, value \[0\]\)"):
+        select_documents(rows, quality, ids=lists)
+    with pytest.raises(InputError, match=r"looked up \(row 0, field groups, value \[0\]\)"):
+        select_documents(rows, quality, groups=lists, quotas={"*": 1.0})
+
+
+@pytest.mark.parametrize("given", [lambda rows, masks: 0, 3, [("Pair_simi", "much")], {}])
+def test_what_is_no_metric_is_refused_with_what_would_be(given, clustered) -> None:
+    with pytest.raises(ConfigurationError, match="diversity"):
+        select_documents(*clustered, diversity=given)

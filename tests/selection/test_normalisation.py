@@ -1,0 +1,112 @@
+"""The scale of a term: exact zeros, both terms at every lambda, ranges that float32 resolves, everything selected."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.moments import MomentMetric, moments_of, squared_norms
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import METRICS
+
+METRIC_NAMES = METRICS.names()
+
+
+def block(size: int = 300, dim: int = 24, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    draws = np.random.default_rng(seed)
+    rows = draws.normal(size=(size, dim)) + 1.5 * draws.normal(size=(5, dim))[draws.integers(5, size=size)]
+    return rows.astype(np.float32), 3 + draws.normal(size=size)
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_mean_over_random_masks_is_that_of_all_masks(name: str, count: int) -> None:
+    metric = METRICS.make(name)
+    assert isinstance(metric, MomentMetric)
+    rows_ND = torch.from_numpy(block(9, 4)[0]).double()
+    masks_GN = torch.zeros(0, 9, dtype=torch.bool)
+    for chosen in combinations(range(9), count):
+        masks_GN = torch.cat([masks_GN, torch.isin(torch.arange(9), torch.tensor(chosen))[None]])
+    fourth = float(squared_norms(rows_ND).square().sum())
+    everything = moments_of(rows_ND, torch.ones(9, dtype=torch.bool), True)
+    expected = float(metric.values(rows_ND, masks_GN).mean())
+    assert metric.mean_over_masks(everything, fourth, float(count)) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
+def test_zero_is_exact_whatever_the_seed(name: str) -> None:
+    rows, quality = block()
+    zeros = [
+        select_documents(rows, quality, diversity=name, policy="random", seed=seed).normalisation[name][0]
+        for seed in range(4)
+    ]
+    assert max(zeros) - min(zeros) < 1e-6 * abs(zeros[0])
+    reached = [
+        select_documents(rows, quality, diversity=name, policy="random", seed=seed, normalisation="none")
+        .objective.raw[name]
+        for seed in range(200)
+    ]  # fmt: skip
+    assert abs(np.mean(reached) - zeros[0]) < 4 * np.std(reached) / np.sqrt(200)
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_both_terms_are_on_their_scale_at_every_lambda(name: str) -> None:
+    """One mask, measured at both ends of a lambda sweep and inside: the terms do not depend on lambda."""
+    rows, quality = block()
+    found = {
+        lamb: select_documents(rows, quality, diversity=name, policy="quality_topk", lamb=lamb)
+        for lamb in (0.0, 0.5, 1.0)
+    }
+    inside = found[0.5]
+    for lamb, result in found.items():
+        assert result.normalisation == inside.normalisation, lamb
+        assert result.objective.quality == pytest.approx(inside.objective.quality, abs=1e-12)
+        assert result.objective.diversity == pytest.approx(inside.objective.diversity, abs=1e-12)
+    assert inside.objective.quality == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("lamb", "spoilt"), [(0.0, "quality"), (1.0, "Pair_simi")])
+def test_a_term_of_no_weight_may_be_without_a_range(lamb: float, spoilt: str) -> None:
+    rows, quality = block()
+    if spoilt == "quality":
+        quality = np.full(300, 7.5)
+    else:
+        rows = np.tile(rows[:1], (300, 1))
+    result = select_documents(rows, quality, lamb=lamb)
+    term = {"quality": result.objective.quality, "Pair_simi": result.objective.diversity}[spoilt]
+    assert term == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ConfigurationError, match=f"term '{spoilt}' cannot be normalised"):
+        select_documents(rows, quality, lamb=0.5)
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+@pytest.mark.parametrize("spread", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> None:
+    """Nearly identical rows: an objective of float32 noise is not told as if it were one."""
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=64)[None] / 8 + spread * draws.normal(size=(300, 64)) / 8
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    settings: dict[str, Any] = {"diversity": name, "lamb": 0.0, "dtype": "float32", "num_steps": 6}
+    try:
+        result = select_documents(rows, draws.random(300), **settings)
+    except ConfigurationError as error:
+        if "cannot be normalised" in str(error) and spread < 0.1:
+            return
+        raise
+    zero, one = result.normalisation[name]
+    exact = METRICS.make(name).values(torch.from_numpy(rows).double(), torch.from_numpy(result.mask)[None])
+    assert (result.objective.raw[name] - float(exact[0])) / (one - zero) == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+@pytest.mark.parametrize("policy", ["datamask", "quality_topk"])
+def test_everything_selected_is_the_one_mask_there_is(name: str, policy: str) -> None:
+    rows, quality = block(60)
+    result = select_documents(rows, quality, ratio=1.0, diversity=name, policy=policy)
+    assert result.mask.all()
+    assert result.objective.value == pytest.approx(result.objective.random, abs=1e-6)
+    assert result.certificate.gap in (0.0, None)
