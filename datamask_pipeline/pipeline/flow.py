@@ -64,7 +64,7 @@ FLOW: Final = Flow(
     }, makes=(
         Output("selection_mask", "select", "pytorch parquet", schema.SELECTION, description=
                "Every eligible document of a release under one arm: selected or not, and why."),
-        Output("learning_curve", "learning_curve", "parquet", description=
+        Output("learning_curve", "learning_curve", "parquet", schema.LEARNING_CURVE, more_columns=True, description=
                "The learner's objective and bound, step by step."),
     )),
     Stage(materialise, SELECTION, materialise.MaterialiseConfig, reads={

@@ -312,14 +312,11 @@ def _selection_table(
 
 def _curve_table(results: "list[SelectionResult]") -> pa.Table:
     """The curves of all blocks; wall time is left out, so that the same run gives the same bytes."""
-    tables = []
-    for number, result in enumerate(results):
-        curve = result.curve
-        if "wall_seconds" in curve.column_names:
-            curve = curve.drop_columns(["wall_seconds"])
-        tables.append(curve.append_column("block", pa.array([number] * curve.num_rows, pa.int64())))
-    curves = pa.concat_tables(tables)
-    return curves.cast(schema.curve_schema(curves.column_names))
+    rows = [
+        row | {"block": number} for number, result in enumerate(results) for row in result.curve.to_pylist()
+    ]
+    told = [name for name in results[0].curve.column_names if name != "wall_seconds"]
+    return pa.Table.from_pylist(rows, schema=schema.curve_schema(told))
 
 
 def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:

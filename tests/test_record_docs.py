@@ -1,0 +1,106 @@
+"""docs/record.md says what is so: its examples run on a record, and its columns are those of the schema.
+
+Called as a script, it writes the columns into the document.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from old_record import unpack
+
+from datamask_pipeline import schema
+from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.storage import Store, require
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "record.md"
+COLUMNS = re.compile(r"(<!-- columns: [^\n]* -->\n).*?(<!-- end of columns -->)", re.DOTALL)
+KEYS = {"crawl": "crawl", "release": "release", "arm": "release/arm", "run": "release/run"}
+
+
+def columns_as_markdown() -> str:
+    """A table for each kind of artefact that has rows."""
+    lines = []
+    for stage in FLOW:
+        for output in stage.makes:
+            if output.columns is not None:
+                lines += [f"### `{output.artefact}/<{KEYS[stage.scope]}>`", "", output.description, ""]
+                lines += _table(output.columns, more=output.more_columns)
+    lines += ["### `probe/<probe>`", "", "What `datamask probe` learnt from labelled examples.", ""]
+    return "\n".join([*lines, *_table(schema.PROBE, more=False)])
+
+
+def _table(columns: Any, *, more: bool) -> Iterator[str]:
+    yield from ("| column | type | meaning |", "|---|---|---|")
+    for field in columns:
+        yield f"| `{field.name}` | {field.type} | {str(schema.description(field)).replace('|', chr(92) + '|')} |"
+    if more:
+        yield "| ... | | Further columns follow, each described in its file. |"
+    yield ""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def answers() -> list[list[tuple[Any, ...]]]:
+    """What the document's queries answer, one after the other, in the current directory."""
+    connection = duckdb.connect()
+    statements = [text for block in blocks("sql") for text in block.split(";") if text.strip()]
+    found = [connection.execute(text).fetchall() for text in statements]
+    return [rows for text, rows in zip(statements, found, strict=True) if "SET VARIABLE" not in text]
+
+
+def test_the_columns_are_those_of_the_schema() -> None:
+    match = COLUMNS.search(DOCUMENT.read_text(encoding="utf-8"))
+    assert match is not None
+    assert match.group(0) == f"{match.group(1)}{columns_as_markdown()}{match.group(2)}", (
+        "run `python tests/test_record_docs.py`"
+    )
+
+
+def check_answers(store: Store) -> None:
+    there, mask, texts, left_out, results, manifests = answers()
+    stages = sorted({path.split("/")[-1] for path in store.fs.ls(store.root, detail=False)})
+    assert [row[:2] for row in there] == [(stage, key) for stage in stages for key in store.keys(stage)]
+    chosen = store.read_table(require(store, "select", "first/datamask")).to_pylist()
+    assert sum(row[2] for row in mask if row[0]) == sum(row["selected"] for row in chosen)
+    assert sum(row[2] for row in mask) == len(chosen)
+    subset = store.read_table(require(store, "materialise", "first/datamask")).to_pylist()
+    assert {(row[0], row[1], row[4]) for row in texts} == {(r["crawl"], r["id"], r["text"]) for r in subset}
+    scores = {
+        (crawl, row["id"], row["scorer"]): row["score"]
+        for crawl in store.keys("score")
+        for row in store.read_table(require(store, "score", crawl)).to_pylist()
+    }
+    assert len(left_out) == sum(not row["selected"] for row in chosen)
+    assert all(scores[row[:3]] == row[3] for row in left_out)
+    assert {row[0] for row in results} == {"random", "datamask"}
+    assert len(manifests) == len(there)
+
+
+def test_the_queries_answer_rightly(tiny_run: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(tiny_run.store.root).parent)
+    check_answers(tiny_run.store)
+    for block in blocks("python"):
+        exec(block, {})
+
+
+def test_the_queries_count_no_superseded_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of version 0.1 has two selections of `datamask`: a glob over both counts every document twice."""
+    unpack(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    store = Store("record")
+    check_answers(store)
+    rows = (
+        duckdb.connect().execute("SELECT count(*) FROM 'record/select/first/datamask/*/*.parquet'").fetchone()
+    )
+    assert rows == (2 * require(store, "select", "first/datamask").rows,)
+
+
+if __name__ == "__main__":
+    text = DOCUMENT.read_text(encoding="utf-8")
+    DOCUMENT.write_text(COLUMNS.sub(lambda m: f"{m[1]}{columns_as_markdown()}{m[2]}", text), encoding="utf-8")
