@@ -23,9 +23,7 @@ ROW_NUMBER: Final = "file_row_number"
 
 
 @contextlib.contextmanager
-def connect(
-    store: Store, scratch: Path, *, memory_limit: str = "2GB"
-) -> "Iterator[duckdb.DuckDBPyConnection]":
+def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.DuckDBPyConnection]":
     """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``."""
     # Here, so that stages without a query start without a database.
     import duckdb
@@ -34,16 +32,29 @@ def connect(
     try:
         connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
         connection.execute(f"SET memory_limit = {literal(memory_limit)}")
-        if not store.is_local:
-            connection.register_filesystem(store.fs)
         yield connection
-    except duckdb.IOException as error:
-        problem = str(error).partition("\n")[0]
-        raise IntegrityError(
-            f"cannot read a part of {store.root_url}: {problem}; run its stage again, which writes a missing file anew"
-        ) from error
     finally:
         connection.close()
+
+
+@contextlib.contextmanager
+def connect(
+    store: Store, scratch: Path, *, memory_limit: str = "2GB"
+) -> "Iterator[duckdb.DuckDBPyConnection]":
+    """A ``database`` that reads the record, and says which of its files it could not read."""
+    import duckdb
+
+    with database(scratch, memory_limit=memory_limit) as connection:
+        if not store.is_local:
+            connection.register_filesystem(store.fs)
+        try:
+            yield connection
+        except duckdb.IOException as error:
+            problem = str(error).partition("\n")[0]
+            raise IntegrityError(
+                f"cannot read a part of {store.root_url}: {problem}; run its stage again, which writes a missing "
+                "file anew"
+            ) from error
 
 
 def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:

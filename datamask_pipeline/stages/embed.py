@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.embedding.encoder import Encoder
 
 STAGE: Final = "embed"
-VERSION: Final = "4"
+VERSION: Final = "5"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -187,8 +187,9 @@ class _Imported:
 
     def windows(self, name: str, checkpoints: Path, counts: dict[str, int]) -> "Iterator[list[NDArray[Any]]]":
         with self._store.part_file(self._documents, name) as part:
-            ids = part.read(columns=["id"]).column("id").to_pylist()
-        vectors, counts["normalised"] = self._file.gather(ids, checkpoints / "imported.f16")
+            ids = part.read(columns=["id"]).column("id")
+        target = checkpoints / "imported.f16"
+        vectors, counts["normalised"] = self._file.gather(ids, target)
         for first in range(0, len(ids), self._config.window_documents):
             yield [vectors[first : first + self._config.window_documents]]
 

@@ -9,6 +9,10 @@ import pytest
 
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.inputs import checked_rows
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.vectors import are_unit
 
 
 def vectors(number: int, width: int = 768, seed: int = 0) -> np.ndarray:
@@ -52,6 +56,47 @@ def test_vectors_of_another_norm_are_made_unit_and_counted(tmp_path: Path) -> No
     found, num_normalised = imported.gather(["a", "b", "c"], tmp_path / "out")
     np.testing.assert_allclose(found.astype(np.float32), matrix, atol=1e-3)
     assert num_normalised == 2
+
+
+def test_one_tolerance_says_what_is_of_unit_norm(tmp_path: Path) -> None:
+    """What import keeps as it is, the engine keeps and Dagster's check passes; on both sides of the border."""
+    norms = np.concatenate([[1.0015, 0.9985], np.linspace(0.997, 1.003, 120), [1e-30, 1e30]])
+    matrix = vectors(len(norms)).astype(np.float64) * norms[:, None]
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), 768)
+    ids = [f"d{number}" for number in range(len(norms))]
+    pq.write_table(pa.table({"id": ids, "v": flat}), tmp_path / "v.parquet")
+    found, num_normalised = ImportedVectors(str(tmp_path / "v.parquet"), "id", "v").gather(
+        ids, tmp_path / "out"
+    )
+    assert are_unit(np.linalg.norm(found.astype(np.float32), axis=1)).all()
+    assert 60 < num_normalised < 100
+    settings = SelectionConfig(ratio=0.5)
+    with Workers(1) as workers:
+        assert checked_rows(np.array(found), settings, workers).num_normalised == 0
+        raw = checked_rows(matrix[:2].astype(np.float16), settings, workers)
+    assert raw.num_normalised == 2
+
+
+def test_an_id_that_is_not_utf8_is_named_with_its_place(tmp_path: Path) -> None:
+    ids = pa.array([b"a", b"b", b"c", b"\xff"], pa.binary()).view(pa.string())
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors(4).ravel()), 768)
+    pq.write_table(pa.table({"id": ids, "v": column}), tmp_path / "v.parquet", row_group_size=2)
+    imported = ImportedVectors(str(tmp_path / "v.parquet"), "id", "v")
+    with pytest.raises(
+        InputError, match=r"not valid UTF-8 \(file .*v\.parquet, row 3, field id, value b'\\xff'"
+    ):
+        imported.gather(["a"], tmp_path / "out")
+
+
+def test_a_vector_that_cannot_be_used_is_named_with_its_row(tmp_path: Path) -> None:
+    matrix = vectors(5)
+    matrix[3] = np.nan
+    path = write(tmp_path / "v.parquet", list("abcde"), matrix)
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    found, _ = imported.gather(["e", "a"], tmp_path / "out")
+    np.testing.assert_allclose(found.astype(np.float32), matrix[[4, 0]], atol=1e-3)
+    with pytest.raises(InputError, match=r"zero or not finite \(file .*, row 3, field feature_arr"):
+        imported.gather(["a", "d"], tmp_path / "out")
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -96,13 +96,13 @@ def test_the_file_is_read_once_and_only_when_a_score_is_asked_for(
 ) -> None:
     from datamask_pipeline.embedding.imported import ImportedFiles
 
-    whole, reads = ImportedFiles.batches, []
+    whole, reads = ImportedFiles._fill, []
 
-    def counting(self: ImportedFiles) -> object:
+    def counting(self: ImportedFiles, connection: object) -> object:
         reads.append(self)
-        return whole(self)
+        return whole(self, connection)
 
-    monkeypatch.setattr(ImportedFiles, "batches", counting)
+    monkeypatch.setattr(ImportedFiles, "_fill", counting)
     scorer = SCORERS.make("imported", {"file": str(write(tmp_path / "s.parquet", ["a"], [1.0]))})
     assert isinstance(scorer, ImportedScorer)
     assert not reads
@@ -132,6 +132,29 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="not a whole Parquet file"):
         scored(tmp_path / "broken.parquet", ["a"])
+
+
+def test_an_id_that_is_not_utf8_is_named_with_its_place(tmp_path: Path) -> None:
+    raw = [b"a", b"b", b"c", "d\u00e9".encode("latin-1")]
+    for kind in (pa.string(), pa.large_string()):
+        ids = pa.array(raw, pa.large_binary() if kind == pa.large_string() else pa.binary()).view(kind)
+        path = write(tmp_path / "s.parquet", ids, [1.0, 2.0, 3.0, 4.0])
+        with pytest.raises(
+            InputError, match=r"an id is not valid UTF-8 \(file .*s\.parquet, row 3, field id, value b'd"
+        ):
+            scored(path, ["a"])
+    encoded = pa.DictionaryArray.from_arrays(
+        pa.array([3, 0, 1, 2]), pa.array(raw, pa.binary()).view(pa.string())
+    )
+    with pytest.raises(InputError, match=r"not valid UTF-8 \(file .*s\.parquet, field id"):
+        scored(write(tmp_path / "s.parquet", encoded, [1.0, 2.0, 3.0, 4.0]), ["a"])
+
+
+def test_columns_may_have_any_other_name(tmp_path: Path) -> None:
+    """Names that queries use themselves."""
+    names = ("file_row_number", "row")
+    path = write(tmp_path / "s.parquet", ["a", "b"], [1.0, 2.0], names)
+    assert scored(path, ["b"], id_column="file_row_number", score_column="row") == ([2.0], {})
 
 
 def test_a_repeated_id_is_named_with_its_place(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ def test_vectors_made_unit_are_counted_in_kept_parts_too(tmp_path: Path, store: 
     pq.write_table(pa.table({"id": ids, "embedding": vectors}), tmp_path / "vectors.parquet")
     whole = ImportedVectors.gather
 
-    def stopping(self: ImportedVectors, names: list[str], target: Path) -> object:
-        if names[0].startswith("b"):
+    def stopping(self: ImportedVectors, names: pa.ChunkedArray, target: Path) -> object:
+        if names[0].as_py().startswith("b"):
             raise KeyboardInterrupt
         return whole(self, names, target)
 
