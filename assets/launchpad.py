@@ -9,17 +9,15 @@ import typing
 from typing import Any, Literal
 
 import dagster as dg
-import pydantic
 from pydantic.fields import FieldInfo
 
 from datamask_pipeline import lineage
 from datamask_pipeline.settings import Settings
-from datamask_pipeline.stages.select import SelectConfig
 
 SCALARS: dict[Any, Any] = {int: dg.Int, float: dg.Float, str: dg.String, bool: dg.Bool}
 
 
-def launchpad(*configured: pydantic.BaseModel, fixed: frozenset[str] = frozenset()) -> dict[str, dg.Field]:
+def launchpad(*configured: Settings, fixed: frozenset[str] = frozenset()) -> dict[str, dg.Field]:
     """Configuration schema of an asset.
 
     Args:
@@ -30,31 +28,25 @@ def launchpad(*configured: pydantic.BaseModel, fixed: frozenset[str] = frozenset
         A field per setting; one left out stays as configured.
     """
     model = type(configured[0])
+    fields = {name: field for settings in configured for name, field in type(settings).model_fields.items()}
     return {
         name: dg.Field(
             _config_type(f"{model.__name__}_{name}", field.annotation),
             is_required=False,
-            description=_help(field, [getattr(settings, name) for settings in configured]),
+            description=_help(
+                field, [getattr(settings, name) for settings in configured if hasattr(settings, name)]
+            ),
         )
-        for name, field in model.model_fields.items()
+        for name, field in fields.items()
         if name not in fixed
     }
 
 
-def code_version(stage_version: str, *configured: pydantic.BaseModel) -> str:
+def code_version(stage_version: str, *configured: Settings) -> str:
     """A stage's version and its settings, so that a change of either marks what was made before as outdated."""
-    values = [_result_config(settings) for settings in configured]
+    # As written, not as a stage resolves it on this machine: resolving may cost the import of torch.
+    values = [Settings.result_config(settings) for settings in configured]
     return f"{stage_version}-{lineage.sha256_text(lineage.canonical_json(values))[:8]}"
-
-
-def _result_config(settings: pydantic.BaseModel) -> dict[str, Any]:
-    """The settings that can change a result; all of them for a model that does not tell them apart."""
-    if isinstance(settings, SelectConfig):
-        return settings.result_config()
-    if isinstance(settings, Settings):
-        # As written, not as a stage resolves it on this machine: resolving may cost the import of torch.
-        return Settings.result_config(settings)
-    return settings.model_dump(mode="json", exclude={"device"})
 
 
 def _config_type(name: str, annotation: Any) -> Any:

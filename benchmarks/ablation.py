@@ -18,13 +18,13 @@ def run(context: Context) -> Outcome:
     """Every number of rollouts with the group-relative estimator, then the other estimators."""
     outcome = Outcome()
     arms = [("group_relative", rollouts) for rollouts in ROLLOUTS]
-    arms += [("counterfactual", 1), ("counterfactual", 8), ("expected", 1)]
+    arms += [("counterfactual", 1), ("counterfactual", 8), ("expected", None)]
     for seed in context.seeds:
         embeddings, quality = context.block(context.size(DOCUMENTS), seed)
         best = timed(embeddings, quality, diversity=METRIC, seed=seed)
         outcome.rows.append(best.row("datamask", seed))
         for estimator, rollouts in arms:
-            name = f"{estimator}, G = {rollouts}"
+            name = estimator if rollouts is None else f"{estimator}, G = {rollouts}"
             run_ = timed(
                 embeddings,
                 quality,
@@ -32,7 +32,7 @@ def run(context: Context) -> Outcome:
                 seed=seed,
                 policy="policy_gradient",
                 estimator=estimator,
-                num_rollouts=rollouts,
+                **({} if rollouts is None else {"num_rollouts": rollouts}),
                 num_epochs=context.epochs(EPOCHS),
                 normalisation_constants=best.result.normalisation,
             )

@@ -31,12 +31,16 @@ class UnknownNameError(ConfigurationError):
         family: What was looked for, e.g. ``"diversity metric"``.
         name: The name given.
         known: The names there are.
+        where: Path of the setting that gives the name, where there is one.
     """
 
-    def __init__(self, family: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, family: str, name: str, known: Iterable[str], where: str = "") -> None:
         names = sorted(known)
         listed = ", ".join(names) or "none"
-        super().__init__(f"unknown {family} {name!r}{suggestion(name, names)}; choose one of: {listed}")
+        place = f"{where}: " if where else ""
+        super().__init__(
+            f"{place}unknown {family} {name!r}{suggestion(name, names)}; choose one of: {listed}"
+        )
         self.family, self.name = family, name
 
 

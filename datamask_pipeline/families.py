@@ -8,7 +8,8 @@ adds a member with an entry point ``name = "module:Class"`` in the group of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+import types
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.sources.base import Source
 
 Member = TypeVar("Member")
+Config = TypeVar("Config", bound=Settings)
 LABEL = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -60,8 +62,17 @@ class Family(Generic[Member]):
         """Names of the members, sorted."""
         return sorted(self.classes())
 
-    def find(self, name: str) -> type[Member]:
+    def configs(self) -> dict[str, type[Settings]]:
+        """The members' settings by their names, sorted."""
+        classes: dict[str, Any] = self.classes()
+        return {name: classes[name].Config for name in sorted(classes)}
+
+    def find(self, name: str, where: str = "") -> type[Member]:
         """The member of that name; of ``name:label`` where the family has labels.
+
+        Args:
+            name: The name.
+            where: Path of the setting that gives it.
 
         Raises:
             UnknownNameError: there is none.
@@ -70,7 +81,7 @@ class Family(Generic[Member]):
         bare, colon, label = name.partition(":") if self.labelled else (name, "", "")
         classes = self.classes()
         if bare not in classes:
-            raise UnknownNameError(self.kind, bare, classes)
+            raise UnknownNameError(self.kind, bare, classes, where)
         if colon and not LABEL.fullmatch(label):
             raise ConfigurationError(
                 f"label {label!r} of {self.kind} {name!r} must be letters, digits, _ and -"
@@ -99,6 +110,15 @@ class Family(Generic[Member]):
         member: Member = build(self.config(name, options, where))
         if self.labelled:
             member.name = name  # type: ignore[attr-defined]
+        return member
+
+    def beside(self, name: str, settings: Settings) -> Member:
+        """The member of that name, its settings taken from those beside which they stand."""
+        build: Any = self.find(name)
+        given = {field: getattr(settings, field) for field in settings.model_fields_set}
+        model = with_members(build.Config, given)
+        own = {field: value for field, value in given.items() if field in model.model_fields}
+        member: Member = build(model.model_validate(own))
         return member
 
     def make_each(
@@ -148,6 +168,59 @@ def _add(found: dict[str, type[Any]], family: Family[Any], member: Any, origin: 
     if name in found:
         raise ConfigurationError(f"two of kind {family.kind} are called {name!r}; rename that of {origin!r}")
     found[name] = member
+
+
+def with_members(model: type[Config], values: Mapping[str, Any], where: str = "") -> type[Config]:
+    """The class of some settings with those of the members that they name beside them.
+
+    Args:
+        model: The class of the settings; what it was joined with before is left behind.
+        values: The settings by field; a name that is missing is the field's default.
+        where: Path of the settings in what the user wrote.
+
+    Raises:
+        UnknownNameError: no member has such a name.
+        ConfigurationError: a member's setting has the name of one of the others.
+    """
+    plain: Any = model.without_members or model
+    return _joined(plain, tuple(_named_by(plain, values, where)))  # type: ignore[return-value]
+
+
+def readers(model: type[Settings], field: str) -> list[str]:
+    """The members that could be named and that read a setting, e.g. ``policy policy_gradient``."""
+    found = []
+    for named, family in model.members.items():
+        for name, config in family.configs().items():
+            if field in config.model_fields:
+                found.append(f"{named} {name}")
+            found += readers(config, field)
+    return found
+
+
+def _named_by(model: type[Settings], values: Mapping[str, Any], where: str) -> Iterator[type[Settings]]:
+    for field, family in model.members.items():
+        name = values.get(field, model.model_fields[field].default)
+        if isinstance(name, str):  # else the field's own type refuses it
+            config: type[Settings] = family.find(name, f"{where}.{field}" if where else field).Config
+            yield config
+            yield from _named_by(config, values, where)
+
+
+@cache
+def _joined(model: type[Settings], parts: tuple[type[Settings], ...]) -> type[Settings]:
+    parts = tuple(part for part in dict.fromkeys(parts) if part.model_fields)
+    seen = dict.fromkeys(model.model_fields, model.__name__)
+    for part in parts:
+        for field in part.model_fields:
+            if field in seen:
+                raise ConfigurationError(
+                    f"setting {field!r} of {part.__name__} is one of {seen[field]} already; rename it"
+                )
+            seen[field] = part.__name__
+    if not parts:
+        return model
+    body = {"__module__": model.__module__, "without_members": model}
+    return types.new_class(model.__name__, (model, *parts), exec_body=lambda space: space.update(body))
 
 
 SOURCES: Family[Source] = Family(

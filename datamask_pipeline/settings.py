@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pydantic
 
@@ -20,6 +20,12 @@ class Settings(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
     )
+
+    members: ClassVar[Mapping[str, Any]] = {}
+    """Fields that name a member, with the member's `families.Family`: its settings stand beside these."""
+
+    without_members: ClassVar[type[pydantic.BaseModel] | None] = None
+    """The class without its members' settings, where this one was made with them."""
 
     def result_config(self) -> dict[str, Any]:
         """The fields that affect results, as JSON values, of settings inside settings too: what a fingerprint holds."""
@@ -44,13 +50,16 @@ def is_execution(field: pydantic.fields.FieldInfo) -> bool:
     return isinstance(field.json_schema_extra, dict) and bool(field.json_schema_extra.get("execution"))
 
 
-def validated(model: type[Model], values: Mapping[str, Any], where: str = "") -> Model:
+def validated(
+    model: type[Model], values: Mapping[str, Any], where: str = "", inherited: Mapping[str, str] | None = None
+) -> Model:
     """The settings out of plain values.
 
     Args:
         model: Their class.
         values: By field name.
         where: Path of these settings in what the user wrote, e.g. ``source.options``.
+        inherited: Path of those that were written elsewhere, by field.
 
     Raises:
         ConfigurationError: naming path, problem, value given and nearest known name of all that is wrong.
@@ -58,21 +67,28 @@ def validated(model: type[Model], values: Mapping[str, Any], where: str = "") ->
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        raise ConfigurationError(explain(error, model, where)) from error
+        raise ConfigurationError(explain(error, model, where, inherited)) from error
 
 
-def explain(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str = "") -> str:
+def explain(
+    error: pydantic.ValidationError,
+    model: type[pydantic.BaseModel],
+    where: str = "",
+    inherited: Mapping[str, str] | None = None,
+) -> str:
     """All that is wrong: dotted path, problem, and the value given or the nearest known name.
 
     Args:
         error: What pydantic found.
         model: The class that was validated.
         where: Path of its settings in what the user wrote.
+        inherited: Path of those that were written elsewhere, by field.
     """
     found: dict[str, list[str]] = {}
     for item in error.errors():
         steps, owner = _followed(model, item["loc"])
-        path = ".".join([*filter(None, [where]), *steps])
+        stands = (inherited or {}).get(steps[0], where) if steps else where
+        path = ".".join([*filter(None, [stands]), *steps])
         found.setdefault(path, []).append(_problem(item, owner))
     return "; ".join(
         f"{path}: {', or '.join(dict.fromkeys(problems))}" if path else ", or ".join(problems)

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.families import with_members
 from datamask_pipeline.selection.config import SelectionConfig
+
+LEARNER = "policy_gradient"
 
 
 def parser() -> argparse.ArgumentParser:
     """Upstream's options, and a few of ours."""
-    defaults = {name: field.default for name, field in SelectionConfig.model_fields.items()}
+    model = with_members(SelectionConfig, {"policy": LEARNER})
+    defaults = {name: field.default for name, field in model.model_fields.items()}
     options = argparse.ArgumentParser(
         prog="train_mask", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -77,7 +81,7 @@ def _run(given: argparse.Namespace) -> None:
     from datamask_pipeline.selection.api import check_settings, select_documents
 
     settings = {
-        "policy": "policy_gradient",
+        "policy": LEARNER,
         "diversity": given.algorithm,
         "device": given.device,
         "num_epochs": given.n_epochs,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datamask_pipeline.cli.pairs import parse_pairs
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import ESTIMATORS, POLICIES
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -37,7 +39,7 @@ def select(
         str,
         typer.Option(
             help="datamask (the best learner for the metric), policy_gradient (the paper's), greedy, semdedup, "
-            "quality_topk or random."
+            "quality_topk, random or a plugin's."
         ),
     ] = FIELDS["policy"].default,
     seed: Annotated[int, typer.Option(help=FIELDS["seed"].description)] = FIELDS["seed"].default,
@@ -121,10 +123,7 @@ def select(
     named |= {name: value for name, value in budgets.items() if value is not None}
     if diversity:
         named["diversity"] = _metrics(diversity)
-    for name, value in parse_pairs(settings, example="num_steps=60").items():
-        if name not in FIELDS:
-            raise UnknownNameError("setting", name, FIELDS)
-        named[name] = value
+    named |= parse_pairs(settings, example="num_steps=60")
     check_settings(**named)
     check_output(output, input, explain=explain)
     if plot is not None:
@@ -198,7 +197,16 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
 def _list_settings(on: bool) -> None:
     if not on:
         return
-    for name, field in FIELDS.items():
+    _list_fields("every policy", SelectionConfig)
+    for family in (POLICIES, ESTIMATORS):
+        for name, model in family.configs().items():
+            if model.model_fields:
+                _list_fields(f"{family.kind} {name}", model)
+    raise typer.Exit()
+
+
+def _list_fields(reader: str, model: type[Settings]) -> None:
+    typer.echo(f"# {reader}")
+    for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         typer.echo(f"{name} = {default!r}\n    {field.description}")
-    raise typer.Exit()

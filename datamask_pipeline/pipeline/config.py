@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 import pydantic
 import yaml
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, suggestion
+from datamask_pipeline.families import readers, with_members
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.pretraining.config import PretrainConfig
@@ -20,7 +21,7 @@ from datamask_pipeline.stages.select import SelectConfig
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
-Model = TypeVar("Model", bound=pydantic.BaseModel)
+Model = TypeVar("Model", bound=Settings)
 
 #: Environment variables that the composition root and the commands read.
 CONFIG_VARIABLE = "DATAMASK_CONFIG"
@@ -74,9 +75,26 @@ class PipelineConfig(Settings):
     def _every_arm_and_run_is_sound(self) -> Self:
         for stage in FLOW:
             self.settings(stage)
+        self._refuse_what_no_arm_reads()
         return self
 
-    def settings(self, stage: Stage) -> dict[str | None, pydantic.BaseModel]:
+    def _refuse_what_no_arm_reads(self) -> None:
+        arms = [self.select_config(arm) for arm in self.arms]
+        read = {name for settings in arms for name in type(settings).model_fields}
+        for name in self.select:
+            if name not in read:
+                readable = ", ".join(readers(SelectConfig, name))
+                remedy = f"; it is read by: {readable}" if readable else suggestion(name, read)
+                raise ConfigurationError(f"select.{name}: no arm reads such a setting{remedy}")
+        metrics = {name for settings in arms for name in settings.diversity_weights}
+        for name in self.select.get("diversity_options", {}):
+            if name not in metrics:
+                used = ", ".join(sorted(metrics))
+                raise ConfigurationError(
+                    f"select.diversity_options.{name}: no arm uses such a metric{suggestion(name, metrics)}; used: {used}"
+                )
+
+    def settings(self, stage: Stage) -> dict[str | None, Settings]:
         """The settings of a stage: by arm or run where these vary them, else one for all under ``None``."""
         if not stage.varies:
             return {None: getattr(self, stage.section)}
@@ -86,7 +104,7 @@ class PipelineConfig(Settings):
 
     def select_config(self, arm: str) -> SelectConfig:
         """The settings of one arm."""
-        return SelectConfig(**{**self.select, **self.arms[arm]})
+        return SelectConfig.of_arm(self.select, self.arms[arm], f"arms.{arm}")
 
     def run_names(self) -> list[str]:
         """``<arm>.<architecture>.seed<n>`` of every model to pretrain."""
@@ -96,7 +114,10 @@ class PipelineConfig(Settings):
     def pretrain_config(self, run_name: str) -> PretrainConfig:
         """The settings of one model."""
         _, architecture, seed = split_run_name(run_name)
-        return PretrainConfig(**{**self.pretrain, **self.architectures[architecture], "seed": seed})
+        own = self.architectures[architecture]
+        values = {**self.pretrain, **own, "seed": seed}
+        inherited = {name: "pretrain" for name in self.pretrain if name not in own}
+        return validated(PretrainConfig, values, f"architectures.{architecture}", inherited)
 
 
 def config_model() -> type[PipelineConfig]:
@@ -161,7 +182,11 @@ def changed(config: Model, overrides: Mapping[str, Any] | None) -> Model:
     """A configuration with some fields replaced, validated again."""
     if not overrides:
         return config
-    return validated(type(config), {**config.model_dump(exclude_unset=True), **overrides})
+    before = config.model_dump(exclude_unset=True)
+    # Another policy may read other settings than the one before.
+    model = with_members(type(config), {**before, **overrides})
+    kept = {name: value for name, value in before.items() if name in model.model_fields}
+    return validated(model, {**kept, **overrides})
 
 
 def _text_of(path: str, packaged: Iterable[str]) -> str:

@@ -6,9 +6,9 @@ from types import ModuleType
 from typing import Literal
 
 import pyarrow as pa
-import pydantic
 
 from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.settings import Settings
 
 #: What an artefact belongs to: a crawl; a release; one arm, or one pretraining run, of a release.
 Scope = Literal["crawl", "release", "arm", "run"]
@@ -76,7 +76,7 @@ class Stage:
 
     module: ModuleType
     group: Group
-    config: type[pydantic.BaseModel]
+    config: type[Settings]
     _: dataclasses.KW_ONLY
     reads: Mapping[str, str]
     makes: tuple[Output, ...]

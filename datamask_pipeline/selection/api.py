@@ -21,7 +21,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.errors import ConfigurationError, InternalError
-from datamask_pipeline.families import METRICS, POLICIES
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.budget import Budget
@@ -35,6 +35,7 @@ from datamask_pipeline.selection.inputs import (
     checked_quality,
     checked_rows,
 )
+from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.policies.base import SelectionPolicy
@@ -46,11 +47,6 @@ from datamask_pipeline.selection.result import Certificate, Marginals, Objective
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.statistics import squared_of
 from datamask_pipeline.selection.timings import Timings
-from datamask_pipeline.settings import Settings, validated
-
-Diversity = str | DiversityMetric | Mapping[str, float] | Sequence[tuple[str | DiversityMetric, float]]
-
-DIVERSITY_FORMS = "a metric's name, a DiversityMetric object, or several of either with a weight each"
 
 
 def select_documents(
@@ -74,14 +70,15 @@ def select_documents(
             than unit norm are normalised, and the record says how many.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
-        diversity: A metric's name, a metric object, or several with weights; overrides the settings'.
+        diversity: A metric's name, a metric object, a function of embeddings_ND and masks_GN that returns a number for
+            each mask, or several of these with weights; overrides the settings'.
         ids: N document ids, checked for nulls and duplicates.
         token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
         groups: N group names, for quotas.
         checkpoint_dir: Folder where learners keep their state; a killed run given the same folder goes on and
             ends with the same mask.
         progress: Called with a line of text, the step and the number of steps.
-        settings: Fields of `SelectionConfig`.
+        settings: Fields of `SelectionConfig`, and of the policy's own settings.
 
     Raises:
         ConfigurationError: a setting that is wrong or does not fit the block.
@@ -127,44 +124,15 @@ def check_settings(
         named: dict[str, Any] = dict(settings)
         if isinstance(diversity, str | Mapping):
             named["diversity"] = diversity if isinstance(diversity, str) else dict(diversity)
-        config = validated(SelectionConfig, named)
-    metrics = _metrics(config.diversity_weights if diversity is None else diversity, config)
-    names = [metric.name for metric, _ in metrics]
-    unknown = set(config.diversity_options) - set(names)
-    if unknown:
-        raise ConfigurationError(
-            f"diversity_options for metrics that are not used: {', '.join(sorted(unknown))}"
-        )
+        config = SelectionConfig.of(named)
+    metrics = metrics_of(config, diversity)
     if diversity is not None:
         # The record tells what was used, however it was given.
+        names = [metric.name for metric, _ in metrics]
         used = {metric.name: weight for metric, weight in metrics}
         config = config.model_copy(update={"diversity": names[0] if used == {names[0]: 1.0} else used})
     present_device(config.device)
-    return config, metrics, POLICIES.make(config.policy)
-
-
-def _metrics(diversity: Any, config: SelectionConfig) -> list[tuple[DiversityMetric, float]]:
-    """The metrics with their weights, from any form in which they may be given."""
-    given = [(diversity, 1.0)] if isinstance(diversity, str | DiversityMetric) else diversity
-    try:
-        # Names in one order, as sums of floats follow it and fingerprints do not.
-        pairs = [
-            (m, float(weight))
-            for m, weight in (sorted(given.items()) if isinstance(given, Mapping) else given)
-        ]
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"diversity must be {DIVERSITY_FORMS}, not {diversity!r}") from error
-    for member, _ in pairs:
-        if not isinstance(member, str | DiversityMetric):
-            raise ConfigurationError(f"diversity must be {DIVERSITY_FORMS}, not {member!r}")
-    metrics = [
-        (m if isinstance(m, DiversityMetric) else METRICS.make(m, config.diversity_options.get(m)), weight)
-        for m, weight in pairs
-    ]
-    names = {metric.name for metric, _ in metrics}
-    if not names or len(names) < len(metrics) or any(not weight > 0 for _, weight in metrics):
-        raise ConfigurationError(f"diversity needs different metrics with positive weights, not {pairs}")
-    return metrics
+    return config, metrics, POLICIES.beside(config.policy, config)
 
 
 def _raw_problem(
@@ -232,20 +200,14 @@ def _identity(
     pruned: Pruned,
     constants: scale.Constants,
 ) -> str:
-    terms = [[term.name, term.weight, _metric_options(term.metric)] for term in objective.terms]
-    digest = hashlib.sha256(json.dumps([config.record(), terms, constants], sort_keys=True).encode())
+    terms = [[term.name, term.weight, made_with(term.metric)] for term in objective.terms]
+    digest = hashlib.sha256(
+        json.dumps([config.result_config(), config.device, terms, constants], sort_keys=True).encode()
+    )
     digest.update(checked.digest.encode())
     for tensor in (*pruned.scores.values(), pruned.budget.costs_N, pruned.budget.groups_N):
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
-
-
-def _metric_options(metric: DiversityMetric) -> dict[str, Any]:
-    """What a metric was made with: its settings, and what one that somebody built keeps in plain values."""
-    kept = {name: value for name, value in vars(metric).items() if isinstance(value, int | float | str)}
-    settings = vars(metric).get("config")
-    kept |= settings.result_config() if isinstance(settings, Settings) else {}
-    return {"class": f"{type(metric).__module__}.{type(metric).__qualname__}", **kept}
 
 
 def _keeps_its_promises(solution: Solution, problem: Problem, budget: Budget, pruned: Pruned) -> None:
@@ -283,7 +245,7 @@ def _result(
     mask_n = solution.mask_N.numpy()
     totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
     threshold, cuts_n = threshold_of(totals_n, mask_n, problem.budget.groups_N.numpy())
-    reasons_n = reasons(config.policy, totals_n, mask_n, cuts_n)
+    reasons_n = reasons(POLICIES.find(config.policy).out_and_in, totals_n, mask_n, cuts_n)
     probabilities_n = (
         solution.mask_N.double() if solution.probabilities_N is None else solution.probabilities_N
     )
@@ -335,9 +297,10 @@ def _record(
     token_counts: Any,
 ) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "config": problem.config.record(),
+        "config": problem.config.result_config(),
+        "device": problem.config.device,
         "diversity": {term.name: term.weight for term in problem.objective.terms},
-        "diversity_metrics": {term.name: _metric_options(term.metric) for term in problem.objective.terms},
+        "diversity_metrics": {term.name: made_with(term.metric) for term in problem.objective.terms},
         "rows": checked.rows.num_rows,
         "rows_pruned_by_quality": checked.rows.num_rows - pruned.rows.num_rows,
         "rows_normalised_to_unit": checked.num_normalised,

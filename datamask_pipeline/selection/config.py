@@ -1,23 +1,31 @@
-"""The settings of one selection. Knows no array: what depends on the data is checked in `selection.inputs`.
+"""The settings of one selection: objective, budget, arithmetic; the policy's own stand beside them.
 
-One definition for the Python function, the command line and Dagster; importing it loads no torch.
+Knows no array: what depends on the data is checked in `selection.inputs`. One definition for the Python function, the
+command line and Dagster; importing it loads no torch.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from datamask_pipeline.errors import ConfigurationError, suggestion
+from datamask_pipeline.families import POLICIES, readers, with_members
 from datamask_pipeline.hardware import resolve_dtype
+from datamask_pipeline.settings import Settings, execution_field, validated
 
 Budget = Literal["ratio", "num_documents", "num_tokens"]
 
 
-class SelectionConfig(BaseModel):
-    """How a block is selected from: the objective, the budget, the policy and its numbers."""
+class SelectionConfig(Settings):
+    """How a block is selected from: the objective, the budget, the arithmetic, and the policy by name.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    `of` adds the settings of the policy, and of what the policy names: users write all of them side by side.
+    """
+
+    members: ClassVar[Mapping[str, Any]] = {"policy": POLICIES}
 
     policy: str = Field("datamask", description="Selection policy by name: one file of selection/policies.")
 
@@ -54,52 +62,6 @@ class SelectionConfig(BaseModel):
         0.0, ge=0, lt=1, description="Share of the block with the worst quality dropped before learning."
     )
 
-    # The learner of the relaxed mask and its refinement (policy datamask).
-    num_steps: int = Field(40, ge=1, description="Most gradient steps of the learner on the whole block.")
-    gap_tolerance: float = Field(
-        0.0005,
-        ge=0,
-        description="Stop when the certified gap, a share of the distance from random, is below.",
-    )
-    num_swap_rounds: int = Field(12, ge=0, description="Most rounds of pairwise swaps after rounding.")
-    sample_documents: int = Field(
-        20_000, ge=256, description="Documents whose statistics warm the learner up in larger blocks."
-    )
-
-    # The paper's learner (policy policy_gradient).
-    estimator: Literal["group_relative", "counterfactual", "expected"] = Field(
-        "group_relative", description="Gradient estimator of policy_gradient."
-    )
-    num_epochs: int = Field(5000, ge=1, description="Epochs of policy_gradient.")
-    partial: float = Field(
-        0.1, gt=0, le=1, description="Share of the block drawn as each epoch's batch, in (0, 1]."
-    )
-    num_rollouts: int = Field(128, ge=1, description="Masks drawn each epoch, G.")
-    max_lr: float = Field(10.0, gt=0, description="Learning rate of the first epoch.")
-    min_lr: float = Field(1.0, ge=0, description="Learning rate of the last epoch; linear in between.")
-    init: Literal["same", "quality"] = Field(
-        "quality", description="First logits: zeros, or the standardised score."
-    )
-    baseline: Literal["group_mean", "leave_one_out"] = Field(
-        "group_mean", description="What a reward is compared with; leave_one_out is unbiased."
-    )
-    log_prob: Literal["product_of_softmax", "plackett_luce"] = Field(
-        "product_of_softmax", description="Score function: the paper's, or the exact one of the ordered draw."
-    )
-    convergence_epochs: int | None = Field(
-        None,
-        ge=2,
-        description="Stop when this many epochs moved the mean reward less than convergence_tolerance.",
-    )
-    convergence_tolerance: float = Field(
-        1e-4, gt=0, description="Least change of the normalised mean reward that counts as progress."
-    )
-
-    # The control semdedup.
-    num_clusters: int | None = Field(
-        None, ge=1, description="Clusters of semdedup; none means the square root of N."
-    )
-
     # Arithmetic.
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of every draw.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
@@ -107,14 +69,14 @@ class SelectionConfig(BaseModel):
         description="Arithmetic of gradients and searches: auto is bfloat16 where the device multiplies it natively, "
         "else float32. Objective, threshold and bound are always float32 products summed in float64.",
     )
-    device: str = Field("cpu", description="Where to compute: cpu, or cuda:0 and so on.")
-    num_workers: int | None = Field(
+    device: str = execution_field("cpu", description="Where to compute: cpu, or cuda:0 and so on.")
+    num_workers: int | None = execution_field(
         None, ge=1, description="Threads over chunks; none means every core. No result depends on it."
     )
     chunk_rows: int = Field(
         4096, ge=64, description="Rows of one chunk: the unit of work, memory and summation."
     )
-    checkpoint_seconds: float = Field(
+    checkpoint_seconds: float = execution_field(
         60.0, ge=0, description="Seconds between checkpoints, where a folder is given."
     )
 
@@ -124,12 +86,6 @@ class SelectionConfig(BaseModel):
         given = {name for name in given if getattr(self, name) is not None}
         if len(given) > 1:
             raise ValueError(f"one budget, not {len(given)}: {', '.join(sorted(given))}")
-        if self.min_lr > self.max_lr:
-            raise ValueError(f"min_lr {self.min_lr} is above max_lr {self.max_lr}")
-        if self.policy == "policy_gradient" and self.estimator == "group_relative" and self.num_rollouts < 2:
-            raise ValueError(
-                "num_rollouts = 1 leaves the group_relative estimator nothing to compare; use at least 2"
-            )
         if self.quotas is not None:
             if min(self.quotas.values(), default=-1.0) < 0 or abs(sum(self.quotas.values()) - 1) > 1e-6:
                 raise ValueError(f"quotas are shares of the budget that sum to 1, not {self.quotas}")
@@ -160,7 +116,35 @@ class SelectionConfig(BaseModel):
         """The diversity metrics by name with their weights."""
         return {self.diversity: 1.0} if isinstance(self.diversity, str) else dict(self.diversity)
 
-    def record(self) -> dict[str, Any]:
-        """Every setting that can change the result: all but the number of threads and the checkpoints' pace."""
-        given = self.model_dump(mode="json", exclude={"num_workers", "checkpoint_seconds"})
-        return given | {"dtype": self.arithmetic}
+    def result_config(self) -> dict[str, Any]:
+        """Every setting that can change the mask, the arithmetic as it is on this device."""
+        return super().result_config() | {"dtype": self.arithmetic}
+
+    @classmethod
+    def of(
+        cls, values: Mapping[str, Any], where: str = "", inherited: Mapping[str, str] | None = None
+    ) -> Self:
+        """The settings with those of the policy beside them.
+
+        Args:
+            values: By field name.
+            where: Path of these settings in what the user wrote, e.g. ``arms.random``.
+            inherited: Path of those that were written elsewhere, by field.
+
+        Raises:
+            UnknownNameError: no policy has that name.
+            ConfigurationError: a setting is wrong, or nothing reads it.
+        """
+        model = with_members(cls, values, where)
+        for name in values:
+            if name not in model.model_fields:
+                raise ConfigurationError(_unread(model, name, values, where))
+        return validated(model, values, where, inherited)
+
+
+def _unread(model: type[SelectionConfig], name: str, values: Mapping[str, Any], where: str) -> str:
+    policy = values.get("policy", model.model_fields["policy"].default)
+    readable = ", ".join(readers(SelectionConfig, name))
+    remedy = f"; it is read by: {readable}" if readable else suggestion(name, model.model_fields)
+    path = f"{where}.{name}" if where else name
+    return f"{path}: neither objective, budget nor policy {policy!r} reads such a setting{remedy}"

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.estimators.base import Batch
-from datamask_pipeline.selection.estimators.rewards import marginals, rewards
 from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.rewards import marginals, rewards
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
@@ -23,7 +23,7 @@ FIRST_SHARE = 0.25
 """Share of the selected documents that the first step moves."""
 
 
-def choose_by_exchange(problem: Problem) -> Solution:
+def choose_by_exchange(problem: Problem, num_steps: int) -> Solution:
     """Start at the best quality and exchange until no number of documents raises the objective."""
     batch = Batch(
         embeddings_ND=problem.rows.everything(),
@@ -37,7 +37,7 @@ def choose_by_exchange(problem: Problem) -> Solution:
     marginals_N = marginals(batch, mask_N)
     draws = generator(problem.config.seed, "exchange", "ties")
     ties_N = TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
-    while step < problem.config.num_steps:
+    while step < num_steps:
         step += 1
         candidate_N = _exchanged(mask_N, marginals_N, ties_N, problem.budget, share)
         num_moved = int((candidate_N & ~mask_N).sum())
@@ -49,12 +49,12 @@ def choose_by_exchange(problem: Problem) -> Solution:
             marginals_N = marginals(batch, mask_N)
         else:
             share /= 2
-        problem.report({"step": step, "num_steps": problem.config.num_steps, "objective": value})
+        problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
         mask_N=mask_N,
         scores_N=marginals_N,
         method="no bound: the metrics share none",
-        converged=step < problem.config.num_steps,
+        converged=step < num_steps,
         notes={"steps": step, "exchanges": moved},
     )
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
 from datamask_pipeline.selection.rounding import filled, round_mask
@@ -31,9 +32,9 @@ ROUNDING_SHARE = 0.1
 """Swaps end at this share of the gap that ends the ascent: they are the cheaper way to the same objective."""
 
 
-def choose_by_moments(problem: Problem) -> Solution:
+def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     """Projected gradient, rounding, swaps, certificate."""
-    objective, budget, config = problem.moment_objective, problem.budget, problem.config
+    objective, budget = problem.moment_objective, problem.budget
     # Without second moments a step only reads the rows: half the bytes would cost the bound its accuracy.
     dtype = problem.dtype if problem.objective.needs_second else torch.float32
     relaxed = RelaxedObjective(statistics=problem.statistics, objective=objective, budget=budget, dtype=dtype)
@@ -54,7 +55,7 @@ def choose_by_moments(problem: Problem) -> Solution:
 
     state = problem.checkpoint.load()
     if state is None:
-        start = start_at(relaxed, _first_mask(problem))
+        start = start_at(relaxed, _first_mask(problem, config.sample_documents))
     else:
         start, proof.best = Ascent.restore(state["ascent"]), state["bound"]
     ascent = ascend(relaxed, start, config.num_steps, on_step)
@@ -100,13 +101,13 @@ class Proof:
         return None if math.isinf(self.best) else self.best
 
 
-def _first_mask(problem: Problem) -> Tensor:
+def _first_mask(problem: Problem, sample_documents: int) -> Tensor:
     """Where to start: the best documents by quality; in larger blocks, by the statistics learnt on a sample."""
-    objective, budget, config = problem.moment_objective, problem.budget, problem.config
-    if problem.num_rows <= 2 * config.sample_documents or budget.tokens or len(budget.limits) > 1:
+    objective, budget, seed = problem.moment_objective, problem.budget, problem.config.seed
+    if problem.num_rows <= 2 * sample_documents or budget.tokens or len(budget.limits) > 1:
         return budget.best(problem.objective.quality_N, exact=True)
-    draws = generator(config.seed, "sample")
-    index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[: config.sample_documents]).values
+    draws = generator(seed, "sample")
+    index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:sample_documents]).values
     rows = MemoryRows(problem.rows.take(index_n), problem.rows.chunk_rows)
     sample = Statistics(
         rows=rows,
@@ -119,7 +120,7 @@ def _first_mask(problem: Problem) -> Tensor:
         groups_N=budget.groups_N[index_n],
         limits=(float(max(2, round(budget.limits[0] * len(index_n) / problem.num_rows))),),
         tokens=False,
-        seed=config.seed,
+        seed=seed,
     )
     function = replace(problem.objective, quality_N=problem.objective.quality_N[index_n])
     relaxed = RelaxedObjective(

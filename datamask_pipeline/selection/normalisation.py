@@ -190,8 +190,6 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     config = SelectionConfig.model_validate(
         {
             "lamb": 0.0,
-            "num_steps": PROXY_STEPS,
-            "num_swap_rounds": 0,
             "seed": budget.seed,
             "dtype": str(dtype).removeprefix("torch."),
         }
@@ -216,12 +214,13 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
         report=lambda record: None,
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
-    learner = POLICIES.make("datamask")
+    learner = POLICIES.make("datamask", {"num_steps": PROXY_STEPS, "num_swap_rounds": 0})
     reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     if not reached > max(drawn):
         # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.
-        swapping = replace(alone, config=config.model_copy(update={"num_swap_rounds": PROXY_SWAP_ROUNDS}))
-        reached = evaluate(alone, learner.choose(swapping)).raw[metric.name]
+        swapping = {"num_steps": PROXY_STEPS, "num_swap_rounds": PROXY_SWAP_ROUNDS}
+        learner = POLICIES.make("datamask", swapping)
+        reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0
 

@@ -15,31 +15,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import ESTIMATORS
 from datamask_pipeline.selection.budget import Budget, shared_out
-from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
+from datamask_pipeline.selection.policies.policy_gradient import PolicyGradientConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rollouts import inclusion_probabilities
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
 
-def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solution:
-    """Run the learner with these settings, which need not be the problem's own."""
-    _check_rollouts(problem, config)
-    estimator = ESTIMATORS.make(config.estimator)
+def choose_by_policy_gradient(problem: Problem, config: PolicyGradientConfig) -> Solution:
+    """Run the learner with these settings."""
+    check_policy_gradient(problem, config)
+    estimator = ESTIMATORS.beside(config.estimator, config)
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
     means: list[float] = state["means"]
     size = _batch_size(problem, config)
     deviation = 0.0
     for epoch in range(len(means), config.num_epochs):
-        draws = generator(config.seed, "epoch", epoch)
+        draws = generator(problem.config.seed, "epoch", epoch)
         batch, index_n = _batch(problem, logits_N, size, draws)
-        estimate = estimator.estimate(batch, config, draws)
+        estimate = estimator.estimate(batch, draws)
         rate = _learning_rate(config, epoch)
         update_n = rate * estimator.update(estimate, batch)
         logits_N[index_n] += update_n
@@ -68,40 +67,17 @@ def choose_by_policy_gradient(problem: Problem, config: SelectionConfig) -> Solu
     )
 
 
-def check_policy_gradient(problem: Problem, config: SelectionConfig) -> None:
+def check_policy_gradient(problem: Problem, config: PolicyGradientConfig) -> None:
     """Refuse what the learner cannot do with these settings.
 
     Raises:
         ConfigurationError: naming the setting and what to choose instead.
     """
-    size = _batch_size(problem, config)
-    _check_rollouts(problem, config)
-    if config.estimator != "expected":
-        return
-    for term in problem.objective.terms:
-        if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):
-            raise ConfigurationError(
-                f"estimator 'expected' has no closed form for {term.name!r}; use counterfactual ({size} a batch)"
-            )
+    _batch_size(problem, config)
+    ESTIMATORS.beside(config.estimator, config).check(problem)
 
 
-def _check_rollouts(problem: Problem, config: SelectionConfig) -> None:
-    """Refuse what the settings alone do not tell: which policy comes to this learner depends on the metric.
-
-    Raises:
-        ConfigurationError: one rollout to compare with others, or an order of documents where tokens fill the mask.
-    """
-    if config.estimator == "group_relative" and config.num_rollouts < 2:
-        raise ConfigurationError(
-            "num_rollouts = 1 leaves the group_relative estimator nothing to compare; use at least 2"
-        )
-    if problem.budget.tokens and config.log_prob == "plackett_luce":
-        raise ConfigurationError(
-            "log_prob plackett_luce is of draws of a number of documents; with num_tokens use product_of_softmax"
-        )
-
-
-def _first_state(problem: Problem, config: SelectionConfig) -> dict[str, Any]:
+def _first_state(problem: Problem, config: PolicyGradientConfig) -> dict[str, Any]:
     logits_N = torch.zeros(problem.num_rows, dtype=torch.float64)
     if config.init == "quality":
         quality_N = problem.objective.quality_N
@@ -111,7 +87,7 @@ def _first_state(problem: Problem, config: SelectionConfig) -> dict[str, Any]:
     return {"logits_N": logits_N, "means": []}
 
 
-def _batch_size(problem: Problem, config: SelectionConfig) -> int:
+def _batch_size(problem: Problem, config: PolicyGradientConfig) -> int:
     """Documents of a batch.
 
     Raises:
@@ -157,12 +133,12 @@ def _batch(problem: Problem, logits_N: Tensor, size: int, draws: torch.Generator
     ), index_n
 
 
-def _learning_rate(config: SelectionConfig, epoch: int) -> float:
+def _learning_rate(config: PolicyGradientConfig, epoch: int) -> float:
     share = epoch / max(config.num_epochs - 1, 1)
     return config.max_lr + (config.min_lr - config.max_lr) * share
 
 
-def _converged(means: list[float], config: SelectionConfig) -> bool:
+def _converged(means: list[float], config: PolicyGradientConfig) -> bool:
     """Whether the mean reward of the last epochs is that of as many epochs before them."""
     window = config.convergence_epochs
     if window is None or len(means) < 2 * window:

@@ -42,16 +42,21 @@ def _cut(totals_N: NDArray[np.float64], count: int) -> float:
 
 
 def reasons(
-    policy: str, totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], cuts_N: NDArray[np.float64]
+    out_and_in: tuple[str, str] | None,
+    totals_N: NDArray[np.float64],
+    mask_N: NDArray[np.bool_],
+    cuts_N: NDArray[np.float64],
 ) -> NDArray[np.object_]:
     """One reason for each document: an array of references to the strings above.
 
-    A metric without marginals has no threshold that a document could stand above.
+    Args:
+        out_and_in: The policy's own two reasons; none where documents are in for their marginals.
+        totals_N: Their marginals; a metric without them has no threshold that a document could stand above.
+        mask_N: Who is in.
+        cuts_N: Each document's threshold.
     """
-    if policy == "random":
-        return _one_of([NOT_DRAWN, DRAWN], mask_N)
-    if policy in ("quality_topk", "semdedup") or np.isnan(totals_N).any():
-        return _one_of([NOT_BY_RULE, BY_RULE], mask_N)
+    if out_and_in is not None or np.isnan(totals_N).any():
+        return _one_of(list(out_and_in or (NOT_BY_RULE, BY_RULE)), mask_N)
     return _one_of([BELOW, BELOW_BUT_IN, ABOVE_BUT_OUT, ABOVE], mask_N + 2 * (totals_N >= cuts_N))
 
 

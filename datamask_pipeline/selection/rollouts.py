@@ -145,6 +145,13 @@ class IndependentInclusion:
             gradient_N[members_N] = slope_n * (marginals_N[members_N] - shift * costs_n)
         return gradient_N
 
+    def natural_step(self, gradient_N: Tensor) -> Tensor:
+        """A gradient by logits per unit of ``p (1 - p)``, in units of its own deviation: a mirror step on ``p``."""
+        slope_N = self.probabilities_N * (1 - self.probabilities_N)
+        step_N = gradient_N / slope_N.clamp(min=1e-12)
+        deviation = float(step_N.std())
+        return step_N / deviation if deviation > 0 else torch.zeros_like(step_N)
+
 
 def inclusion_probabilities(logits_N: Tensor, budget: Budget) -> Tensor:
     """``sigmoid(logits + tau)`` with the tau of each group that meets its limit in expectation, float64."""

@@ -5,7 +5,7 @@ Knows the record and the engine's one function; knows no metric and no learner.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
-from datamask_pipeline.families import METRICS, POLICIES
+from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import execution_field
@@ -46,10 +46,31 @@ class SelectConfig(SelectionConfig):
     )
     memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
 
-    def result_config(self) -> dict[str, Any]:
-        """What goes into the fingerprint: everything that can change the mask."""
-        execution = {"num_workers", "checkpoint_seconds", "device", "memory_limit"}
-        return self.model_dump(mode="json", exclude=execution) | {"dtype": self.arithmetic}
+    @classmethod
+    def of_arm(cls, base: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Self:
+        """The settings of one arm.
+
+        Args:
+            base: What every arm starts from. What nothing in this arm reads is left out: it is not the arm's.
+            own: What this arm changes; nothing of it may go unread.
+            where: Path of `own` in what the user wrote.
+
+        Raises:
+            UnknownNameError: no policy has that name.
+            ConfigurationError: a setting is wrong, or nothing reads one of the arm's own.
+        """
+        model = with_members(cls, {**base, **own}, where)
+        taken = {
+            name: value for name, value in base.items() if name in model.model_fields and name not in own
+        }
+        if isinstance(options := taken.get("diversity_options"), Mapping):
+            used = _metrics_named({**taken, **own}.get("diversity", cls.model_fields["diversity"].default))
+            taken["diversity_options"] = {name: value for name, value in options.items() if name in used}
+        return cls.of({**taken, **own}, where, dict.fromkeys(taken, "select"))
+
+
+def _metrics_named(diversity: Any) -> list[str]:
+    return list(diversity) if isinstance(diversity, Mapping) else [str(diversity)]
 
 
 def check(config: SelectConfig) -> None:
@@ -59,7 +80,7 @@ def check(config: SelectConfig) -> None:
         UnknownNameError: no policy or metric has that name.
         ConfigurationError: a metric's option is wrong.
     """
-    POLICIES.make(config.policy)
+    POLICIES.beside(config.policy, config)
     METRICS.make_each(config.diversity_weights, config.diversity_options, "diversity_options")
 
 
@@ -225,7 +246,7 @@ def _budgets(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[Sele
         if whole is not None and len(blocks) > 1:
             shares = np.diff(np.round(whole * ends / ends[-1]).astype(int), prepend=0)
             values = config.model_dump(exclude_unset=True)
-            settings = [SelectConfig(**{**values, name: int(share)}) for share in shares]
+            settings = [config.model_validate({**values, name: int(share)}) for share in shares]
     return settings or [config] * len(blocks)
 
 
@@ -241,11 +262,8 @@ def _select_block(
 
     taken = rows.take(pa.array(block))
     whole = len(block) == rows.num_rows
-    engine = {
-        name: getattr(config, name)
-        for name in SelectionConfig.model_fields
-        if name in config.model_fields_set
-    }
+    of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
+    engine = {name: getattr(config, name) for name in config.model_fields_set - of_stage}
     return select_documents(
         vectors if whole else vectors[block],
         taken.column("quality").to_numpy(),

@@ -86,7 +86,7 @@ def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
         ("select.lamb=2", ConfigurationError, "lamb"),
         ("nonsense=1", ConfigurationError, "nonsense"),
         ("embed.encodr=x", ConfigurationError, "encodr"),
-        ("arms.random.policy=nobody", UnknownNameError, "selection policy 'nobody'.*datamask"),
+        ("arms.random.policy=nobody", ConfigurationError, "selection policy 'nobody'.*datamask"),
         ("score.scorers=[nobody]", UnknownNameError, "quality scorer 'nobody'.*rules"),
         ("select.diversity=nobody", UnknownNameError, "diversity metric 'nobody'.*Pair_simi"),
         ("select.scorers={nobody: 1}", UnknownNameError, "'nobody'.*rules"),

@@ -8,15 +8,11 @@ import torch
 
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.families import METRICS
+from datamask_pipeline.families import ESTIMATORS, METRICS
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch
-from datamask_pipeline.selection.estimators.counterfactual import Counterfactual
-from datamask_pipeline.selection.estimators.expected import Expected
-from datamask_pipeline.selection.estimators.group_relative import GroupRelative
-from datamask_pipeline.selection.estimators.rewards import advantages, marginals, rewards
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.rewards import advantages, marginals, rewards
 from datamask_pipeline.selection.rollouts import (
     IndependentInclusion,
     Rollouts,
@@ -79,10 +75,11 @@ def test_score_function_identity_for_plackett_luce(name: str) -> None:
 @pytest.mark.parametrize(("baseline", "shrink"), [("leave_one_out", 1.0), ("group_mean", 3 / 4)])
 def test_group_relative_has_the_exact_expectation(baseline: str, shrink: float) -> None:
     batch = make_batch("Pair_simi")
-    config = SelectionConfig(num_rollouts=4, baseline=baseline, log_prob="plackett_luce")
+    options = {"num_rollouts": 4, "baseline": baseline, "log_prob": "plackett_luce"}
+    estimator = ESTIMATORS.make("group_relative", options)
     draws = torch.Generator().manual_seed(1)
     repeats = 6000
-    samples = torch.stack([GroupRelative().estimate(batch, config, draws).gradient_N for _ in range(repeats)])
+    samples = torch.stack([estimator.estimate(batch, draws).gradient_N for _ in range(repeats)])
     expected = shrink * exact_gradient_without_replacement(batch)
     errors = (samples.mean(0) - expected).abs() / (samples.std(0) / repeats**0.5)
     assert float(errors.max()) < 4
@@ -92,8 +89,8 @@ def test_group_relative_has_the_exact_expectation(baseline: str, shrink: float) 
 
 def test_the_simple_form_points_the_same_way() -> None:
     batch = make_batch("DiSF_uncentred")
-    config = SelectionConfig(num_rollouts=4096)
-    found = GroupRelative().estimate(batch, config, torch.Generator().manual_seed(2)).gradient_N
+    estimator = ESTIMATORS.make("group_relative", {"num_rollouts": 4096})
+    found = estimator.estimate(batch, torch.Generator().manual_seed(2)).gradient_N
     exact = exact_gradient_without_replacement(batch)
     assert float(torch.cosine_similarity(found, exact, dim=0)) > 0.95
 
@@ -155,22 +152,22 @@ def empty_gains(batch: Batch) -> torch.Tensor:
 
 def test_counterfactual_samples_its_own_policy() -> None:
     batch = make_batch("Facility")
-    config = SelectionConfig(num_rollouts=3000, estimator="counterfactual")
-    found = Counterfactual().estimate(batch, config, torch.Generator().manual_seed(0)).gradient_N
+    estimator = ESTIMATORS.make("counterfactual", {"num_rollouts": 3000})
+    found = estimator.estimate(batch, torch.Generator().manual_seed(0)).gradient_N
     torch.testing.assert_close(found, exact_gradient_independent(batch), rtol=0.2, atol=0.004)
 
 
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_expected_is_exact(name: str) -> None:
     batch = make_batch(name)
-    found = Expected().estimate(batch, SelectionConfig(estimator="expected"), torch.Generator())
+    found = ESTIMATORS.make("expected").estimate(batch, torch.Generator())
     torch.testing.assert_close(found.gradient_N, exact_gradient_independent(batch), rtol=1e-6, atol=1e-9)
     assert float(found.rewards_G[0]) == pytest.approx(expectation(batch, batch.logits_N), abs=1e-9)
 
 
 def test_expected_refuses_what_has_no_closed_form() -> None:
     with pytest.raises(ConfigurationError, match="counterfactual"):
-        Expected().estimate(make_batch("LogDet"), SelectionConfig(estimator="expected"), torch.Generator())
+        ESTIMATORS.make("expected").estimate(make_batch("LogDet"), torch.Generator())
 
 
 def test_advantages_sum_to_zero_and_leave_one_out_is_the_mean_of_the_others() -> None:

@@ -145,7 +145,7 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
     [
         (["--lamb", "2"], "lamb"),
         (["-s", "num_steps=0"], "num_steps"),
-        (["-s", "quotas={a: 1"], "no YAML"),
+        (["-s", "quotas={a: 1"], "not YAML"),
         (["-s", "nothing"], "KEY=VALUE"),
         (["-s", "colour=red"], "colour"),
         (["--diversity", "nobody"], "nobody"),

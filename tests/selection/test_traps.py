@@ -60,7 +60,7 @@ def test_the_value_of_random_masks_is_theirs_under_quotas() -> None:
 def test_a_quota_of_nothing_takes_nothing(policy: str, groups: list[str]) -> None:
     draws = np.random.default_rng(0)
     rows, quality = draws.normal(size=(300, 8)).astype(np.float32), draws.normal(size=300)
-    few = {"num_epochs": 5, "num_rollouts": 4, "partial": 0.5}
+    few = {"num_epochs": 5, "num_rollouts": 4, "partial": 0.5} if policy == "policy_gradient" else {}
     result = select_documents(rows, quality, groups=groups, quotas={"a": 1.0, "b": 0.0}, policy=policy, **few)
     assert result.mask.sum() == 30
     assert {group for group, chosen in zip(groups, result.mask, strict=True) if chosen} == {"a"}

@@ -1,4 +1,4 @@
-"""What a gradient estimator is. Knows no learning rate, epoch or checkpoint.
+"""What a gradient estimator is. Knows no learning rate, epoch or checkpoint, and loads no torch.
 
 Shape suffixes: N documents of a batch, G masks.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from torch import Tensor
-
-from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.objective import ObjectiveFunction
 from datamask_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from datamask_pipeline.selection.budget import Budget
+    from datamask_pipeline.selection.objective import ObjectiveFunction
+    from datamask_pipeline.selection.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ class Estimate:
 class GradientEstimator(ABC):
     """Estimates the gradient of the expected objective under its own distribution over masks.
 
-    A member is one file of this package with the class as ``ESTIMATOR``.
+    A member is one file of this package with the class as ``ESTIMATOR``. Ours load torch when they estimate, not when
+    they are imported, as the asset graph reads their settings.
     """
 
     name: ClassVar[str]
@@ -58,8 +61,16 @@ class GradientEstimator(ABC):
     def __init__(self, config: Settings | None = None) -> None:
         self.config = self.Config() if config is None else config
 
+    def check(self, problem: Problem) -> None:
+        """Refuse, before any epoch, an objective or a budget that the estimator cannot follow.
+
+        Raises:
+            ConfigurationError: naming the setting and what to choose instead.
+        """
+        del problem
+
     @abstractmethod
-    def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
+    def estimate(self, batch: Batch, draws: torch.Generator) -> Estimate:
         """The estimate from fresh draws; its expectation is the gradient (times G-1 over G for the group mean)."""
 
     @abstractmethod

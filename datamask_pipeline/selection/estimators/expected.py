@@ -1,17 +1,21 @@
-"""The expectation itself: no sampling noise. Knows only quadratic metrics."""
+"""The expectation itself: no sampling noise. Knows only quadratic metrics.
+
+Shape suffixes: N documents of a batch.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.estimators.base import Batch, Estimate, GradientEstimator
-from datamask_pipeline.selection.estimators.counterfactual import natural_step
-from datamask_pipeline.selection.estimators.rewards import marginals
-from datamask_pipeline.selection.rollouts import IndependentInclusion
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from datamask_pipeline.selection.objective import ObjectiveFunction
+    from datamask_pipeline.selection.problem import Problem
 
 
 class Expected(GradientEstimator):
@@ -23,12 +27,16 @@ class Expected(GradientEstimator):
 
     name = "expected"
 
-    def estimate(self, batch: Batch, config: SelectionConfig, draws: torch.Generator) -> Estimate:
-        for term in batch.objective.terms:
-            if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):
-                raise ConfigurationError(
-                    f"diversity metric {term.name!r} has no closed-form expectation; use estimator counterfactual"
-                )
+    def check(self, problem: Problem) -> None:
+        _refuse_others(problem.objective)
+
+    def estimate(self, batch: Batch, draws: torch.Generator) -> Estimate:
+        import torch
+
+        from datamask_pipeline.selection.rewards import marginals
+        from datamask_pipeline.selection.rollouts import IndependentInclusion
+
+        _refuse_others(batch.objective)
         policy = IndependentInclusion(batch.logits_N, batch.budget)
         slopes_N = marginals(batch, policy.probabilities_N)
         # F(p) = a.p + p'Hp/2 with slopes a + Hp: the mean of the slopes at 0 and at p, times p.
@@ -40,7 +48,19 @@ class Expected(GradientEstimator):
         )
 
     def update(self, estimate: Estimate, batch: Batch) -> Tensor:
-        return natural_step(estimate, batch)
+        from datamask_pipeline.selection.rollouts import IndependentInclusion
+
+        return IndependentInclusion(batch.logits_N, batch.budget).natural_step(estimate.gradient_N)
+
+
+def _refuse_others(objective: ObjectiveFunction) -> None:
+    from datamask_pipeline.diversity.moments import MomentMetric
+
+    for term in objective.terms:
+        if not (isinstance(term.metric, MomentMetric) and term.metric.quadratic):
+            raise ConfigurationError(
+                f"diversity metric {term.name!r} has no closed-form expectation; use estimator counterfactual"
+            )
 
 
 ESTIMATOR = Expected

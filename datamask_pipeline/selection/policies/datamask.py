@@ -3,31 +3,57 @@
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
 * Any mixture whose metrics all have marginals: exchanges by marginals.
-* Anything else: the paper's learner.
+* Anything else, a black box: the paper's learner as it is by default; to set it, name policy ``policy_gradient``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pydantic
+
 from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.policies.policy_gradient import PolicyGradientPolicy
+from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.problem import Problem
     from datamask_pipeline.selection.solution import Solution
 
 
+class DataMaskConfig(Settings):
+    """The learner of the relaxed mask and its refinement."""
+
+    num_steps: int = pydantic.Field(
+        40, ge=1, description="Most gradient steps of the learner on the whole block."
+    )
+    gap_tolerance: float = pydantic.Field(
+        0.0005,
+        ge=0,
+        description="Stop when the certified gap, a share of the distance from random, is below.",
+    )
+    num_swap_rounds: int = pydantic.Field(
+        12, ge=0, description="Most rounds of pairwise swaps after rounding."
+    )
+    sample_documents: int = pydantic.Field(
+        20_000, ge=256, description="Documents whose statistics warm the learner up in larger blocks."
+    )
+
+
 class DataMaskPolicy(SelectionPolicy):
     """Choose the learner by the metrics; see the module."""
 
     name = "datamask"
+    out_and_in = None
+    Config = DataMaskConfig
+    config: DataMaskConfig
 
     def choose(self, problem: Problem) -> Solution:
-        solution = _choose_by_metrics(problem)
+        solution = _choose_by_metrics(problem, self.config)
         return _no_worse_than_quality(problem, solution) if problem.budget.tokens else solution
 
 
-def _choose_by_metrics(problem: Problem) -> Solution:
+def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     from datamask_pipeline.diversity.base import CoverageMetric
     from datamask_pipeline.selection.exchange import can_exchange, choose_by_exchange
 
@@ -35,16 +61,14 @@ def _choose_by_metrics(problem: Problem) -> Solution:
     if problem.objective.moment_terms is not None:
         from datamask_pipeline.selection.moments import choose_by_moments
 
-        return choose_by_moments(problem)
+        return choose_by_moments(problem, config)
     if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
         from datamask_pipeline.selection.facility.choose import choose_by_coverage
 
         return choose_by_coverage(problem)
     if can_exchange(problem):
-        return choose_by_exchange(problem)
-    from datamask_pipeline.selection.policy_gradient import choose_by_policy_gradient
-
-    return choose_by_policy_gradient(problem, problem.config)
+        return choose_by_exchange(problem, config.num_steps)
+    return PolicyGradientPolicy().choose(problem)
 
 
 def _no_worse_than_quality(problem: Problem, solution: Solution) -> Solution:

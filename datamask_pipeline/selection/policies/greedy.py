@@ -15,6 +15,7 @@ class GreedyPolicy(SelectionPolicy):
     """Add the document of the largest gain until the budget is met."""
 
     name = "greedy"
+    out_and_in = None
 
     def check(self, problem: Problem) -> None:
         from datamask_pipeline.selection.greedy import check_greedy
