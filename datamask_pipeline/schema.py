@@ -4,6 +4,7 @@ A description stands in its Arrow field, so every Parquet file of the record car
 digests and comparisons of schemas take names and types only.
 """
 
+import dataclasses
 from typing import Final
 
 import pyarrow as pa
@@ -339,3 +340,45 @@ PROBE: Final = pa.schema(
         column("high", NUMBER, "Highest score: 1, or the highest label."),
     ]
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A kind of artefact with rows.
+
+    Attributes:
+        key: What one artefact is for.
+        row: What one row is for.
+        columns: Its columns; more may follow where `more` says so.
+        more: What may follow after them.
+    """
+
+    key: str
+    row: str
+    columns: pa.Schema
+    more: str = ""
+
+
+#: Every table of the record by its stage: the first folder of its path.
+TABLES: Final = {
+    "ingest": Table("crawl", "document", DOCUMENTS, "columns that only the source has; `extra_json`"),
+    "rejected": Table("crawl", "row of the source that is no document", REJECTED),
+    "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
+    "score": Table("crawl", "document and scorer", SCORES),
+    "pool": Table("release", "document of the release's crawls", CANDIDATES),
+    "select": Table("release/arm", "eligible document with every score of the arm", SELECTION),
+    "learning_curve": Table(
+        "release/arm", "step of the learner", LEARNING_CURVE, "what else the policy tells"
+    ),
+    "materialise": Table(
+        "release/arm",
+        "selected document",
+        pa.schema([*DOCUMENTS, *SUBSET_EXTRA]),
+        "`score_<scorer>` of each scorer",
+    ),
+    "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
+    "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),
+    "answers": Table("release/run", "checkpoint, task and question", ANSWERS),
+    "compare": Table("release", "checkpoint, task and metric of every run", RESULTS),
+    "probe": Table("labelled examples", "probe", PROBE),
+}

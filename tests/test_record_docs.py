@@ -4,7 +4,6 @@ Called as a script, it writes the columns into the document.
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,26 @@ import pytest
 from old_record import unpack
 
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "record.md"
 COLUMNS = re.compile(r"(<!-- columns: [^\n]* -->\n).*?(<!-- end of columns -->)", re.DOTALL)
-KEYS = {"crawl": "crawl", "release": "release", "arm": "release/arm", "run": "release/run"}
 
 
 def columns_as_markdown() -> str:
     """A table for each kind of artefact that has rows."""
     lines = []
-    for stage in FLOW:
-        for output in stage.makes:
-            if output.columns is not None:
-                lines += [f"### `{output.artefact}/<{KEYS[stage.scope]}>`", "", output.description, ""]
-                lines += _table(output.columns, more=output.more_columns)
-    lines += ["### `probe/<probe>`", "", "What `datamask probe` learnt from labelled examples.", ""]
-    return "\n".join([*lines, *_table(schema.PROBE, more=False)])
-
-
-def _table(columns: Any, *, more: bool) -> Iterator[str]:
-    yield from ("| column | type | meaning |", "|---|---|---|")
-    for field in columns:
-        yield f"| `{field.name}` | {field.type} | {str(schema.description(field)).replace('|', chr(92) + '|')} |"
-    if more:
-        yield "| ... | | Further columns follow, each described in its file. |"
-    yield ""
+    for artefact, table in schema.TABLES.items():
+        lines += [f"### `{artefact}/<{table.key}>`", "", f"One row per {table.row}.", ""]
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        for field in table.columns:
+            meaning = str(schema.description(field)).replace("|", chr(92) + "|")
+            lines.append(f"| `{field.name}` | {field.type} | {meaning} |")
+        if table.more:
+            lines.append(f"| ... | | Then {table.more}. |")
+        lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 def blocks(language: str) -> list[str]:
