@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.selection.estimators.base import GradientEstimator
     from datamask_pipeline.selection.policies.base import SelectionPolicy
     from datamask_pipeline.sources.base import Source
+    from datamask_pipeline.sources.formats.base import FileFormat
 
 Member = TypeVar("Member")
 Config = TypeVar("Config", bound=Settings)
@@ -228,6 +229,12 @@ SOURCES: Family[Source] = Family(
     attribute="SOURCE",
     base="datamask_pipeline.sources.base:Source",
     kind="document source",
+)
+FORMATS: Family[FileFormat] = Family(
+    package="datamask_pipeline.sources.formats",
+    attribute="FORMAT",
+    base="datamask_pipeline.sources.formats.base:FileFormat",
+    kind="file format",
 )
 SCORERS: Family[Scorer] = Family(
     package="datamask_pipeline.quality",

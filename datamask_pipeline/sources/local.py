@@ -1,4 +1,4 @@
-"""Parquet, JSON Lines and Common Crawl's WET files on a local or mounted disk, or on any object storage that fsspec speaks.
+"""Files of any known format on a local or mounted disk, or on any object storage that fsspec speaks.
 
 Knows no hub protocol: an ``s3://`` URL is just another file system.
 """
@@ -10,29 +10,25 @@ import logging
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pydantic
 from fsspec.implementations.local import LocalFileSystem
 
-from datamask_pipeline.errors import DataMaskError, InputError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError
+from datamask_pipeline.families import FORMATS
 from datamask_pipeline.schema import EXTRA_JSON
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
-from datamask_pipeline.sources.columns import extra_fields, merge_extras
-from datamask_pipeline.sources.formats.jsonl import read_jsonl
-from datamask_pipeline.sources.formats.lines import raw_lines
-from datamask_pipeline.sources.formats.parquet import open_parquet, read_parquet
-from datamask_pipeline.sources.formats.wet import SUFFIX, read_wet
+from datamask_pipeline.sources.columns import merge_extras
+from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.shard_names import by_shard_name
 from datamask_pipeline.storage.store import file_system_of
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", SUFFIX)
 ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
@@ -54,7 +50,11 @@ class LocalConfig(Settings):
     )
     extra_columns: dict[str, str] = pydantic.Field(
         default_factory=dict,
-        description="JSON Lines only: further keys that become typed columns (string, double, int64, bool).",
+        description="For formats without types, such as JSON Lines: further keys that become typed columns (string, "
+        "double, int64, bool).",
+    )
+    format_options: dict[str, dict[str, Any]] = pydantic.Field(
+        default_factory=dict, description="A file format's own settings, by the format's name."
     )
     storage_options: dict[str, Any] = execution_field(
         {}, description="Passed to the file system, e.g. `{endpoint_url: ...}`."
@@ -96,7 +96,15 @@ class LocalSource(Source):
         self._fs, path = file_system_of(config.root, config.storage_options, setting="source.options.root")
         self._is_local = isinstance(self._fs, LocalFileSystem)
         self._root = path.rstrip("/") or "/"
-        self._declared = [pa.field(name, ARROW_TYPES[kind]) for name, kind in config.extra_columns.items()]
+        self._columns = Columns(
+            renamed=config.columns,
+            optional=config.optional_columns,
+            declared=[pa.field(name, ARROW_TYPES[kind]) for name, kind in config.extra_columns.items()],
+        )
+        self._formats = _by_suffix(
+            FORMATS.make_each(FORMATS.names(), config.format_options, "source.options.format_options")
+        )
+        self._suffixes = tuple(self._formats)
 
     def crawls(self) -> list[str]:
         return sorted(self._listing)
@@ -107,42 +115,20 @@ class LocalSource(Source):
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a footer is read once
     def extra_fields(self, crawl: str) -> list[pa.Field]:
-        named = []
-        for path in self._paths(crawl).values():
-            if path.lower().endswith(".parquet"):
-                with self._parquet(path) as opened:
-                    named.append((path, extra_fields(opened.schema_arrow, renamed=self.config.columns)))
-            elif not path.lower().endswith(SUFFIX):
-                named.append((path, [*self._declared, EXTRA_JSON]))
-        return merge_extras(named)
+        found = self._paths(crawl).values()
+        return merge_extras(
+            [(path, self._format_of(path).extra_fields(self._file(path), self._columns)) for path in found]
+        )
 
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
-        extras = self.extra_fields(crawl)
-        renamed = self.config.columns
-        kind = shard.location.lower()
-        if kind.endswith(".parquet"):
-            with self._parquet(shard.location) as opened:
-                yield from read_parquet(
-                    opened,
-                    shard.location,
-                    renamed=renamed,
-                    optional=self.config.optional_columns,
-                    extras=extras,
-                    batch_rows=batch_rows,
-                )
-        elif kind.endswith(SUFFIX):
-            with self._open(shard.location) as stream:
-                yield from read_wet(stream, shard.location, crawl, extras=extras, batch_rows=batch_rows)
-        else:
-            with self._open(shard.location) as stream:
-                yield from read_jsonl(
-                    raw_lines(stream, shard.location),
-                    shard.location,
-                    renamed=renamed,
-                    declared=self._declared,
-                    extras=extras,
-                    batch_rows=batch_rows,
-                )
+        path = shard.location
+        yield from self._format_of(path).read(
+            self._file(path),
+            self._columns,
+            crawl=crawl,
+            extras=self.extra_fields(crawl),
+            batch_rows=batch_rows,
+        )
 
     def result_config(self) -> dict[str, Any]:
         settings = self.config
@@ -150,6 +136,7 @@ class LocalSource(Source):
             "columns": settings.columns,
             "optional_columns": list(settings.optional_columns),
             "extra_columns": settings.extra_columns,
+            **({"format_options": settings.format_options} if settings.format_options else {}),
         }
 
     def _paths(self, crawl: str) -> dict[str, str]:
@@ -163,15 +150,15 @@ class LocalSource(Source):
     def _listing(self) -> dict[str, dict[str, str]]:
         """Crawl -> shard name -> path, both sorted; listed once."""
         shown = [path for path in self._find() if not self._is_hidden(path)]
-        found = [path for path in shown if path.lower().endswith(SUFFIXES)]
+        found = [path for path in shown if path.lower().endswith(self._suffixes)]
         if len(found) < len(shown):
-            other = next(path for path in shown if not path.lower().endswith(SUFFIXES))
+            other = next(path for path in shown if not path.lower().endswith(self._suffixes))
             logger.warning("%d files of other kinds are left out, e.g. %s", len(shown) - len(found), other)
         if not found:
             raise InputError(
                 "no file to read",
                 file=self.config.root,
-                remedy=f"point `root` at a file or folder with files named *{', *'.join(SUFFIXES)}",
+                remedy=f"point `root` at a file or folder with files named *{', *'.join(self._suffixes)}",
             )
         if self._is_local:
             for path in found:
@@ -180,7 +167,7 @@ class LocalSource(Source):
         for path in sorted(found):
             crawl, relative = self._place(path)
             crawls.setdefault(crawl, []).append((relative, path))
-        return {crawl: by_shard_name(files, SUFFIXES) for crawl, files in crawls.items()}
+        return {crawl: by_shard_name(files, self._suffixes) for crawl, files in crawls.items()}
 
     def _find(self) -> list[str]:
         with self._reached(self.config.root):
@@ -261,11 +248,12 @@ class LocalSource(Source):
         """What tells a changed file, as first seen."""
         return _state_of(self._fs.info(path))
 
-    @contextlib.contextmanager
-    def _parquet(self, path: str) -> Iterator[pq.ParquetFile]:
-        """The file's reader; a local file is left to Arrow, whose own reading costs less than a Python stream's."""
-        with self._open(path) as stream, open_parquet(path if self._is_local else stream, path) as opened:
-            yield opened
+    def _file(self, path: str) -> ShardFile:
+        opened = functools.partial(self._open, path)
+        return ShardFile(location=path, open=opened, local_path=path if self._is_local else None)
+
+    def _format_of(self, path: str) -> FileFormat:
+        return self._formats[max(filter(path.lower().endswith, self._suffixes), key=len)]
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a file is hashed once
     def _digest(self, path: str) -> str:
@@ -274,6 +262,18 @@ class LocalSource(Source):
                 return f"etag:{state['ETag']}"
         with self._open(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _by_suffix(formats: Iterable[FileFormat]) -> dict[str, FileFormat]:
+    found: dict[str, FileFormat] = {}
+    for one in formats:
+        for suffix in one.suffixes:
+            if suffix in found:
+                raise ConfigurationError(
+                    f"file formats {found[suffix].name!r} and {one.name!r} both read files named *{suffix}"
+                )
+            found[suffix] = one
+    return found
 
 
 def _state_of(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""File formats a crawl's shards come in; each reads one open file as batches in FineWeb's schema."""
+"""File formats a crawl's shards come in, one file each: a file as batches in FineWeb's schema. Knows no file system."""

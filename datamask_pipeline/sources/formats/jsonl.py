@@ -1,4 +1,4 @@
-"""Reads one JSON Lines file as batches in FineWeb's schema. Knows no file system and no compression.
+"""JSON Lines, plain or compressed, as batches in FineWeb's schema. Knows no file system.
 
 A line that is no object or too long, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
 Keys beyond the schema: those declared become typed columns, all others stay together as JSON text in
@@ -17,11 +17,37 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL
-from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES
+from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
+from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 
 #: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
 #: documents do not make a huge batch.
 BATCH_BYTES: Final = 32 << 20
+
+
+class JsonLines(FileFormat):
+    """One object a line."""
+
+    name = "jsonl"
+    suffixes = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz")
+
+    def extra_fields(self, file: ShardFile, columns: Columns) -> list[pa.Field]:
+        del file  # whose lines nothing describes
+        return [*columns.declared, EXTRA_JSON]
+
+    def read(
+        self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
+    ) -> Iterator[SourceBatch]:
+        del crawl
+        with file.open() as stream:
+            yield from read_jsonl(
+                raw_lines(stream, file.location),
+                file.location,
+                renamed=columns.renamed,
+                declared=columns.declared,
+                extras=extras,
+                batch_rows=batch_rows,
+            )
 
 
 def read_jsonl(
@@ -205,3 +231,6 @@ def _problem(value: object, wanted: pa.DataType) -> str | None:
     if isinstance(value, int) and abs(value) > 2**53:
         return "wrong_type"
     return None
+
+
+FORMAT = JsonLines

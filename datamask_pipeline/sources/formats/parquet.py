@@ -1,7 +1,8 @@
 """Reads one Parquet file as batches in FineWeb's schema. Knows no file system: it is given an open file."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.sources.base import SourceBatch
 from datamask_pipeline.sources.columns import check_columns, conform, extra_fields
+from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 
 #: Bytes of a column chunk held while it is decoded, so that memory does not follow the row group's size.
 READ_BUFFER_BYTES = 1 << 20
@@ -18,7 +20,39 @@ READ_BUFFER_BYTES = 1 << 20
 REMEDY = "fetch or write the file again"
 
 
-def open_parquet(stream: BinaryIO | str, location: str) -> pq.ParquetFile:
+class Parquet(FileFormat):
+    """Columns with types."""
+
+    name = "parquet"
+    suffixes = (".parquet",)
+
+    def extra_fields(self, file: ShardFile, columns: Columns) -> list[pa.Field]:
+        with _opened(file) as opened:
+            return extra_fields(opened.schema_arrow, renamed=columns.renamed)
+
+    def read(
+        self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
+    ) -> Iterator[SourceBatch]:
+        del crawl
+        with _opened(file) as opened:
+            yield from read_parquet(
+                opened,
+                file.location,
+                renamed=columns.renamed,
+                optional=columns.optional,
+                extras=extras,
+                batch_rows=batch_rows,
+            )
+
+
+@contextlib.contextmanager
+def _opened(file: ShardFile) -> Iterator[pq.ParquetFile]:
+    """The file's reader; a local file is left to Arrow, whose own reading costs less than a Python stream's."""
+    with file.open() as stream, open_parquet(file.local_path or stream, file.location) as opened:
+        yield opened
+
+
+def open_parquet(stream: IO[bytes] | str, location: str) -> pq.ParquetFile:
     """The file's reader.
 
     Raises:
@@ -90,3 +124,6 @@ def read_parquet(
 
 def _first_line(error: Any) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]
+
+
+FORMAT = Parquet

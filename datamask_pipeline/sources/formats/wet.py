@@ -19,9 +19,8 @@ from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
+from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.formats.lines import CHUNK_BYTES
-
-SUFFIX: Final = ".warc.wet.gz"
 
 #: ``zlib``'s window size for gzip.
 GZIP: Final = 31
@@ -53,6 +52,23 @@ _HEADERS_END: Final = re.compile(rb"\n\r?\n")
 
 #: A batch is handed on at this many bytes of text, whatever ``batch_rows`` says.
 BATCH_BYTES: Final = 32 << 20
+
+
+class Wet(FileFormat):
+    """Common Crawl's extracted text."""
+
+    name = "wet"
+    suffixes = (".warc.wet.gz",)
+
+    def extra_fields(self, file: ShardFile, columns: Columns) -> list[pa.Field]:
+        return []
+
+    def read(
+        self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
+    ) -> Iterator[SourceBatch]:
+        del columns  # a record's headers have their own names
+        with file.open() as stream:
+            yield from read_wet(stream, file.location, crawl, extras=extras, batch_rows=batch_rows)
 
 
 def read_wet(
@@ -218,3 +234,6 @@ def _document(headers: Any, payload: bytes, location: str, crawl: str) -> dict[s
         "file_path": PurePosixPath(location).name,
         "language": languages.split(",")[0] if languages else None,
     }
+
+
+FORMAT = Wet
