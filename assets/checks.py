@@ -5,18 +5,19 @@ A stage's checks run in one step, after the asset and before anything downstream
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
-from assets.metadata import parts_schema
+from assets.metadata import Metadata, parts_schema
 from assets.partitions import record_key
-from datamask_pipeline import duck
+from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.stage import Output
 from datamask_pipeline.storage import Ref, check_balance, require
 from resources import PipelineResource
 
@@ -81,51 +82,61 @@ class Verdict:
 
 
 Check = Callable[[Artefact], Verdict]
+Headline = Callable[[Pipeline, Ref, Mapping[str, Any]], Metadata]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shown:
+    """What is special to one asset.
+
+    Attributes:
+        blocking: Checks; nothing downstream runs when one of these fails. Beside them stands one of the columns.
+        warning: These only warn.
+        headline: Its numbers and tables for the UI.
+        plots: PNG files that the stage writes beside its parts.
+    """
+
+    blocking: tuple[Check, ...] = ()
+    warning: tuple[Check, ...] = ()
+    headline: Headline | None = None
+    plots: tuple[str, ...] = ()
 
 
 def asset_checks(
-    asset: str,
-    stage: str,
-    partitions: dg.PartitionsDefinition[Any],
-    *,
-    blocking: Sequence[Check],
-    warning: Sequence[Check] = (),
-) -> dg.AssetChecksDefinition:
-    """The checks of one asset, each named and described by its function.
-
-    Args:
-        asset: The asset's key.
-        stage: Under which stage its artefacts stand in the record.
-        partitions: The asset's partitions.
-        blocking: Nothing downstream runs when one of these fails.
-        warning: These only warn.
-    """
-    functions = {check.__name__: check for check in [*blocking, *warning]}
+    output: Output, partitions: dg.PartitionsDefinition[Any], shown: Shown
+) -> dg.AssetChecksDefinition | None:
+    """The checks of one asset, each named and described by its function; ``None`` if there are none."""
+    functions = {check.__name__: check for check in [*shown.blocking, *shown.warning]}
+    if output.table is not None:
+        functions.setdefault("columns", columns_of(output.table))
+    if not functions:
+        return None
+    warning = {check.__name__ for check in shown.warning}
     specs = [
         dg.AssetCheckSpec(
             name,
-            asset=asset,
+            asset=output.asset,
             description=_summary(check),
-            blocking=check in blocking,
+            blocking=name not in warning,
             partitions_def=partitions,
         )
         for name, check in functions.items()
     ]
 
-    @dg.multi_asset_check(name=f"{asset}_checks", specs=specs, can_subset=True)
+    @dg.multi_asset_check(name=f"{output.asset}_checks", specs=specs, can_subset=True)
     def run_checks(
         context: dg.AssetCheckExecutionContext, pipeline: PipelineResource
     ) -> Iterator[dg.AssetCheckResult]:
         chain = pipeline.pipeline()
-        ref = require(chain.store, stage, "/".join(record_key(context.partition_key)))
+        ref = require(chain.store, output.artefact, "/".join(record_key(context.partition_key)))
         artefact = Artefact(chain, ref, chain.store.manifest(ref))
         wanted = {key.name for key in context.selected_asset_check_keys}
         for name, check in functions.items():
             if name in wanted:
                 verdict = check(artefact)
-                severity = dg.AssetCheckSeverity.ERROR if check in blocking else dg.AssetCheckSeverity.WARN
+                severity = dg.AssetCheckSeverity.WARN if name in warning else dg.AssetCheckSeverity.ERROR
                 yield dg.AssetCheckResult(
-                    asset_key=asset,
+                    asset_key=output.asset,
                     check_name=name,
                     passed=verdict.passed,
                     severity=severity,
@@ -133,6 +144,16 @@ def asset_checks(
                 )
 
     return run_checks
+
+
+def columns_of(table: schema.Table) -> Check:
+    """The check that an artefact has a table's columns."""
+
+    def columns(artefact: Artefact) -> Verdict:
+        """Columns and types are the record's, in its order."""
+        return same_schema(artefact, table.columns, more=bool(table.more))
+
+    return columns
 
 
 def none_found(number: int, what: str) -> Verdict:

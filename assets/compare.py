@@ -1,66 +1,14 @@
-"""The asset of comparison: every arm of a release in one table."""
+"""What Dagster checks and shows of the comparison of a release's arms."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
-from assets import partitions
-from assets.checks import Artefact, Verdict, asset_checks, none_found, same_schema
-from assets.launchpad import code_version, launchpad
+from assets.checks import Artefact, Shown, Verdict, none_found
 from assets.metadata import Metadata
-from assets.step import COMMON, run_stage
-from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
-from datamask_pipeline.stages import compare
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
-
-PLOT = "differences.png"
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-    upstream = (
-        "fineweb_mask",
-        "selection_mask",
-        "pretrained_model",
-        "benchmark_results",
-        "benchmark_answers",
-    )
-
-    @dg.asset(
-        deps=[partitions.of_the_release(asset) for asset in upstream],
-        partitions_def=partitions.RELEASES,
-        group_name="report",
-        kinds={"parquet", "matplotlib"},
-        tags={"stage": "compare"},
-        code_version=code_version(compare.VERSION, config.compare),
-        config_schema=launchpad(config.compare),
-        **COMMON,
-    )
-    def comparison_report(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """All benchmark results of a release, with each arm's difference from the baseline."""
-        return run_stage(context, pipeline, "compare", headline=_headline, plots=(PLOT,))
-
-    return dg.Definitions(
-        assets=[comparison_report],
-        asset_checks=[
-            asset_checks(
-                "comparison_report",
-                compare.STAGE,
-                partitions.RELEASES,
-                blocking=[columns, every_run_is_in_it, arms_answered_the_same_questions],
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.RESULTS)
 
 
 def every_run_is_in_it(artefact: Artefact) -> Verdict:
@@ -101,3 +49,12 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
+
+
+SHOWN = {
+    "comparison_report": Shown(
+        blocking=(every_run_is_in_it, arms_answered_the_same_questions),
+        headline=_headline,
+        plots=("differences.png",),
+    )
+}

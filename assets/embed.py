@@ -1,64 +1,26 @@
-"""The asset of embedding: one unit vector a document."""
+"""What Dagster checks and shows of embeddings."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import dagster as dg
 import numpy as np
 import pyarrow as pa
 
-from assets import partitions
 from assets.checks import (
     Artefact,
+    Shown,
     Verdict,
-    asset_checks,
     none_found,
     rows_in_are_kept_plus_dropped,
     same_schema,
 )
-from assets.launchpad import code_version, launchpad
 from assets.metadata import Metadata, parts_schema
-from assets.step import COMMON, COMPUTE_POOL, run_stage
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
-from datamask_pipeline.stages import embed, ingest
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.stages import ingest
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, open_array
 from datamask_pipeline.vectors import are_unit
-from resources import PipelineResource
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-
-    @dg.asset(
-        deps=["crawl_documents"],
-        partitions_def=partitions.CRAWLS,
-        group_name="crawls",
-        kinds={"pytorch", "parquet"},
-        tags={"stage": "embed"},
-        code_version=code_version(embed.VERSION, config.embed),
-        config_schema=launchpad(config.embed),
-        pool=COMPUTE_POOL,
-        **COMMON,
-    )
-    def document_embeddings(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """A unit vector of 768 numbers for every document of a crawl, in the documents' order."""
-        return run_stage(context, pipeline, "embed", headline=_headline)
-
-    return dg.Definitions(
-        assets=[document_embeddings],
-        asset_checks=[
-            asset_checks(
-                "document_embeddings",
-                embed.STAGE,
-                partitions.CRAWLS,
-                blocking=[columns, rows_in_are_kept_plus_dropped, one_row_per_document, unit_norm],
-            ),
-        ],
-    )
 
 
 def columns(artefact: Artefact) -> Verdict:
@@ -103,3 +65,10 @@ def unit_norm(artefact: Artefact) -> Verdict:
 def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
     found = manifest["metadata"]
     return {"model": str(found["model"]), "revision": str(found["revision"])}
+
+
+SHOWN = {
+    "document_embeddings": Shown(
+        blocking=(columns, rows_in_are_kept_plus_dropped, one_row_per_document, unit_norm), headline=_headline
+    )
+}

@@ -1,88 +1,14 @@
-"""The assets of evaluation: a model's scores on the benchmarks, and its answers to single questions."""
+"""What Dagster checks and shows of a model's benchmark scores, and of its answers to single questions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
-
-from assets import partitions
-from assets.checks import Artefact, Verdict, asset_checks, none_found, same_schema
-from assets.launchpad import code_version, launchpad
+from assets.checks import Artefact, Shown, Verdict, none_found
 from assets.metadata import Metadata, scalars
-from assets.step import COMMON, COMPUTE_POOL, run_stages
-from datamask_pipeline import schema
 from datamask_pipeline.evaluation.benchmarks import benchmarks_named
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import evaluate
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The assets and their checks."""
-    run_partitions = partitions.release_runs(config)
-    common = {
-        "group_name": "models",
-        "owners": COMMON["owners"],
-        "code_version": code_version(evaluate.VERSION, config.evaluate),
-        "kinds": {"huggingface", "parquet"},
-        "partitions_def": run_partitions,
-        "tags": {"stage": "evaluate"},
-        "deps": [
-            "pretrained_model",
-            partitions.of_the_release("tokenizer"),
-            partitions.of_the_release("benchmark_questions"),
-        ],
-    }
-
-    @dg.multi_asset(
-        name="evaluate",
-        specs=[
-            dg.AssetSpec(
-                "benchmark_results",
-                description="Arm, architecture, seed, checkpoint, task, metric, value, stderr and n of a model.",
-                **common,
-            ),
-            dg.AssetSpec(
-                "benchmark_answers",
-                description="A model's score on every single question: two models are compared in pairs.",
-                **common,
-            ),
-        ],
-        partitions_def=run_partitions,
-        config_schema=launchpad(config.evaluate),
-        pool=COMPUTE_POOL,
-        retry_policy=COMMON["retry_policy"],
-        backfill_policy=COMMON["backfill_policy"],
-    )
-    def evaluate_model(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        shown = {"benchmark_results": (_headline, ()), "benchmark_answers": (None, ())}
-        yield from run_stages(context, pipeline, "evaluate", shown)
-
-    return dg.Definitions(
-        assets=[evaluate_model],
-        asset_checks=[
-            asset_checks(
-                "benchmark_results",
-                evaluate.STAGE,
-                run_partitions,
-                blocking=[columns, every_task_was_asked, values_are_finite],
-            ),
-            asset_checks(
-                "benchmark_answers",
-                evaluate.ANSWERS_STAGE,
-                run_partitions,
-                blocking=[answer_columns, every_question_was_answered_once],
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.RESULTS)
 
 
 def every_task_was_asked(artefact: Artefact) -> Verdict:
@@ -112,11 +38,6 @@ def values_are_finite(artefact: Artefact) -> Verdict:
     return none_found(wrong, "values that are none")
 
 
-def answer_columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.ANSWERS)
-
-
 def every_question_was_answered_once(artefact: Artefact) -> Verdict:
     """As many distinct questions per checkpoint and task as the results say, each with a finite score."""
     results = artefact.neighbour(evaluate.STAGE)
@@ -137,3 +58,9 @@ def every_question_was_answered_once(artefact: Artefact) -> Verdict:
 def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
     scores: dict[str, float] = manifest["metadata"]["headline"]
     return {**scalars(scores, *scores), "mean of tasks": sum(scores.values()) / len(scores)}
+
+
+SHOWN = {
+    "benchmark_results": Shown(blocking=(every_task_was_asked, values_are_finite), headline=_headline),
+    "benchmark_answers": Shown(blocking=(every_question_was_answered_once,)),
+}

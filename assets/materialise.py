@@ -1,76 +1,16 @@
-"""The asset of materialisation: the subset of one arm, text and scores together."""
+"""What Dagster checks and shows of the subset of one arm."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
-from assets import partitions
-from assets.checks import (
-    Artefact,
-    Verdict,
-    asset_checks,
-    none_found,
-    rows_in_are_kept_plus_dropped,
-    same_schema,
-)
-from assets.launchpad import code_version, launchpad
+from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata, parts_schema, scalars
-from assets.step import COMMON, run_stage
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import materialise, select
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-    arm_partitions = partitions.release_arms(config)
-
-    @dg.asset(
-        deps=[
-            "selection_mask",
-            partitions.of_the_release("candidate_documents"),
-            partitions.of_every_crawl("crawl_documents"),
-            partitions.of_every_crawl("quality_scores"),
-        ],
-        partitions_def=arm_partitions,
-        group_name="selection",
-        kinds={"duckdb", "parquet"},
-        tags={"stage": "materialise"},
-        code_version=code_version(materialise.VERSION, config.materialise),
-        config_schema=launchpad(config.materialise),
-        **COMMON,
-    )
-    def fineweb_mask(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """The selected documents of one arm with text, provenance, scores and the selection's id."""
-        return run_stage(context, pipeline, "materialise", headline=_headline)
-
-    return dg.Definitions(
-        assets=[fineweb_mask],
-        asset_checks=[
-            asset_checks(
-                "fineweb_mask",
-                materialise.STAGE,
-                arm_partitions,
-                blocking=[
-                    columns,
-                    rows_in_are_kept_plus_dropped,
-                    ids_and_contents_are_distinct,
-                    subset_is_the_mask,
-                ],
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """The documents' columns and the selection's, in order and type; one column a scorer may follow."""
-    return same_schema(artefact, pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA]), more=True)
 
 
 def ids_and_contents_are_distinct(artefact: Artefact) -> Verdict:
@@ -123,3 +63,11 @@ def column_lineage(names: list[str]) -> dg.TableColumnLineage:
             if name in names
         }
     )
+
+
+SHOWN = {
+    "fineweb_mask": Shown(
+        blocking=(rows_in_are_kept_plus_dropped, ids_and_contents_are_distinct, subset_is_the_mask),
+        headline=_headline,
+    )
+}

@@ -4,55 +4,54 @@ A crawl and a release are dynamic partitions. A release's arms and runs are a se
 stand in the configuration. A key of the record is a partition key with its dimensions joined by ``/``.
 """
 
+from typing import Any
+
 import dagster as dg
 
 from datamask_pipeline.pipeline.config import PipelineConfig, split_run_name
+from datamask_pipeline.pipeline.stage import Scope
 
-RELEASE, ARM, RUN = "release", "arm", "run"
+RELEASE = "release"
+#: The second dimension. Dagster joins dimensions in the order of their names: the release has to come first.
+MEMBER = {"arm": "selection_arm", "run": "training_run"}
 
 CRAWLS = dg.DynamicPartitionsDefinition(name="crawls")
 RELEASES = dg.DynamicPartitionsDefinition(name="releases")
 
 
-def release_arms(config: PipelineConfig) -> dg.MultiPartitionsDefinition:
-    """One partition per release and arm."""
-    return dg.MultiPartitionsDefinition(
-        {RELEASE: RELEASES, ARM: dg.StaticPartitionsDefinition(list(config.arms))}
-    )
+def of_scope(scope: Scope, config: PipelineConfig) -> dg.PartitionsDefinition[Any]:
+    """One partition for each crawl, release, or arm or run of a release."""
+    if scope == "crawl":
+        return CRAWLS
+    if scope == "release":
+        return RELEASES
+    members = dg.StaticPartitionsDefinition(list(config.arms) if scope == "arm" else config.run_names())
+    return dg.MultiPartitionsDefinition({RELEASE: RELEASES, MEMBER[scope]: members})
 
 
-def release_runs(config: PipelineConfig) -> dg.MultiPartitionsDefinition:
-    """One partition per release and pretraining run."""
-    return dg.MultiPartitionsDefinition(
-        {RELEASE: RELEASES, RUN: dg.StaticPartitionsDefinition(config.run_names())}
-    )
-
-
-def of_every_crawl(asset: str) -> dg.AssetDep:
-    """A dependency of a release on its crawls. Which ones a release froze, its record says."""
-    return dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping())
-
-
-def of_the_release(asset: str) -> dg.AssetDep:
-    """A dependency between a release and everything of that release, in either direction."""
-    return dg.AssetDep(asset, partition_mapping=dg.MultiToSingleDimensionPartitionMapping(RELEASE))
-
-
-def of_the_runs_arm(asset: str, config: PipelineConfig) -> dg.AssetDep:
-    """A dependency of a run on its arm in the same release."""
+def mapping(*, of: Scope, onto: Scope, config: PipelineConfig) -> dg.PartitionMapping | None:
+    """Which partitions of one scope those of another are made from; ``None`` where they are the same."""
+    if of == onto:
+        return None
+    if of == "crawl":  # which crawls a release froze, its record says
+        return dg.AllPartitionMapping()
+    if (of, onto) != ("arm", "run"):
+        return dg.MultiToSingleDimensionPartitionMapping(RELEASE)
     runs: dict[str, list[str]] = {arm: [] for arm in config.arms}
     for run_name in config.run_names():
         runs[split_run_name(run_name)[0]].append(run_name)
-    dimensions = {
-        RELEASE: dg.DimensionPartitionMapping(RELEASE, dg.IdentityPartitionMapping()),
-        ARM: dg.DimensionPartitionMapping(RUN, dg.StaticPartitionMapping(runs)),
-    }
-    return dg.AssetDep(asset, partition_mapping=dg.MultiPartitionMapping(dimensions))
+    return dg.MultiPartitionMapping(
+        {
+            RELEASE: dg.DimensionPartitionMapping(RELEASE, dg.IdentityPartitionMapping()),
+            MEMBER["arm"]: dg.DimensionPartitionMapping(MEMBER["run"], dg.StaticPartitionMapping(runs)),
+        }
+    )
 
 
-def partition_key(**dimensions: str) -> str:
-    """The partition key of a release's arm or run."""
-    return dg.MultiPartitionKey(dimensions)
+def partition_key(scope: Scope, key: str) -> str:
+    """The partition of a key of the record."""
+    release, _, member = key.partition("/")
+    return dg.MultiPartitionKey({RELEASE: release, MEMBER[scope]: member}) if member else key
 
 
 def record_key(key: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which runs make up a release, level by level. Knows the record and the jobs' names; starts nothing.
+"""Which runs make up a release, group by group. Knows the flow and the record; starts nothing.
 
 A run is identified by its basis: a hash of what it would compute from what. Equal basis, same result; so the
 basis is the run's key, and a run that was seen is not asked for again.
@@ -7,25 +7,11 @@ basis is the run's key, and a run that was seen is not asked for again.
 import dataclasses
 from collections.abc import Iterator
 
-from assets import partitions
-from assets.jobs import ARM_JOB, CRAWL_JOB, RELEASE_JOB, REPORT_JOB, RUN_JOB
-from assets.launchpad import code_version
+from assets.factory import stage_version
+from assets.partitions import partition_key
 from datamask_pipeline.lineage import canonical_json, sha256_text
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.config import split_run_name
-from datamask_pipeline.stages import (
-    compare,
-    embed,
-    evaluate,
-    ingest,
-    materialise,
-    pool,
-    pretrain,
-    questions,
-    score,
-    select,
-    tokenizer,
-)
+from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline.stage import Group, Stage
 
 #: Tag of a run: what it computes from what.
 BASIS_TAG = "datamask/basis"
@@ -38,7 +24,7 @@ class Wanted:
     Attributes:
         job: The job's name.
         partition_key: The partition.
-        basis: Hash of the stages' versions, their settings and the content digests of their inputs.
+        basis: Hash of the stages' versions, their settings and their inputs.
     """
 
     job: str
@@ -51,89 +37,30 @@ class Wanted:
         return {BASIS_TAG: self.basis}
 
 
-def crawl_run(pipeline: Pipeline, crawl: str) -> Wanted:
-    """The run of a crawl. Its files count as unchanging: a crawl is published once."""
-    config = pipeline.config
-    versions = [
-        code_version(ingest.VERSION, config.ingest, config.source),
-        code_version(embed.VERSION, config.embed),
-        code_version(score.VERSION, config.score),
-    ]
-    return Wanted(CRAWL_JOB.name, crawl, _basis(CRAWL_JOB.name, crawl, versions, {}))
+def runs(pipeline: Pipeline, group: Group, release: str) -> list[Wanted]:
+    """The runs of a release's part of a group; they do not depend on each other.
 
-
-def levels(pipeline: Pipeline, release: str) -> Iterator[list[Wanted]]:
-    """The runs of a release in order; a level's runs do not depend on each other.
-
-    A level is computed when it is drawn: draw it only after all runs of the one before have succeeded, as its
-    bases are made of what those left in the record.
+    Ask only after all runs of the groups that this one needs have succeeded: bases are made of what those left
+    in the record.
     """
-    config = pipeline.config
-    crawls = pipeline.release_crawls(release)
-    yield [crawl_run(pipeline, crawl) for crawl in crawls]
-
-    documents = [(ingest.STAGE, crawl) for crawl in crawls]
-    vectors_and_scores = [(stage, crawl) for stage in (embed.STAGE, score.STAGE) for crawl in crawls]
-    versions = [
-        code_version(pool.VERSION, config.pool),
-        code_version(tokenizer.VERSION, config.tokenizer),
-        code_version(questions.VERSION, config.evaluate),
-    ]
-    yield [_wanted(pipeline, RELEASE_JOB.name, release, versions, documents)]
-
-    shared = [(pool.STAGE, release), *documents, *vectors_and_scores]
-    yield [
-        _wanted(
-            pipeline,
-            ARM_JOB.name,
-            partitions.partition_key(release=release, arm=arm),
-            [
-                code_version(select.VERSION, config.select_config(arm)),
-                code_version(materialise.VERSION, config.materialise),
-            ],
-            shared,
-        )
-        for arm in config.arms
-    ]
-
-    shared = [(stage, release) for stage in (pool.STAGE, tokenizer.STAGE, questions.STAGE)]
-    yield [
-        _wanted(
-            pipeline,
-            RUN_JOB.name,
-            partitions.partition_key(release=release, run=run_name),
-            [
-                code_version(pretrain.VERSION, config.pretrain_config(run_name)),
-                code_version(evaluate.VERSION, config.evaluate),
-            ],
-            [*shared, *documents, (materialise.STAGE, f"{release}/{split_run_name(run_name)[0]}")],
-        )
-        for run_name in config.run_names()
-    ]
-
-    made = [
-        (stage, f"{release}/{run_name}")
-        for stage in (pretrain.STAGE, evaluate.STAGE, evaluate.ANSWERS_STAGE)
-        for run_name in config.run_names()
-    ]
-    made += [
-        (stage, f"{release}/{arm}") for stage in (select.STAGE, materialise.STAGE) for arm in config.arms
-    ]
-    # The report reads manifests too, which content digests do not cover, and keeps the order of the runs.
-    versions = [code_version(compare.VERSION, config.compare), *config.run_names()]
-    versions += [ref.fingerprint for ref in (pipeline.store.current(*of) for of in made) if ref]
-    yield [_wanted(pipeline, REPORT_JOB.name, release, versions, made)]
+    return [wanted(pipeline, group, key) for key in pipeline.keys(group.scope, release)]
 
 
-def _wanted(
-    pipeline: Pipeline, job: str, key: str, versions: list[str], inputs: list[tuple[str, str]]
-) -> Wanted:
-    digests = {}
-    for stage, input_key in inputs:
-        ref = pipeline.store.current(stage, input_key)
-        digests[f"{stage}/{input_key}"] = ref.content_digest if ref else "missing"
-    return Wanted(job, key, _basis(job, key, versions, digests))
+def wanted(pipeline: Pipeline, group: Group, key: str) -> Wanted:
+    """The run of a group for one key of the record. A crawl's files count as unchanging: it is published once."""
+    stages = [stage for stage in FLOW if stage.group is group]
+    versions = [stage_version(stage, pipeline.config, key.partition("/")[2]) for stage in stages]
+    read = list(dict.fromkeys(item for stage in stages for item in _read(pipeline, stage, key)))
+    basis = sha256_text(canonical_json([group.job, key, versions, read]))[:16]
+    return Wanted(group.job, partition_key(group.scope, key), basis)
 
 
-def _basis(job: str, key: str, versions: list[str], digests: dict[str, str]) -> str:
-    return sha256_text(canonical_json([job, str(key), versions, digests]))[:16]
+def _read(pipeline: Pipeline, stage: Stage, key: str) -> Iterator[tuple[str, str, str]]:
+    """What a stage reads that another group made, in order: artefact, key, and what its result depends on of it."""
+    for argument, of in pipeline.inputs(stage, key).items():
+        if FLOW.maker(stage.reads[argument])[0].group is stage.group:
+            continue
+        for artefact in of.values() if isinstance(of, dict) else [of]:
+            ref = pipeline.store.current(*artefact)
+            identity = "missing" if ref is None else stage.identity(argument)(pipeline.store, ref)
+            yield *artefact, identity

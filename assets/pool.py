@@ -1,65 +1,7 @@
-"""The asset of pooling: which documents of a release may be selected."""
+"""What Dagster checks of a release's candidates."""
 
-import dagster as dg
-
-from assets import partitions
-from assets.checks import (
-    Artefact,
-    Verdict,
-    asset_checks,
-    none_found,
-    rows_in_are_kept_plus_dropped,
-    same_schema,
-)
-from assets.launchpad import code_version, launchpad
-from assets.step import COMMON, run_stage
-from datamask_pipeline import schema
-from datamask_pipeline.pipeline import PipelineConfig
+from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
 from datamask_pipeline.stages import ingest, pool
-from resources import PipelineResource
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-
-    @dg.asset(
-        deps=[partitions.of_every_crawl("crawl_documents")],
-        partitions_def=partitions.RELEASES,
-        group_name="releases",
-        kinds={"duckdb", "parquet"},
-        tags={"stage": "pool"},
-        code_version=code_version(pool.VERSION, config.pool),
-        config_schema=launchpad(config.pool),
-        **COMMON,
-    )
-    def candidate_documents(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """Every document of a release's crawls: whether it may be selected, or why not, and its first copy."""
-        return run_stage(context, pipeline, "pool")
-
-    return dg.Definitions(
-        assets=[candidate_documents],
-        asset_checks=[
-            asset_checks(
-                "candidate_documents",
-                pool.STAGE,
-                partitions.RELEASES,
-                blocking=[
-                    columns,
-                    rows_in_are_kept_plus_dropped,
-                    every_document_stands_once,
-                    eligible_contents_are_distinct,
-                    ineligible_documents_have_a_reason,
-                ],
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.CANDIDATES)
 
 
 def every_document_stands_once(artefact: Artefact) -> Verdict:
@@ -88,3 +30,15 @@ def ineligible_documents_have_a_reason(artefact: Artefact) -> Verdict:
     known = ", ".join(f"'{reason}'" for reason in pool.EXCLUSIONS)
     unclear = artefact.count(f"eligible = (exclusion IS NOT NULL) OR exclusion NOT IN ({known})")
     return none_found(unclear, "documents of unclear eligibility")
+
+
+SHOWN = {
+    "candidate_documents": Shown(
+        blocking=(
+            rows_in_are_kept_plus_dropped,
+            every_document_stands_once,
+            eligible_contents_are_distinct,
+            ineligible_documents_have_a_reason,
+        )
+    )
+}

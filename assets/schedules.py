@@ -2,15 +2,15 @@
 
 import dagster as dg
 
-from assets.jobs import RELEASE_JOB
 from assets.partitions import RELEASES
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.flow import RELEASES as RELEASES_GROUP
 from datamask_pipeline.stages import score
 from resources import PipelineResource
 
 
 @dg.schedule(
-    job=RELEASE_JOB,
+    job_name=RELEASES_GROUP.job,
     cron_schedule="0 3 1 * *",
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.STOPPED,

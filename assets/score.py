@@ -1,4 +1,4 @@
-"""The asset of scoring: every quality scorer's verdict on every document."""
+"""What Dagster checks and shows of quality scores."""
 
 import tempfile
 from collections.abc import Mapping
@@ -7,70 +7,15 @@ from typing import Any
 
 import dagster as dg
 
-from assets import partitions
-from assets.checks import (
-    Artefact,
-    Verdict,
-    asset_checks,
-    none_found,
-    rows_in_are_kept_plus_dropped,
-    same_schema,
-)
-from assets.launchpad import code_version, launchpad
+from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata
-from assets.step import COMMON, COMPUTE_POOL, run_stage
-from datamask_pipeline import duck, schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline import duck
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ingest, score
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
 
 #: A crawl whose mean score lies further from the other crawls', in their standard deviations, is worth a look.
 DRIFT = 0.5
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-
-    @dg.asset(
-        deps=["crawl_documents", "document_embeddings"],
-        partitions_def=partitions.CRAWLS,
-        group_name="crawls",
-        kinds={"scikitlearn", "parquet"},
-        tags={"stage": "score"},
-        code_version=code_version(score.VERSION, config.score),
-        config_schema=launchpad(config.score),
-        pool=COMPUTE_POOL,
-        **COMMON,
-    )
-    def quality_scores(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """The score of every document by every quality scorer; null with a reason where there is none."""
-        return run_stage(context, pipeline, "score", headline=_headline)
-
-    return dg.Definitions(
-        assets=[quality_scores],
-        asset_checks=[
-            asset_checks(
-                "quality_scores",
-                score.STAGE,
-                partitions.CRAWLS,
-                blocking=[
-                    columns,
-                    rows_in_are_kept_plus_dropped,
-                    every_scorer_judges_every_document,
-                    scores_are_finite_and_within_scale,
-                ],
-                warning=[means_stay_near_other_crawls],
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.SCORES)
 
 
 def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
@@ -136,3 +81,16 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
         lines.append(f"| {name} | {model} | {revision} | {rows} | {scored} | {shown} |")
         means |= {} if mean is None else {f"mean {name}": mean}
     return {"scorers": dg.MetadataValue.md("\n".join(lines)), **means}
+
+
+SHOWN = {
+    "quality_scores": Shown(
+        blocking=(
+            rows_in_are_kept_plus_dropped,
+            every_scorer_judges_every_document,
+            scores_are_finite_and_within_scale,
+        ),
+        warning=(means_stay_near_other_crawls,),
+        headline=_headline,
+    )
+}

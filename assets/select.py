@@ -1,105 +1,23 @@
-"""The assets of selection: the mask of one arm, and how it was learnt."""
+"""What Dagster checks and shows of selection: the mask of one arm, and how it was learnt."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
 import numpy as np
 
-from assets import partitions
 from assets.checks import (
     Artefact,
+    Shown,
     Verdict,
-    asset_checks,
     none_found,
     rows_in_are_kept_plus_dropped,
-    same_schema,
 )
-from assets.launchpad import code_version, launchpad
 from assets.metadata import Metadata, scalars
-from assets.step import COMMON, COMPUTE_POOL, run_stages
-from datamask_pipeline import duck, schema
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline import duck
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.selection.reasons import PRUNED
-from datamask_pipeline.stages import pool, select
+from datamask_pipeline.stages import pool
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
-
-PLOT = "learning_curve.png"
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The assets and their checks."""
-    arms = [config.select_config(arm) for arm in config.arms]
-    arm_partitions = partitions.release_arms(config)
-    common = {
-        "group_name": "selection",
-        "owners": COMMON["owners"],
-        "code_version": code_version(select.VERSION, *arms),
-        "partitions_def": arm_partitions,
-        "tags": {"stage": "select"},
-        "deps": [
-            partitions.of_the_release("candidate_documents"),
-            partitions.of_every_crawl("document_embeddings"),
-            partitions.of_every_crawl("quality_scores"),
-        ],
-    }
-
-    @dg.multi_asset(
-        name="select",
-        specs=[
-            dg.AssetSpec(
-                "selection_mask",
-                description="Every eligible document of a release under one arm: selected or not, and why.",
-                kinds={"pytorch", "parquet"},
-                **common,
-            ),
-            dg.AssetSpec(
-                "learning_curve",
-                description="The learner's objective and bound, step by step.",
-                kinds={"parquet"},
-                **common,
-            ),
-        ],
-        partitions_def=arm_partitions,
-        config_schema=launchpad(*arms),
-        pool=COMPUTE_POOL,
-        retry_policy=COMMON["retry_policy"],
-        backfill_policy=COMMON["backfill_policy"],
-    )
-    def learn_mask(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        shown = {"selection_mask": (_headline, (PLOT,)), "learning_curve": (None, ())}
-        yield from run_stages(context, pipeline, "select", shown)
-
-    return dg.Definitions(
-        assets=[learn_mask],
-        asset_checks=[
-            asset_checks(
-                "selection_mask",
-                select.STAGE,
-                arm_partitions,
-                blocking=[
-                    columns,
-                    rows_in_are_kept_plus_dropped,
-                    budget_is_exact,
-                    every_document_stands_once,
-                    only_candidates_are_judged,
-                    numbers_are_finite,
-                ],
-                warning=[objective_beats_random],
-            ),
-            asset_checks(
-                "learning_curve", select.CURVE_STAGE, arm_partitions, blocking=[objectives_are_finite]
-            ),
-        ],
-    )
-
-
-def columns(artefact: Artefact) -> Verdict:
-    """Columns and types are the record's."""
-    return same_schema(artefact, schema.SELECTION)
 
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
@@ -195,3 +113,20 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
         headline["certificate"] = str(certificate["method"])
     headline["wall seconds of the learner"] = sum(float(block["timings"]["total"]) for block in blocks)
     return headline
+
+
+SHOWN = {
+    "selection_mask": Shown(
+        blocking=(
+            rows_in_are_kept_plus_dropped,
+            budget_is_exact,
+            every_document_stands_once,
+            only_candidates_are_judged,
+            numbers_are_finite,
+        ),
+        warning=(objective_beats_random,),
+        headline=_headline,
+        plots=("learning_curve.png",),
+    ),
+    "learning_curve": Shown(blocking=(objectives_are_finite,)),
+}

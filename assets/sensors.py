@@ -10,8 +10,9 @@ import dagster as dg
 
 from assets.jobs import JOBS
 from assets.partitions import CRAWLS, RELEASES
-from assets.plan import BASIS_TAG, Wanted, crawl_run, levels
-from datamask_pipeline.pipeline import Pipeline
+from assets.plan import BASIS_TAG, Wanted, runs, wanted
+from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline.stage import Group
 from resources import PipelineResource
 
 SECONDS_BETWEEN_TICKS = 60
@@ -34,35 +35,39 @@ def discover(context: dg.SensorEvaluationContext, pipeline: PipelineResource) ->
     jobs=list(JOBS),
     minimum_interval_seconds=SECONDS_BETWEEN_TICKS,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Runs what is missing, level by level: crawls, then for each release its pool, arms, models and "
+    description="Runs what is missing and has its inputs: crawls, then for each release its pool, arms, models and "
     "report. A run whose settings and inputs were seen before is not asked for again; a failed one waits for you.",
 )
 def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> dg.SensorResult:
     """Run what is missing."""
     chain = pipeline.pipeline()
-    wanted = {run.basis: run for run in missing_runs(context.instance, chain)}
+    missing = {run.basis: run for run in missing_runs(context.instance, chain)}
     return dg.SensorResult(
         run_requests=[
             dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
-            for run in wanted.values()
+            for run in missing.values()
         ],
         dynamic_partitions_requests=_new_partitions(context.instance, chain),
-        skip_reason=None if wanted else "everything has run, is running, or has failed and waits for you",
+        skip_reason=None if missing else "everything has run, is running, or has failed and waits for you",
     )
 
 
 def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[Wanted]:
     """Runs that nobody asked for yet and whose inputs stand in the record."""
-    for crawl in pipeline.crawls():
-        run = crawl_run(pipeline, crawl)
-        if _status(instance, run) is None:
-            yield run
+    for group in FLOW.groups:
+        if group.scope == "crawl":
+            for crawl in pipeline.crawls():
+                run = wanted(pipeline, group, crawl)
+                if _status(instance, run) is None:
+                    yield run
     for release in pipeline.releases():
-        for level in levels(pipeline, release):
-            states = {run: _status(instance, run) for run in level}
-            yield from (run for run, status in states.items() if status is None)
-            if any(status is not dg.DagsterRunStatus.SUCCESS for status in states.values()):
-                break
+        done: set[Group] = set()
+        for group in FLOW.groups:
+            if FLOW.needed_by(group) <= done:
+                states = {run: _status(instance, run) for run in runs(pipeline, group, release)}
+                yield from (run for run, status in states.items() if status is None)
+                if all(status is dg.DagsterRunStatus.SUCCESS for status in states.values()):
+                    done.add(group)
 
 
 def _status(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRunStatus | None:

@@ -1,4 +1,4 @@
-"""The asset of the tokenizer that all models of a release share."""
+"""What Dagster checks and shows of the tokenizer that all models of a release share."""
 
 import itertools
 import tempfile
@@ -6,53 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
-
-from assets import partitions
-from assets.checks import Artefact, Verdict, asset_checks
-from assets.launchpad import code_version, launchpad
+from assets.checks import Artefact, Shown, Verdict
 from assets.metadata import Metadata, scalars
-from assets.step import COMMON, run_stage
-from datamask_pipeline.pipeline import Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ingest, tokenizer
 from datamask_pipeline.storage import Ref
-from resources import PipelineResource
 
 #: Documents that are encoded and decoded again by the check.
 SAMPLE_DOCUMENTS = 64
-
-
-def build(config: PipelineConfig) -> dg.Definitions:
-    """The asset and its checks."""
-
-    @dg.asset(
-        name="tokenizer",
-        deps=["candidate_documents", partitions.of_every_crawl("crawl_documents")],
-        partitions_def=partitions.RELEASES,
-        group_name="releases",
-        kinds={"huggingface"},
-        tags={"stage": "tokenizer"},
-        code_version=code_version(tokenizer.VERSION, config.tokenizer),
-        config_schema=launchpad(config.tokenizer),
-        **COMMON,
-    )
-    def learn_tokenizer(
-        context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> dg.MaterializeResult[None]:
-        """A byte-level BPE learnt from the whole pool, so that it favours no arm."""
-        return run_stage(context, pipeline, "tokenizer", headline=_headline)
-
-    return dg.Definitions(
-        assets=[learn_tokenizer],
-        asset_checks=[
-            asset_checks(
-                "tokenizer",
-                tokenizer.STAGE,
-                partitions.RELEASES,
-                blocking=[vocabulary_within_bounds, texts_survive_the_round_trip],
-            ),
-        ],
-    )
 
 
 def vocabulary_within_bounds(artefact: Artefact) -> Verdict:
@@ -88,3 +49,8 @@ def texts_survive_the_round_trip(artefact: Artefact) -> Verdict:
 
 def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
     return scalars(manifest["metadata"], "entries")
+
+
+SHOWN = {
+    "tokenizer": Shown(blocking=(vocabulary_within_bounds, texts_survive_the_round_trip), headline=_headline)
+}

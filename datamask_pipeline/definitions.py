@@ -7,28 +7,13 @@ from typing import Any
 
 import dagster as dg
 
-from assets import (
-    compare,
-    embed,
-    evaluate,
-    ingest,
-    materialise,
-    pool,
-    pretrain,
-    questions,
-    score,
-    select,
-    tokenizer,
-)
+from assets.factory import stage_definitions
 from assets.jobs import JOBS
 from assets.schedules import SCHEDULES
 from assets.sensors import SENSORS
-from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.pipeline import FLOW, load_config
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE, DEFAULT_CONFIG
 from resources import PipelineResource
-
-#: The stages in the order of the flow.
-STAGES = (ingest, embed, score, pool, tokenizer, questions, select, materialise, pretrain, evaluate, compare)
 
 #: A step fills the machine's cores by itself; the second one is for steps that wait for a disk or a network.
 EXECUTOR = dg.multiprocess_executor.configured(
@@ -64,7 +49,7 @@ def build_defs(
         # which the constraints file pins.
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        stages = [stage.build(loaded) for stage in STAGES]
+        stages = [stage_definitions(stage, loaded) for stage in FLOW]
     return dg.Definitions.merge(
         *stages,
         dg.Definitions(

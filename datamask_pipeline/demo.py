@@ -1,9 +1,10 @@
 """The whole chain through Dagster in one process: `python -m datamask_pipeline.demo`. Knows jobs, no stage.
 
-It runs the jobs that the sensor `advance` would ask for, level by level, against the instance in DAGSTER_HOME,
+It runs the jobs that the sensor `advance` would ask for, group by group, against the instance in DAGSTER_HOME,
 so that the UI shows all of them afterwards.
 """
 
+import functools
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -14,21 +15,27 @@ from typing import Any
 import dagster as dg
 import typer
 from dagster import DagsterEventType, DagsterRunStatus
+from dagster._core.definitions.repository_definition.valid_definitions import SINGLETON_REPOSITORY_NAME
+from dagster._core.remote_origin import RemoteRepositoryOrigin
+from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
+from dagster._core.workspace.load_target import WorkspaceFileTarget
 from filelock import FileLock, Timeout
 from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
-from assets.plan import Wanted, levels
+from assets.plan import Wanted, runs
 from datamask_pipeline.cli.options import ConfigOption, SetOption
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import DataMaskError
-from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 
 REUSED = "unchanged, reused"
 
 #: Marks the runs that the demo started, against those of a daemon on the same instance.
 LAUNCHED_BY = {"datamask/launched_by": "demo"}
+#: The code location that `make dev` shows.
+WORKSPACE = Path(__file__).parents[1] / "workspace.yaml"
 
 
 class AlreadyRunning(DataMaskError):
@@ -100,7 +107,7 @@ def run_release(
     release: str,
     narrator: "Narrator",
 ) -> None:
-    """Run one release, level by level.
+    """Run one release, group by group.
 
     Raises:
         StepFailed: a step failed.
@@ -108,22 +115,33 @@ def run_release(
     crawls = pipeline.release_crawls(release)
     instance.add_dynamic_partitions(str(CRAWLS.name), crawls)
     instance.add_dynamic_partitions(str(RELEASES.name), [release])
-    for level in levels(pipeline, release):
-        for wanted in level:
+    for group in FLOW.groups:
+        for wanted in runs(pipeline, group, release):
             narrator.partition = "/".join(record_key(wanted.partition_key))
             _run_job(instance, defs, wanted)
 
 
 def _run_job(instance: dg.DagsterInstance, defs: dg.Definitions, wanted: Wanted) -> None:
+    origin = _jobs_origin()
     result = defs.resolve_job_def(wanted.job).execute_in_process(
         instance=instance,
         partition_key=wanted.partition_key,
-        tags=wanted.tags | LAUNCHED_BY,
+        tags=wanted.tags | LAUNCHED_BY | {REPOSITORY_LABEL_TAG: origin.get_label()},
         run_config={"loggers": {"narrator": {}}},
         raise_on_error=False,
     )
+    # A run of this process belongs to no code location: the UI's timeline and the pages of jobs would leave it out.
+    storage: Any = instance.run_storage
+    storage.replace_job_origin(instance.get_run_by_id(result.run_id), origin.get_job_origin(wanted.job))
     if not result.success:
         raise StepFailed(f"{wanted.job} of {'/'.join(record_key(wanted.partition_key))}: {_reason(result)}")
+
+
+@functools.cache
+def _jobs_origin() -> RemoteRepositoryOrigin:
+    """Where `make dev` finds the jobs."""
+    (location,) = WorkspaceFileTarget([str(WORKSPACE)]).create_origins()
+    return RemoteRepositoryOrigin(location, SINGLETON_REPOSITORY_NAME)
 
 
 def _reason(result: dg.ExecuteInProcessResult) -> str:

@@ -7,9 +7,6 @@ columns in ``schema``, and one entry here.
 
 from typing import Final
 
-import pyarrow as pa
-
-from datamask_pipeline import schema
 from datamask_pipeline.pipeline.stage import Flow, Group, Output, Stage
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import (
@@ -25,6 +22,12 @@ from datamask_pipeline.stages import (
     select,
     tokenizer,
 )
+from datamask_pipeline.storage import Ref, Store
+
+
+def _fingerprint(_: Store, ref: Ref) -> str:
+    return ref.fingerprint
+
 
 # fmt: off
 CRAWLS: Final = Group("crawls", "crawl_job", "crawl", "Ingest, embed and score one crawl.")
@@ -37,24 +40,24 @@ REPORT: Final = Group("report", "report_job", "release", "Put all results of a r
 
 FLOW: Final = Flow(
     Stage(ingest, CRAWLS, ingest.IngestConfig, uses="source", reads={}, makes=(
-        Output("crawl_documents", "ingest", "parquet", schema.DOCUMENTS, more_columns=True, description=
+        Output("crawl_documents", "ingest", "parquet",
                "A crawl's documents in FineWeb's schema, with where each came from."),
-        Output("rejected_documents", "rejected", "parquet", schema.REJECTED, description=
+        Output("rejected_documents", "rejected", "parquet",
                "Rows of a crawl that did not become a document, each with its reason."),
     )),
     Stage(embed, CRAWLS, embed.EmbedConfig, uses="compute", reads={"documents": "crawl_documents"}, makes=(
-        Output("document_embeddings", "embed", "pytorch parquet", schema.EMBEDDINGS, more_columns=True, description=
+        Output("document_embeddings", "embed", "pytorch parquet",
                "A unit vector of 768 numbers for every document of a crawl, in the documents' order."),
     )),
     Stage(score, CRAWLS, score.ScoreConfig, uses="compute", reads={
         "documents": "crawl_documents",
         "embeddings": "document_embeddings",
     }, makes=(
-        Output("quality_scores", "score", "scikitlearn parquet", schema.SCORES, description=
+        Output("quality_scores", "score", "scikitlearn parquet",
                "The score of every document by every quality scorer; null with a reason where there is none."),
     )),
     Stage(pool, RELEASES, pool.PoolConfig, reads={"documents": "crawl_documents"}, makes=(
-        Output("candidate_documents", "pool", "duckdb parquet", schema.CANDIDATES, description=
+        Output("candidate_documents", "pool", "duckdb parquet",
                "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
     )),
     Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", reads={
@@ -62,9 +65,9 @@ FLOW: Final = Flow(
         "embeddings": "document_embeddings",
         "scores": "quality_scores",
     }, makes=(
-        Output("selection_mask", "select", "pytorch parquet", schema.SELECTION, description=
+        Output("selection_mask", "select", "pytorch parquet",
                "Every eligible document of a release under one arm: selected or not, and why."),
-        Output("learning_curve", "learning_curve", "parquet", schema.LEARNING_CURVE, more_columns=True, description=
+        Output("learning_curve", "learning_curve", "parquet",
                "The learner's objective and bound, step by step."),
     )),
     Stage(materialise, SELECTION, materialise.MaterialiseConfig, reads={
@@ -74,30 +77,31 @@ FLOW: Final = Flow(
         "selection": "selection_mask",
     }, makes=(
         Output("fineweb_mask", "materialise", "duckdb parquet",
-               pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA]), more_columns=True, description=
                "The selected documents of one arm with text, provenance, scores and the selection's id."),
     )),
     Stage(tokenizer, COMMON, tokenizer.TokenizerConfig, reads={
         "candidates": "candidate_documents",
         "documents": "crawl_documents",
     }, makes=(
-        Output("tokenizer", "tokenizer", "huggingface", description=
+        Output("tokenizer", "tokenizer", "huggingface",
                "A byte-level BPE learnt from the whole pool, so that it favours no arm."),
     )),
     Stage(questions, COMMON, evaluate.EvaluateStageConfig, settings_of="evaluate", reads={
         "candidates": "candidate_documents",
         "documents": "crawl_documents",
     }, makes=(
-        Output("benchmark_questions", "questions", "huggingface", description=
+        Output("benchmark_questions", "questions", "huggingface",
                "The benchmarks' question sets, built once for all models of a release."),
     )),
-    Stage(pretrain, MODELS, PretrainConfig, varies=True, uses="compute", reads={
+    Stage(pretrain, MODELS, PretrainConfig, varies=True, named=("architecture", "seed"), uses="compute", seen_as={
+        "subset": materialise.documents_digest,
+    }, reads={
         "subset": "fineweb_mask",
         "tokenizer": "tokenizer",
         "candidates": "candidate_documents",
         "documents": "crawl_documents",
     }, makes=(
-        Output("pretrained_model", "pretrain", "pytorch huggingface", schema.LOSS_CURVE, description=
+        Output("pretrained_model", "pretrain", "pytorch huggingface",
                "A language model pretrained from scratch on one arm's subset: checkpoints and loss curve."),
     )),
     Stage(evaluate, MODELS, evaluate.EvaluateStageConfig, uses="compute", reads={
@@ -105,19 +109,23 @@ FLOW: Final = Flow(
         "tokenizer": "tokenizer",
         "questions": "benchmark_questions",
     }, makes=(
-        Output("benchmark_results", "evaluate", "huggingface parquet", schema.RESULTS, description=
+        Output("benchmark_results", "evaluate", "huggingface parquet",
                "Arm, architecture, seed, checkpoint, task, metric, value, stderr and n of a model."),
-        Output("benchmark_answers", "answers", "huggingface parquet", schema.ANSWERS, description=
+        Output("benchmark_answers", "answers", "huggingface parquet",
                "A model's score on every single question: two models are compared in pairs."),
     )),
-    Stage(compare, REPORT, compare.CompareConfig, reads={
+    Stage(compare, REPORT, compare.CompareConfig, seen_as={
+        "models": _fingerprint,  # it reads figures from the manifests of these three
+        "subsets": _fingerprint,
+        "selections": _fingerprint,
+    }, reads={
         "results": "benchmark_results",
         "answers": "benchmark_answers",
         "models": "pretrained_model",
         "subsets": "fineweb_mask",
         "selections": "selection_mask",
     }, makes=(
-        Output("comparison_report", "compare", "parquet matplotlib", schema.RESULTS, description=
+        Output("comparison_report", "compare", "parquet matplotlib",
                "All benchmark results of a release, with each arm's difference from the baseline."),
     )),
 )

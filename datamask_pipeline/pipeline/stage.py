@@ -1,19 +1,21 @@
 """What a flow is made of: stages in groups, what they read and make, and what needs what. Knows no stage by name."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Literal
 
-import pyarrow as pa
-
+from datamask_pipeline import schema
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.storage import Ref, Store
 
 #: What an artefact belongs to: a crawl; a release; one arm, or one pretraining run, of a release.
 Scope = Literal["crawl", "release", "arm", "run"]
 #: What steps wait for each other to use: the machine's cores and memory, or the source (a hub counts requests).
 Resource = Literal["compute", "source"]
+#: What of an artefact a result depends on.
+Identity = Callable[[Store, Ref], str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -41,17 +43,18 @@ class Output:
         asset: What the flow and Dagster call it.
         artefact: Under which name the record keeps it.
         kinds: What Dagster shows it to be made of, with spaces between.
-        columns: Its columns; ``None`` where no table is fixed.
-        more_columns: Whether a stage may write further columns after those.
-        description: What a row of it is.
+        description: What it is.
     """
 
     asset: str
     artefact: str
     kinds: str
-    columns: pa.Schema | None = None
-    more_columns: bool = dataclasses.field(default=False, kw_only=True)
-    description: str = dataclasses.field(kw_only=True)
+    description: str
+
+    @property
+    def table(self) -> schema.Table | None:
+        """Its columns; ``None`` where it is no table."""
+        return schema.TABLES.get(self.artefact)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +74,9 @@ class Stage:
         makes: What ``run`` returns, in that order.
         settings_of: Whose section of the configuration it shares, if it has none of its own.
         varies: Whether an arm, or a run, changes these settings by what the configuration says of it.
+        named: Settings that the run's name says already.
         uses: What its steps wait for each other to use.
+        seen_as: By argument, what the result depends on of an input, where that is not its content digest.
     """
 
     module: ModuleType
@@ -82,7 +87,9 @@ class Stage:
     makes: tuple[Output, ...]
     settings_of: str = ""
     varies: bool = False
+    named: tuple[str, ...] = ()
     uses: Resource | None = None
+    seen_as: Mapping[str, Identity] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -103,6 +110,10 @@ class Stage:
     def scope(self) -> Scope:
         """What one run of it belongs to."""
         return self.group.scope
+
+    def identity(self, argument: str) -> Identity:
+        """What the result depends on of an input."""
+        return self.seen_as.get(argument, lambda _, ref: ref.content_digest)
 
 
 class Flow:

@@ -24,11 +24,17 @@ from assets import (
     select,
     tokenizer,
 )
-from assets.checks import Artefact
-from datamask_pipeline.pipeline import Pipeline
+from assets.checks import Artefact, Check
+from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import array_files
 
 CRAWL, RELEASE, ARM, RUN = "tiny-2024-10", "first", "first/datamask", "first/datamask.dense.seed0"
+
+
+def columns_of(asset: str) -> Check:
+    _, output = FLOW.maker(asset)
+    assert output.table is not None
+    return checks.columns_of(output.table)
 
 
 def artefact_of(pipeline: Pipeline, stage: str, key: str) -> Artefact:
@@ -112,18 +118,18 @@ def eligible_everywhere(table: pa.Table) -> pa.Table:
 
 
 CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
-    (ingest.columns, "ingest", CRAWL, without("row")),
+    (columns_of("crawl_documents"), "ingest", CRAWL, without("row")),
     (ingest.ids_are_unique, "ingest", CRAWL, repeat_first),
     (ingest.every_text_says_something, "ingest", CRAWL, set_column("text", first_as("  "))),
     (checks.rows_in_are_kept_plus_dropped, "ingest", CRAWL, drop_first),
-    (ingest.rejected_columns, "rejected", CRAWL, without("detail")),
+    (columns_of("rejected_documents"), "rejected", CRAWL, without("detail")),
     (ingest.every_rejection_has_a_reason, "rejected", CRAWL, set_column("reason", first_as(None))),
     (ingest.rejected_rows_are_the_dropped_ones, "rejected", CRAWL, drop_first),
     (embed.columns, "embed", CRAWL, without("content_hash")),
     (embed.columns, "embed", CRAWL, lambda table: table.append_column("score_unasked", pa.array([0.5] * len(table)))),
     (embed.one_row_per_document, "embed", CRAWL, swap_first_two),
     (embed.one_row_per_document, "embed", CRAWL, drop_first),
-    (score.columns, "score", CRAWL, without("reason")),
+    (columns_of("quality_scores"), "score", CRAWL, without("reason")),
     (score.every_scorer_judges_every_document, "score", CRAWL, drop_first),
     (score.every_scorer_judges_every_document, "score", CRAWL, set_column("id", first_as("nobody"))),
     (score.scores_are_finite_and_within_scale, "score", CRAWL, set_column("score", first_as(float("nan")))),
@@ -135,11 +141,11 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
         CRAWL,
         set_column("score", lambda column: pc.multiply(column, 0.0)),
     ),
-    (pool.columns, "pool", RELEASE, without("domain")),
+    (columns_of("candidate_documents"), "pool", RELEASE, without("domain")),
     (pool.every_document_stands_once, "pool", RELEASE, drop_first),
     (pool.eligible_contents_are_distinct, "pool", RELEASE, eligible_everywhere),
     (pool.ineligible_documents_have_a_reason, "pool", RELEASE, eligible_everywhere),
-    (select.columns, "select", ARM, without("reason")),
+    (columns_of("selection_mask"), "select", ARM, without("reason")),
     (select.budget_is_exact, "select", ARM, set_column("selected", deselect_first)),
     (select.every_document_stands_once, "select", ARM, repeat_first),
     (select.only_candidates_are_judged, "select", ARM, select_ineligible),
@@ -151,23 +157,24 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
     (select.numbers_are_finite, "select", ARM, set_column("threshold", first_as(None))),
     (select.numbers_are_finite, "select", ARM, unknown_threshold),
     (select.numbers_are_finite, "select", ARM, set_column("reason", first_as("pruned by quality"))),
+    (columns_of("learning_curve"), "learning_curve", ARM, without("objective")),
     (select.objectives_are_finite, "learning_curve", ARM, set_column("objective", first_as(float("nan")))),
     (select.objectives_are_finite, "learning_curve", ARM, lambda table: table.slice(0, 0)),
     (select.objectives_are_finite, "learning_curve", ARM, set_column("objective", lambda c: [*c.to_pylist()[:-1], None])),
-    (materialise.columns, "materialise", ARM, without("selection_id")),
+    (columns_of("fineweb_mask"), "materialise", ARM, without("selection_id")),
     (materialise.ids_and_contents_are_distinct, "materialise", ARM, repeat_first),
     (materialise.subset_is_the_mask, "materialise", ARM, drop_first),
     (materialise.subset_is_the_mask, "materialise", ARM, select_ineligible),
     (materialise.subset_is_the_mask, "materialise", ARM, set_column("selection_id", first_as("another"))),
-    (pretrain.columns, "pretrain", RUN, without("loss")),
+    (columns_of("pretrained_model"), "pretrain", RUN, without("loss")),
     (pretrain.losses_are_finite, "pretrain", RUN, set_column("loss", first_as(float("nan")))),
-    (evaluate.columns, "evaluate", RUN, without("stderr")),
+    (columns_of("benchmark_results"), "evaluate", RUN, without("stderr")),
     (evaluate.every_task_was_asked, "evaluate", RUN, lambda table: table.filter(pc.field("task") != "mmlu")),
     (evaluate.every_task_was_asked, "evaluate", RUN, set_column("n", lambda column: [0] * len(column))),
     (evaluate.values_are_finite, "evaluate", RUN, set_column("value", first_as(float("nan")))),
-    (evaluate.answer_columns, "answers", RUN, without("value")),
+    (columns_of("benchmark_answers"), "answers", RUN, without("value")),
     (evaluate.every_question_was_answered_once, "answers", RUN, lambda table: table.filter(pc.field("task") != "mmlu")),
-    (compare.columns, "compare", RELEASE, without("headline")),
+    (columns_of("comparison_report"), "compare", RELEASE, without("headline")),
     (compare.every_run_is_in_it, "compare", RELEASE, lambda table: table.filter(pc.field("arm") == "random")),
     (
         compare.arms_answered_the_same_questions,

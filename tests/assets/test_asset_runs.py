@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from assets.partitions import partition_key
-from datamask_pipeline.demo import StepFailed, run_release
-from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.demo import LAUNCHED_BY, StepFailed, run_release
+from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 
 ASSET_OF_STAGE = {
     "ingest": "crawl_documents",
@@ -63,6 +63,17 @@ def test_every_partition_is_materialised_and_every_check_passed(
         if not record.event.dagster_event.asset_check_evaluation_data.passed
     ]
     assert not failed
+
+
+def test_the_ui_finds_the_demos_runs_under_its_jobs(dagster_run) -> None:
+    """Timeline and the pages of jobs show the runs of a code location alone."""
+    runs = dagster_run.instance.get_runs(dg.RunsFilter(tags=LAUNCHED_BY))
+    assert {run.job_name for run in runs} == {group.job for group in FLOW.groups}
+    for run in runs:
+        assert run.remote_job_origin.job_name == run.job_name
+        assert run.tags[".dagster/repository"] == "__repository__@datamask_pipeline"
+        assert run.remote_job_origin.repository_origin.get_label() == run.tags[".dagster/repository"]
+        assert run.status is dg.DagsterRunStatus.SUCCESS
 
 
 def test_metadata_says_what_an_artefact_is(dagster_run) -> None:
@@ -134,13 +145,13 @@ def test_another_lambda_selects_again_and_nothing_before_it(dagster_run) -> None
     settings = {"select.lamb": 0.125}
     assert _outcomes(dagster_run.job("crawl_job", "tiny-2024-10", **settings)) == {"unchanged, reused"}
     assert _outcomes(dagster_run.job("release_job", "first", **settings)) == {"unchanged, reused"}
-    arm = partition_key(release="first", arm="datamask")
+    arm = partition_key("arm", "first/datamask")
     assert _outcomes(dagster_run.job("arm_job", arm, **settings)) == {"computed"}
     assert _outcomes(dagster_run.job("arm_job", arm)) == {"unchanged, reused"}
 
 
 def test_the_launchpad_changes_a_setting(dagster_run) -> None:
-    arm = partition_key(release="first", arm="random")
+    arm = partition_key("arm", "first/random")
     result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 0.5}}})
     (mask,) = (m for m in _materializations(result) if m.asset_key.to_user_string() == "selection_mask")
     assert mask.metadata["settings"].value["ratio"] == 0.5
@@ -149,7 +160,7 @@ def test_the_launchpad_changes_a_setting(dagster_run) -> None:
 
 
 def test_the_launchpad_refuses_what_is_out_of_bounds(dagster_run) -> None:
-    arm = partition_key(release="first", arm="random")
+    arm = partition_key("arm", "first/random")
     result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 1.5}}})
     assert not result.success
     (failure,) = (event for event in result.all_events if event.is_step_failure)
@@ -159,7 +170,7 @@ def test_the_launchpad_refuses_what_is_out_of_bounds(dagster_run) -> None:
 
 
 def test_the_launchpad_refuses_unknown_fields_and_choices(dagster_run) -> None:
-    arm = partition_key(release="first", arm="random")
+    arm = partition_key("arm", "first/random")
     for config in ({"latio": 0.5}, {"dtype": "float8"}):
         with pytest.raises(dg.DagsterInvalidConfigError):
             dagster_run.job("arm_job", arm, ops={"select": {"config": config}})
@@ -189,9 +200,7 @@ def test_the_librarys_message_reaches_the_one_who_runs_it(dagster_run, tmp_path:
     settings = {"store": str(tmp_path / "record"), "pool.validation_share": 0.0}
     pipeline = Pipeline(load_config(str(dagster_run.config_file), settings))
     defs, _, narrator = dagster_run.defs(**settings)
-    with pytest.raises(
-        StepFailed, match="release_job of first: the held-out documents hold too little prose"
-    ):
+    with pytest.raises(StepFailed, match="common_job of first: the held-out documents hold too little prose"):
         run_release(dg.DagsterInstance.ephemeral(), defs, pipeline, "first", narrator)
 
 

@@ -3,6 +3,7 @@
 import datetime
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -10,11 +11,12 @@ import pytest
 from tiny_chain import write_crawl, write_tiny_config
 
 from assets.jobs import JOBS
-from assets.plan import Wanted, crawl_run, levels
+from assets.plan import Wanted, runs, wanted
 from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs
 from datamask_pipeline.definitions import build_defs
-from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+from datamask_pipeline.pipeline.flow import CRAWLS
 from resources import PipelineResource
 
 
@@ -24,8 +26,9 @@ def resource(tmp_path: Path) -> PipelineResource:
 
 
 @pytest.fixture
-def instance() -> dg.DagsterInstance:
-    return dg.DagsterInstance.ephemeral()
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
 
 
 def tick(
@@ -105,25 +108,26 @@ def test_what_the_demo_ran_is_not_asked_for_again(dagster_run) -> None:
 def test_a_changed_setting_asks_for_the_arm_again_and_not_for_its_crawls(dagster_run) -> None:
     settings = {**dagster_run.settings, "arms.datamask": {"policy": "datamask", "lamb": 0.75}}
     changed = Pipeline(load_config(str(dagster_run.config_file), settings))
-    wanted = list(missing_runs(dagster_run.instance, changed))
-    assert [(run.job, str(run.partition_key)) for run in wanted] == [("arm_job", "datamask|first")]
+    missing = list(missing_runs(dagster_run.instance, changed))
+    assert [(run.job, str(run.partition_key)) for run in missing] == [("arm_job", "first|datamask")]
+
+
+def all_runs(pipeline: Pipeline) -> list[Wanted]:
+    return [run for group in FLOW.groups for run in runs(pipeline, group, "first")]
 
 
 def test_bases_are_deterministic_and_follow_their_inputs(dagster_run) -> None:
-    def all_levels(pipeline: Pipeline) -> list[list[Wanted]]:
-        return list(levels(pipeline, "first"))
-
-    assert all_levels(dagster_run.pipeline) == all_levels(dagster_run.pipeline)
-    bases = [run.basis for level in all_levels(dagster_run.pipeline) for run in level]
+    assert all_runs(dagster_run.pipeline) == all_runs(dagster_run.pipeline)
+    bases = [run.basis for run in all_runs(dagster_run.pipeline)]
     assert len(set(bases)) == len(bases)
     crawls = Pipeline(
         load_config(str(dagster_run.config_file), {**dagster_run.settings, "ingest.min_chars": 9})
     )
-    assert crawl_run(crawls, "tiny-2024-10") != crawl_run(dagster_run.pipeline, "tiny-2024-10")
+    assert wanted(crawls, CRAWLS, "tiny-2024-10") != wanted(dagster_run.pipeline, CRAWLS, "tiny-2024-10")
 
 
 def test_every_job_is_reached_by_the_plan(dagster_run) -> None:
-    reached = [run.job for level in levels(dagster_run.pipeline, "first") for run in level]
+    reached = [run.job for run in all_runs(dagster_run.pipeline)]
     assert list(dict.fromkeys(reached)) == [job.name for job in JOBS]
 
 

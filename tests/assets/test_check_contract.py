@@ -88,7 +88,7 @@ def of_arms(
 def test_the_checks_pass_every_arm(
     arm: str, of_arms: tuple[dg.DagsterInstance, Path, dict[str, Any]]
 ) -> None:
-    run_job("arm_job", partition_key(release=RELEASE, arm=arm), *of_arms)
+    run_job("arm_job", partition_key("arm", f"{RELEASE}/{arm}"), *of_arms)
 
 
 def test_the_checks_pass_an_embedding_with_heads(tiny_config_file: Path, tmp_path: Path) -> None:
@@ -123,5 +123,5 @@ def test_the_checks_pass_a_crawl_that_kept_no_document(
             run_job("crawl_job", crawl, instance, tiny_config_file, settings)
         run_job("release_job", RELEASE, instance, tiny_config_file, settings)
         for arm in pipeline.config.arms:
-            key = partition_key(release=RELEASE, arm=arm)
+            key = partition_key("arm", f"{RELEASE}/{arm}")
             run_job("arm_job", key, instance, tiny_config_file, settings)

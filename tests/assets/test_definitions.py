@@ -12,11 +12,11 @@ import yaml
 
 import assets
 import resources
+from assets.factory import OWNERS, shown_of
 from assets.launchpad import code_version, launchpad
-from assets.step import COMMON
-from datamask_pipeline.definitions import STAGES, build_defs
+from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline import PipelineConfig, load_config
+from datamask_pipeline.pipeline import FLOW, load_config
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).with_name("asset_graph.json")
@@ -68,7 +68,7 @@ def test_every_asset_has_a_blocking_check_and_is_described(tiny_defs: dg.Definit
         node = graph.get(key)
         assert key in checked, key
         assert node.description, key
-        assert node.owners == COMMON["owners"], key
+        assert node.owners == OWNERS, key
         assert node.kinds, key
         assert node.code_version, key
 
@@ -102,10 +102,13 @@ def test_a_broken_configuration_is_refused_by_name(tiny_config_file: Path) -> No
         build_defs(config=str(tiny_config_file), settings={"select.latio": 0.1})
 
 
-def test_every_stage_module_is_composed(tiny_config: PipelineConfig) -> None:
+def test_a_file_of_checks_is_of_a_stage_and_names_its_assets() -> None:
+    """A check under a misspelt name would never run."""
     folder = Path(str(assets.__file__)).parent
-    having_build = {path.stem for path in folder.glob("*.py") if "\ndef build(" in path.read_text()}
-    assert having_build == {stage.__name__.split(".")[-1] for stage in STAGES}
+    having_checks = {path.stem for path in folder.glob("*.py") if "\nSHOWN = " in path.read_text()}
+    assert having_checks == {stage.name for stage in FLOW}
+    for stage in FLOW:
+        assert set(shown_of(stage)) == {output.asset for output in stage.makes}
 
 
 def _graph(defs: dg.Definitions) -> dict[str, object]:

@@ -4,12 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-from assets.plan import Wanted, levels
+from assets.plan import Wanted, runs
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.flow import REPORT
 
 
 def report_of(pipeline: Pipeline) -> Wanted:
-    (report,) = list(levels(pipeline, "first"))[-1]
+    (report,) = runs(pipeline, REPORT, "first")
     return report
 
 

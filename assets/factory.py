@@ -1,0 +1,83 @@
+"""Makes the assets of each stage of the flow, with their checks. Knows no stage by name.
+
+What is special to a stage, its checks and what its page shows, stands in the file of its name beside this one.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import dagster as dg
+
+from assets import partitions
+from assets.checks import Shown, asset_checks
+from assets.launchpad import code_version, launchpad
+from assets.step import run_stage
+from datamask_pipeline.pipeline import FLOW, PipelineConfig
+from datamask_pipeline.pipeline.stage import Stage
+from resources import PipelineResource
+
+OWNERS: Final = ["team:data-curation"]
+
+
+def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
+    """A stage's assets, made by one step, and the checks of each."""
+    partitioned = partitions.of_scope(stage.scope, config)
+    shown = shown_of(stage)
+    specs = [
+        dg.AssetSpec(
+            output.asset,
+            description=output.description,
+            deps=[_dependency(stage, asset, config) for asset in stage.reads.values()],
+            group_name=stage.group.name,
+            kinds=set(output.kinds.split()),
+            owners=OWNERS,
+            code_version=stage_version(stage, config),
+            partitions_def=partitioned,
+            tags={"stage": stage.name},
+        )
+        for output in stage.makes
+    ]
+
+    @dg.multi_asset(
+        name=stage.name,
+        specs=specs,
+        partitions_def=partitioned,
+        config_schema=launchpad(*config.settings(stage).values(), fixed=frozenset(stage.named)),
+        pool=stage.uses,
+        # A killed or disconnected step goes on where it was, so trying again is cheap.
+        retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+        backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
+    )
+    def run_step(
+        context: dg.AssetExecutionContext, pipeline: PipelineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        yield from run_stage(context, pipeline, stage, shown)
+
+    checks = [asset_checks(output, partitioned, shown.get(output.asset, Shown())) for output in stage.makes]
+    return dg.Definitions(assets=[run_step], asset_checks=[check for check in checks if check is not None])
+
+
+def stage_version(stage: Stage, config: PipelineConfig, member: str | None = None) -> str:
+    """A stage's version and settings: of one arm or run, or of all of them."""
+    settings = config.settings(stage)
+    configured = [settings[member]] if stage.varies and member else list(settings.values())
+    # What the source gives follows from its settings, so they count as the ingesting stage's.
+    return code_version(stage.version, *configured, *([config.source] if stage.uses == "source" else []))
+
+
+def shown_of(stage: Stage) -> Mapping[str, Shown]:
+    """The stage's own checks and headlines by asset; none if there is no file of its name."""
+    name = f"assets.{stage.name}"
+    if importlib.util.find_spec(name) is None:
+        return {}
+    shown: Mapping[str, Any] = importlib.import_module(name).SHOWN
+    return shown
+
+
+def _dependency(stage: Stage, asset: str, config: PipelineConfig) -> dg.AssetDep:
+    maker, _ = FLOW.maker(asset)
+    return dg.AssetDep(
+        asset, partition_mapping=partitions.mapping(of=maker.scope, onto=stage.scope, config=config)
+    )
