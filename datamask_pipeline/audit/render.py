@@ -30,8 +30,8 @@ def _copy_lines(copy: Story) -> Iterator[str]:
         yield f"    embedding: {embedding['model']} revision {embedding['revision']}"
         yield f"      in {_place(embedding['record'])}"
     for score in copy["scores"]:
-        value = "none: " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
-        scale = f"{_bound(score['scale_min'])}..{_bound(score['scale_max'])}"
+        value = "none, " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
+        scale = f"{_bound(score['scale_min'])} to {_bound(score['scale_max'])}"
         yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
 
 
@@ -50,8 +50,8 @@ def _release_lines(release: Story) -> Iterator[str]:
 
 
 def _arm_lines(arm: Story) -> Iterator[str]:
-    verdict = "IN" if arm["selected"] else "out"
-    yield f"    {arm['arm']}: {verdict}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
+    place = "IN" if arm["selected"] else "out"
+    yield f"    {arm['arm']}: {place}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
     row = arm["selection"]
     if row is None:
         yield "      was not among the eligible documents"
@@ -61,9 +61,11 @@ def _arm_lines(arm: Story) -> Iterator[str]:
         f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
         f"probability {_number(row['probability'])}"
     )
+    threshold = row["threshold"]
     yield (
         f"      marginal: quality {_number(row['quality_marginal'])} + diversity "
-        f"{_number(row['diversity_marginal'])}, threshold {_number(row['threshold'])}"
+        f"{_number(row['diversity_marginal'])}, "
+        + ("decided by no threshold" if threshold is None else f"threshold {_number(threshold)}")
     )
     yield "      settings: " + ", ".join(f"{key}={value}" for key, value in _telling(arm["config"]).items())
     if arm["subset"]:
@@ -87,9 +89,9 @@ def _place(record: Story) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.6g}"
+    return "unknown" if value is None else f"{value:.6g}"
 
 
 def _bound(value: float | None) -> str:
-    """An end of a scale; a scale without that end is open there."""
-    return "open" if value is None else f"{value:g}"
+    """An end of a scale."""
+    return "no limit" if value is None else f"{value:g}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def document_story(store: Store, document_id: str, *, with_text: bool = False) -> dict[str, Any]:
-    """Everything the record says of one document: where it came from, its scores, and every arm's verdict.
+    """Everything the record says of one document: where it came from, its scores, and every arm's decision.
 
     Args:
         store: The record.
@@ -100,14 +100,14 @@ def _release(reader: _Reader, release: str) -> Iterator[dict[str, Any]]:
     ref = reader.ref("pool", release)
     for row in reader.rows("pool", release):
         arms = [
-            _verdict(reader, release, key.split("/", 1)[1], row["crawl"])
+            _decision(reader, release, key.split("/", 1)[1], row["crawl"])
             for key in reader.store.keys("select")
             if key.split("/", 1)[0] == release
         ]
         yield {"release": release, "fingerprint": ref.short if ref else None, "candidate": row, "arms": arms}
 
 
-def _verdict(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, Any]:
+def _decision(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, Any]:
     """One arm's selection of one document, with what was made of it."""
     key = f"{release}/{arm}"
     ref = reader.ref("select", key)

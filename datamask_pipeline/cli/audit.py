@@ -26,7 +26,7 @@ def why(
     as_json: Annotated[bool, typer.Option("--json", help="The whole story as one JSON object.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Include the document's text.")] = False,
 ) -> None:
-    """Print a document's whole story: where it came from, its scores, and every arm's verdict.
+    """Print a document's whole story: where it came from, its scores, and every arm's decision.
 
     Needs no Dagster: the story is read from the record alone. Exit status 1 for an unknown id.
 

@@ -54,11 +54,11 @@ def probe(
             space=space_of_encoder(pipeline.config.embed.encoder_config()),
             progress=Tracker(bar),
         )
-    typer.echo(verdict(pipeline.store.manifest(ref)["metadata"]))
+    typer.echo(held_out_line(pipeline.store.manifest(ref)["metadata"]))
     typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")
 
 
-def verdict(report: dict[str, Any]) -> str:
+def held_out_line(report: dict[str, Any]) -> str:
     """One line: the held-out figures, and on how many examples they stand."""
     figures = ", ".join(f"{FIGURES[name]} {value:.4f}" for name, value in report["held_out"].items())
     trained = report["num_examples"] - report["num_held_out"]

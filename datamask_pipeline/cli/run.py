@@ -13,7 +13,7 @@ from datamask_pipeline.cli.options import (
     build_pipeline,
     releases_of,
 )
-from datamask_pipeline.cli.probe import verdict
+from datamask_pipeline.cli.probe import held_out_line
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.pipeline import FLOW, Pipeline
@@ -87,7 +87,9 @@ def _run_release(
 def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:
     """A line for each scorer trained on the user's labels: how it did on held-out ones."""
     about: dict[str, Any] = pipeline.store.manifest(scores)["metadata"]["scorers"]
-    return {f"{name}: {verdict(scorer['report'])}" for name, scorer in about.items() if scorer["report"]}
+    return {
+        f"{name}: {held_out_line(scorer['report'])}" for name, scorer in about.items() if scorer["report"]
+    }
 
 
 def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:

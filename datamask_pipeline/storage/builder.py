@@ -67,7 +67,7 @@ class ArtefactBuilder:
         return self.store.open_parquet(self.part_path(name))
 
     def part(self, name: str) -> dict[str, Any] | None:
-        """The record of a part that is already published whole, else ``None``; a damaged one is none."""
+        """The record of a part that is already published whole, else ``None``, as for a damaged one."""
         path = self.part_path(name)
         if not self.store.fs.exists(path + ".json"):
             return None
@@ -236,7 +236,7 @@ class ArtefactBuilder:
 
 
 def _drawn(items: Iterable[Item], relative: str) -> Iterator[Item]:
-    """The items; what the system refuses while they are drawn is no refusal to write."""
+    """The items; an error of the system while they are read must not be told as one of writing."""
     try:
         yield from items
     except DataMaskError:

@@ -1,4 +1,4 @@
-"""Arrays in a file on disk that surely holds them. Knows no meaning of their numbers."""
+"""Memory-mapped arrays whose disk blocks are reserved at once. Knows no meaning of their numbers."""
 
 import os
 from pathlib import Path
