@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import duckdb
 
 
-#: Column under which DuckDB numbers a file's rows; no part may have one of that name.
-ROW_NUMBER: Final = "file_row_number"
+#: Columns by which queries number rows, in any case; no part may have one of its own.
+ROW_NUMBERS: Final = ("artefact_order", "artefact_row", "part_order", "part_row", "file_row_number")
 
 
 @contextlib.contextmanager
@@ -66,16 +66,20 @@ def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
         columns: Columns to read, as SQL.
 
     Returns:
-        ``(SELECT ..., artefact_order, part_order, part_row ...)``: 0-based index of the artefact in ``refs``,
-        of the part in it, and of the row in the part.
+        ``(SELECT ..., artefact_order, artefact_row, part_order, part_row ...)``: 0-based index of the artefact in
+        ``refs``, of the row in the artefact, of the part in it, and of the row in the part.
     """
     selects = []
     for artefact_order, ref in enumerate(refs):
-        for part_order, path in enumerate(store.part_paths(ref)):
+        first = 0
+        for part_order, part in enumerate(store.manifest(ref)["parts"]):
+            path = store.file_path(ref, f"{part['name']}.parquet")
             selects.append(
-                f"SELECT {columns}, {artefact_order} AS artefact_order, {part_order} AS part_order, "
-                f"file_row_number AS part_row FROM read_parquet({file_literal(store, path)}, file_row_number = true)"
+                f"SELECT {columns}, {artefact_order} AS artefact_order, {first} + file_row_number AS artefact_row, "
+                f"{part_order} AS part_order, file_row_number AS part_row "
+                f"FROM read_parquet({file_literal(store, path)}, file_row_number = true)"
             )
+            first += part["rows"]
     return "(" + " UNION ALL ".join(selects) + ")"
 
 

@@ -141,21 +141,27 @@ _NUM_COPIES = column(
     unit="documents",
 )
 
+_POSITION = column(
+    "position",
+    INTEGER,
+    "Place in the release's canonical order: crawls as the release lists them, shards by name, rows.",
+    unit="counted from 0",
+)
+_DOMAIN = column("domain", TEXT, "Host of the URL in lower case, without `www.`; empty: no URL.")
+_TOKEN_COUNT = column(
+    "token_count", INTEGER, "The document's length, as ingested.", unit="tokens of the source"
+)
+
 CANDIDATES: Final = pa.schema(
     [
-        column(
-            "position",
-            INTEGER,
-            "Place in the release's canonical order: crawls as the release lists them, shards by name, rows.",
-            unit="counted from 0",
-        ),
+        _POSITION,
         _CRAWL,
         _SHARD,
         _ROW,
         _ID,
         _CONTENT_HASH,
-        column("domain", TEXT, "Host of the URL in lower case, without `www.`; empty: no URL."),
-        column("token_count", INTEGER, "The document's length, as ingested.", unit="tokens of the source"),
+        _DOMAIN,
+        _TOKEN_COUNT,
         _NUM_COPIES,
         column("representative_crawl", TEXT, "Crawl of the copy that stands for this content."),
         column("representative_id", TEXT, "Id of the copy that stands for this content."),
@@ -167,6 +173,19 @@ CANDIDATES: Final = pa.schema(
             "Why it is not eligible; null: it is.",
             formula="the first that holds of takedown, near_duplicate, duplicate_content, duplicate_id, validation",
         ),
+    ]
+)
+
+#: Where an eligible document's vector lies; ``score_column`` of each scorer follows.
+RELEASE_INDEX: Final = pa.schema(
+    [
+        _POSITION,
+        _CRAWL,
+        _ID,
+        column("shard", TEXT, "The part of the crawl's embeddings beside whose array it stands."),
+        column("row", INTEGER, "Row of its vector in that part's array.", unit="counted from 0"),
+        _DOMAIN,
+        _TOKEN_COUNT,
     ]
 )
 
@@ -185,6 +204,7 @@ _PROBABILITY = column(
 
 SELECTION: Final = pa.schema(
     [
+        _POSITION,
         _CRAWL,
         _ID,
         column("selected", FLAG, "Whether the arm's subset holds it."),
@@ -366,6 +386,7 @@ TABLES: Final = {
     "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
     "score": Table("crawl", "document and scorer", SCORES),
     "pool": Table("release", "document of the release's crawls", CANDIDATES),
+    "gather": Table("release", "eligible document", RELEASE_INDEX, "`score_<scorer>` of each scorer"),
     "select": Table("release/arm", "eligible document with every score of the arm", SELECTION),
     "learning_curve": Table(
         "release/arm", "step of the learner", LEARNING_CURVE, "what else the policy tells"

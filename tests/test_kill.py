@@ -18,6 +18,7 @@ STAGES = {
     "score": "file 3",
     "pool": "file 3",
     "tokenizer": "file 2",
+    "gather": "file 3",
     "select": "step 3",
     "materialise": "file 3",
     "pretrain": "step 5",

@@ -77,7 +77,7 @@ class _Reader:
         return ref if used in (source.content_digest, documents) else None
 
     def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
-        del row["artefact_order"]
+        del row["artefact_order"], row["artefact_row"]
         row.pop("file_row_number", None)
         part = self.store.part_names(ref)[row.pop("part_order")]
         row["record"] = {"artefact": ref.location, "part": f"{part}.parquet", "row": row.pop("part_row")}

@@ -13,6 +13,7 @@ from datamask_pipeline.stages import (
     compare,
     embed,
     evaluate,
+    gather,
     ingest,
     materialise,
     pool,
@@ -60,10 +61,17 @@ FLOW: Final = Flow(
         Output("candidate_documents", "pool", "duckdb parquet",
                "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
     )),
-    Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", reads={
+    Stage(gather, RELEASES, gather.GatherConfig, reads={
         "candidates": "candidate_documents",
         "embeddings": "document_embeddings",
         "scores": "quality_scores",
+    }, makes=(
+        Output("release_index", "gather", "duckdb parquet",
+               "Every eligible document of a release: where its vector lies, and its score by every quality scorer."),
+    )),
+    Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", reads={
+        "index": "release_index",
+        "embeddings": "document_embeddings",
     }, makes=(
         Output("selection_mask", "select", "pytorch parquet",
                "Every eligible document of a release under one arm: selected or not, and why."),
@@ -73,7 +81,7 @@ FLOW: Final = Flow(
     Stage(materialise, SELECTION, materialise.MaterialiseConfig, reads={
         "documents": "crawl_documents",
         "candidates": "candidate_documents",
-        "scores": "quality_scores",
+        "index": "release_index",
         "selection": "selection_mask",
     }, makes=(
         Output("fineweb_mask", "materialise", "duckdb parquet",

@@ -95,7 +95,7 @@ def run(
 def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:
     """An extra column must not stand where ingestion writes its own, or queries number rows."""
     for field in extras:
-        if field.name in (*schema.DOCUMENTS.names, duck.ROW_NUMBER):
+        if field.name in schema.DOCUMENTS.names or field.name.lower() in duck.ROW_NUMBERS:
             raise InputError(
                 f"crawl {crawl!r} has a column of a name that the record uses itself",
                 field=field.name,

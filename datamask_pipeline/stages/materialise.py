@@ -1,6 +1,6 @@
 """Materialise: write the subset that a selection names, with every document's scores beside its text.
 
-A DuckDB join over the record; knows no learner.
+A DuckDB join over the record, by position; knows no learner.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,11 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import combined_digest
 from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "materialise"
-VERSION: Final = "3"
+VERSION: Final = "4"
 
 #: What makes a document of a subset the one it is, whatever the mask thought of it.
 DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
@@ -40,7 +41,7 @@ def run(
     arm: str,
     documents: Mapping[str, Ref],
     candidates: Ref,
-    scores: Mapping[str, Ref],
+    index: Ref,
     selection: Ref,
 ) -> Ref:
     """Write the selected documents, one part per crawl, in canonical order.
@@ -52,62 +53,50 @@ def run(
         arm: The arm's name.
         documents: Documents of each crawl, in the release's order.
         candidates: The release's candidates.
-        scores: Quality scores of each crawl.
+        index: The release's index, with every document's scores.
         selection: The mask.
 
     Returns:
         The subset.
 
     Raises:
-        IntegrityError: a selected document is not among the documents, or stands there twice.
+        IntegrityError: a selected document does not stand in its place among the documents.
     """
-    inputs: dict[str, Ref | str] = {"candidates": candidates, "selection": selection}
+    inputs: dict[str, Ref | str] = {"candidates": candidates, "index": index, "selection": selection}
     inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
-    inputs |= {f"scores/{crawl}": ref for crawl, ref in scores.items()}
     builder = store.begin(
         STAGE, f"{release}/{arm}", version=VERSION, config=config.result_config(), inputs=inputs
     )
     if (done := builder.finished()) is not None:
         return done
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        score_rows = duck.parts_sql(store, list(scores.values()), "id, scorer, score")
-        scorers = (
-            [
-                name
-                for (name,) in connection.execute(
-                    f"SELECT DISTINCT scorer FROM {score_rows} ORDER BY 1"
-                ).fetchall()
-            ]
-            if config.score_columns
-            else []
-        )
-        subset_schema = pa.schema(
-            [*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *map(schema.score_column, scorers)]
-        )
+        scores = index_scores(store, index) if config.score_columns else pa.schema([])
+        subset_schema = pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *scores])
         connection.execute(
             f"""
             CREATE TEMP TABLE selected AS
-            SELECT s.crawl, s.id, s.quality, s.logit, s.probability, c.num_copies, c.position, c.token_count
+            SELECT s.position, s.id, s.quality, s.logit, s.probability, c.num_copies, c.token_count,
+                c.part_order AS crawl_order, c.part_row AS document {_listed("i", scores)}
             FROM {duck.parts_sql(store, [selection])} AS s
-            JOIN {duck.parts_sql(store, [candidates])} AS c ON c.crawl = s.crawl AND c.id = s.id
+            JOIN {duck.parts_sql(store, [candidates])} AS c ON c.position = s.position AND c.id = s.id
+            JOIN {duck.parts_sql(store, [index])} AS i ON i.position = s.position AND i.id = s.id
             WHERE s.selected
             """
         )
+        labels = (release, arm, selection_id(selection))
         parts = [
             builder.write_part(
-                f"{index:05d}",
+                f"{number:05d}",
                 duck.stream(
                     connection,
-                    _subset_sql(
-                        store, crawl, ref, scores[crawl], scorers, release, arm, selection_id(selection)
-                    ),
+                    _subset_sql(store, number, ref, labels, scores),
                     subset_schema,
                     batch_rows=config.batch_rows,
                 ),
                 subset_schema,
                 identity=DOCUMENT_IDENTITY,
             )
-            for index, (crawl, ref) in enumerate(documents.items())
+            for number, ref in enumerate(documents.values())
         ]
         (tokens,) = connection.execute(
             "SELECT coalesce(sum(token_count), 0)::BIGINT FROM selected"
@@ -148,33 +137,20 @@ def selection_id(selection: Ref) -> str:
 
 
 def _subset_sql(
-    store: Store,
-    crawl: str,
-    documents: Ref,
-    scores: Ref,
-    scorers: list[str],
-    release: str,
-    arm: str,
-    mask_id: str,
+    store: Store, crawl_order: int, documents: Ref, labels: tuple[str, str, str], scores: pa.Schema
 ) -> str:
+    """The selected documents of one crawl; each is found by its place, and its id is seen to be the same."""
     columns = ", ".join(f"d.{name}" for name in schema.DOCUMENTS.names)
-    score_columns = "".join(f", p.{duck.identifier(f'score_{name}')}" for name in scorers)
-    pivot = ", ".join(
-        f"max(score) FILTER (WHERE scorer = {duck.literal(name)}) AS {duck.identifier(f'score_{name}')}"
-        for name in scorers
-    )
-    joined = (
-        f"LEFT JOIN (SELECT id, {pivot} FROM {duck.parts_sql(store, [scores], 'id, scorer, score')} GROUP BY id)"
-        " AS p ON p.id = d.id"
-        if scorers
-        else ""
-    )
+    release, arm, mask_id = map(duck.literal, labels)
     return f"""
         SELECT {columns}, s.quality, s.logit, s.probability, s.num_copies,
-            {duck.literal(release)} AS release, {duck.literal(arm)} AS arm, {duck.literal(mask_id)} AS selection_id
-            {score_columns}
+            {release} AS release, {arm} AS arm, {mask_id} AS selection_id {_listed("s", scores)}
         FROM {duck.parts_sql(store, [documents], ", ".join(schema.DOCUMENTS.names))} AS d
-        JOIN selected AS s ON s.crawl = {duck.literal(crawl)} AND s.id = d.id
-        {joined}
+        JOIN selected AS s ON s.document = d.artefact_row AND s.id = d.id
+        WHERE s.crawl_order = {crawl_order}
         ORDER BY s.position
     """
+
+
+def _listed(table: str, columns: pa.Schema) -> str:
+    return "".join(f", {table}.{duck.identifier(name)}" for name in columns.names)

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from datamask_pipeline import duck, schema
-from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.settings import execution_field
-from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Ref, Store, new_map, open_array
+from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows, require_token_counts, with_index
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -44,7 +44,6 @@ class SelectConfig(SelectionConfig):
     block_rows: int = pydantic.Field(
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
     )
-    memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
 
     @classmethod
     def of_arm(cls, base: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Self:
@@ -90,9 +89,8 @@ def run(
     store: Store,
     release: str,
     arm: str,
-    candidates: Ref,
+    index: Ref,
     embeddings: Mapping[str, Ref],
-    scores: Mapping[str, Ref],
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> tuple[Ref, Ref]:
     """Learn one mask.
@@ -102,9 +100,8 @@ def run(
         store: The record.
         release: The release's name.
         arm: The arm's name.
-        candidates: The release's candidates.
-        embeddings: Embeddings of each crawl, in the release's order.
-        scores: Quality scores of each crawl, in the same order.
+        index: The release's index: its eligible documents, their scores, and where their vectors lie.
+        embeddings: Embeddings of each crawl, those that the index was made from.
         progress: Told of the learner's steps.
 
     Returns:
@@ -113,11 +110,12 @@ def run(
     Raises:
         ConfigurationError: nothing is eligible.
         UnknownNameError: a scorer has no scores in the record.
+        InputError: the budget is in tokens and a document has no token count.
+        IntegrityError: the index was made from other vectors.
     """
     key = f"{release}/{arm}"
-    inputs: dict[str, Ref | str] = {"candidates": candidates}
+    inputs: dict[str, Ref | str] = {"index": index}
     inputs |= {f"embeddings/{crawl}": ref for crawl, ref in embeddings.items()}
-    inputs |= {f"scores/{crawl}": ref for crawl, ref in scores.items()}
     settings = config.result_config()
     builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
     curve_builder = store.begin(CURVE_STAGE, key, version=VERSION, config=settings, inputs=inputs)
@@ -125,21 +123,22 @@ def run(
     if done is not None and curve_done is not None:
         return done, curve_done
 
-    rows = _eligible_rows(config, store, builder.scratch(), candidates, scores)
-    if rows.num_rows == 0:
+    group_by = config.quota_by if config.quotas else None
+    rows = read_rows(store, index, embeddings, config.scorers, config.score_normalisation, group_by)
+    if len(rows) == 0:
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
-    unscored = candidates_kept(store, candidates) - rows.num_rows
-    vectors = _gather_embeddings(store, builder.scratch(), rows, embeddings)
-    blocks, kind = _blocks(rows.num_rows, config), device_kind(config.device)
+    if config.num_tokens is not None:
+        require_token_counts(store, index, rows)
+    blocks, kind = _blocks(len(rows), config), device_kind(config.device)
     results = [
-        _select_block(budgeted, rows, vectors, block, builder.scratch() / f"{kind}-{number:05d}", progress)
+        _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
         for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
     ]
-    table = _selection_table(rows, blocks, results)
-    part = builder.write_part("00000", table.to_batches(ROW_GROUP_ROWS), schema.SELECTION)
+    columns = {"quality": rows.quality_N, **_columns(blocks, results)}
+    part = builder.write_part("00000", with_index(store, index, rows, columns), schema.SELECTION)
     curve = _curve_table(results)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
-    selected = int(table.column("selected").combine_chunks().true_count)
+    selected, unscored = int(columns["selected"].sum()), index.rows - len(rows)
     metadata = _metadata(results) | {
         "arm": arm,
         "release": release,
@@ -148,84 +147,13 @@ def run(
     }
     curve_ref = curve_builder.commit([curve_part], metadata={"arm": arm, "release": release})
     counts = {
-        "rows_in": candidates_kept(store, candidates),
+        "rows_in": index.rows,
         "kept": selected,
-        "dropped_not_selected": rows.num_rows - selected,
+        "dropped_not_selected": len(rows) - selected,
         "dropped_no_score": unscored,
     }
     _write_plot(builder, curve)
     return builder.commit([part], counts=counts, metadata=metadata), curve_ref
-
-
-def candidates_kept(store: Store, candidates: Ref) -> int:
-    """How many documents the pool left eligible."""
-    return int(store.manifest(candidates)["counts"]["kept"])
-
-
-def _eligible_rows(
-    config: SelectConfig, store: Store, scratch: Path, candidates: Ref, scores: Mapping[str, Ref]
-) -> pa.Table:
-    """position, crawl, id, domain, token_count and combined quality of every eligible, scored document."""
-    from datamask_pipeline.quality.combine import combine_scores
-
-    refs = list(scores.values())
-    with duck.connect(store, scratch, memory_limit=config.memory_limit) as connection:
-        score_rows = duck.parts_sql(store, refs, "id, scorer, score")
-        known = [
-            name for (name,) in connection.execute(f"SELECT DISTINCT scorer FROM {score_rows}").fetchall()
-        ]
-        weights = dict(sorted(config.scorers.items())) or dict.fromkeys(sorted(known), 1.0)
-        for name in weights:
-            if name not in known:
-                raise UnknownNameError("quality scorer with stored scores", name, known)
-        crawl_order = " ".join(f"WHEN {i} THEN {duck.literal(crawl)}" for i, crawl in enumerate(scores))
-        joins = " ".join(
-            f"LEFT JOIN named AS s{i} ON s{i}.crawl = c.crawl AND s{i}.id = c.id AND s{i}.scorer = {duck.literal(name)}"
-            for i, name in enumerate(weights)
-        )
-        picked = ", ".join(f"s{i}.score AS score_{i}" for i in range(len(weights)))
-        table = connection.sql(
-            f"""
-            WITH named AS (SELECT *, CASE artefact_order {crawl_order} END AS crawl FROM {score_rows})
-            SELECT c.position, c.crawl, c.id, c.domain, c.token_count, {picked}
-            FROM {duck.parts_sql(store, [candidates])} AS c {joins}
-            WHERE c.eligible ORDER BY c.position
-            """
-        ).to_arrow_table()
-    columns = {name: table.column(f"score_{i}") for i, name in enumerate(weights)}
-    present = np.ones(table.num_rows, np.bool_)
-    for column in columns.values():
-        present &= column.is_valid().to_numpy()
-    table = table.filter(pa.array(present))
-    arrays = {name: table.column(f"score_{i}").to_numpy() for i, name in enumerate(weights)}
-    quality = combine_scores(arrays, weights, normalisation=config.score_normalisation)
-    kept = table.select(["position", "crawl", "id", "domain", "token_count"])
-    return kept.append_column("quality", pa.array(quality, pa.float64()))
-
-
-def _gather_embeddings(
-    store: Store, scratch: Path, rows: pa.Table, embeddings: Mapping[str, Ref]
-) -> NDArray[np.float16]:
-    """The rows' vectors in a memory-mapped file, so that memory does not grow with the corpus."""
-    vectors = new_map(scratch / "embeddings.f16", np.float16, (rows.num_rows, schema.EMBEDDING_DIM))
-    crawls = np.asarray(rows.column("crawl").to_pylist(), dtype=object)
-    ids = rows.column("id").to_pylist()
-    for crawl, ref in embeddings.items():
-        wanted = {ids[index]: index for index in np.flatnonzero(crawls == crawl)}
-        for name in store.part_names(ref):
-            matrix = open_array(store, ref, name)
-            with store.part_file(ref, name) as part:
-                names = part.read(columns=["id"]).column("id").to_pylist()
-            pairs = [(wanted.pop(name), row) for row, name in enumerate(names) if name in wanted]
-            if pairs:
-                targets, sources = np.array(pairs).T
-                vectors[targets] = matrix[sources]
-        if wanted:
-            raise IntegrityError(
-                f"{len(wanted)} documents of crawl {crawl!r} have no embedding, the first {next(iter(wanted))!r}; "
-                "embed that crawl again"
-            )
-    return vectors
 
 
 def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
@@ -252,80 +180,45 @@ def _budgets(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[Sele
 
 def _select_block(
     config: SelectConfig,
-    rows: pa.Table,
-    vectors: NDArray[np.float16],
+    rows: ReleaseRows,
     block: NDArray[np.int64],
     checkpoint_dir: Path,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> "SelectionResult":
+    """One block's selection; its vectors are read where they lie."""
     from datamask_pipeline.selection.api import select_documents
 
-    taken = rows.take(pa.array(block))
-    whole = len(block) == rows.num_rows
+    assert rows.vectors is not None
+    tokens_n = rows.token_counts_N[block]
     of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
     engine = {name: getattr(config, name) for name in config.model_fields_set - of_stage}
     return select_documents(
-        vectors if whole else vectors[block],
-        taken.column("quality").to_numpy(),
-        ids=taken.column("id").to_pylist(),
-        token_counts=_token_counts(config, taken),
-        groups=taken.column(config.quota_by).to_pylist() if config.quotas else None,
+        rows.vectors.chosen(block),
+        rows.quality_N[block],
+        token_counts=None if np.isnan(tokens_n).any() else tokens_n,
+        groups=[rows.groups[place] for place in block] if rows.groups else None,
         checkpoint_dir=checkpoint_dir,
         progress=progress,
         **engine,
     )
 
 
-def _token_counts(config: SelectConfig, rows: pa.Table) -> NDArray[np.int64] | None:
-    """Tokens of each row; none where a count is missing, unless the budget is counted in tokens.
-
-    Raises:
-        InputError: a document has no token count and the budget needs one.
-    """
-    counts = rows.column("token_count")
-    if not counts.null_count:
-        return counts.to_numpy()
-    if config.num_tokens is None:
-        return None
-    row = int(np.flatnonzero(counts.is_null().to_numpy())[0])
-    raise InputError(
-        f"{counts.null_count} documents have no token count",
-        row=rows.column("position")[row].as_py(),
-        field="token_count",
-        value=rows.column("id")[row].as_py(),
-        remedy="fill token_count, or give the budget as ratio or num_documents",
-    )
-
-
-def _selection_table(
-    rows: pa.Table, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
-) -> pa.Table:
+def _columns(blocks: list[NDArray[np.int64]], results: "list[SelectionResult]") -> dict[str, NDArray[Any]]:
+    """What the blocks' results say of each document, in canonical order."""
     order = np.argsort(np.concatenate(blocks), kind="stable")
-
-    def column(values: list[Any]) -> Any:
-        joined = np.concatenate(values)[order]
-        if joined.dtype.kind != "f":
-            return joined
-        return pa.array(joined, pa.float64(), mask=~np.isfinite(joined))  # null, with the reason beside it
-
     thresholds = [
         np.full(len(block), result.threshold) for block, result in zip(blocks, results, strict=True)
     ]
-    return pa.table(
-        {
-            "crawl": rows.column("crawl"),
-            "id": rows.column("id"),
-            "selected": column([result.mask for result in results]),
-            "logit": column([result.logits for result in results]),
-            "probability": column([result.probabilities for result in results]),
-            "quality": rows.column("quality"),
-            "quality_marginal": column([result.marginals.quality_N for result in results]),
-            "diversity_marginal": column([result.marginals.diversity_N for result in results]),
-            "threshold": column(thresholds),
-            "reason": column([result.reasons for result in results]),
-        },
-        schema=schema.SELECTION,
-    )
+    of_blocks: dict[str, list[Any]] = {
+        "selected": [result.mask for result in results],
+        "logit": [result.logits for result in results],
+        "probability": [result.probabilities for result in results],
+        "quality_marginal": [result.marginals.quality_N for result in results],
+        "diversity_marginal": [result.marginals.diversity_N for result in results],
+        "threshold": thresholds,
+        "reason": [result.reasons for result in results],
+    }
+    return {name: np.concatenate(values)[order] for name, values in of_blocks.items()}
 
 
 def _curve_table(results: "list[SelectionResult]") -> pa.Table:

@@ -116,7 +116,7 @@ def test_options_of_a_metric_go_to_the_arms_that_use_it(tmp_path: Path) -> None:
 
 def test_where_and_how_to_compute_is_in_no_fingerprint(tmp_path: Path) -> None:
     plain = fingerprinted(configured(tmp_path, {}, ARMS))
-    elsewhere = {"device": "cpu", "num_workers": 7, "checkpoint_seconds": 1.0, "memory_limit": "1GB"}
+    elsewhere = {"device": "cpu", "num_workers": 7, "checkpoint_seconds": 1.0}
     assert fingerprinted(configured(tmp_path, elsewhere, ARMS)) == plain
     half, full = (
         fingerprinted(configured(tmp_path, {"dtype": dtype}, ARMS)) for dtype in ("bfloat16", "float32")

@@ -161,6 +161,17 @@ def test_a_column_of_ingestions_own_is_refused(tmp_path: Path, store: Store) -> 
         ingested(store, source)
 
 
+@pytest.mark.parametrize(
+    "name", ["artefact_order", "artefact_row", "part_order", "part_row", "file_row_number", "Part_Row"]
+)
+def test_a_column_by_which_queries_number_rows_is_refused(name: str, tmp_path: Path, store: Store) -> None:
+    """DuckDB takes names in any case for one; a question for such a column would read the other."""
+    schema = FINEWEB.append(pa.field(name, pa.int64()))
+    source = crawl(tmp_path, {"a": [row("1", **{name: 7})]}, schema)
+    with pytest.raises(InputError, match=rf"name that the record uses itself .*{name}.*rename or drop"):
+        ingested(store, source)
+
+
 def test_bad_lines_and_bad_rows_are_told_together(tmp_path: Path, store: Store) -> None:
     path = tmp_path / "crawl" / "a.jsonl"
     path.parent.mkdir()

@@ -8,7 +8,7 @@ import pytest
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
-from datamask_pipeline.stages import select
+from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store
 
 NUM_DOCUMENTS = 120
@@ -18,15 +18,14 @@ CRAWL = "one"
 class Inputs:
     """Candidates, embeddings and scores of one crawl, as the stages before write them."""
 
-    def __init__(self, store: Store, *, unscored: int = 0, unembedded: int = 0, uncounted: int = 0) -> None:
+    def __init__(self, store: Store, *, unscored: int = 0, uncounted: int = 0) -> None:
         generator = np.random.default_rng(0)
         self.store = store
         names = [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
         vectors = generator.normal(size=(NUM_DOCUMENTS, schema.EMBEDDING_DIM))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         table = pa.table({"id": names, "content_hash": names}, schema=schema.EMBEDDINGS)
-        stored = vectors.astype(np.float16)[unembedded:]
-        self.embeddings = {CRAWL: self.write("embed", CRAWL, table.slice(unembedded), vectors=stored)}
+        self.embeddings = {CRAWL: self.write("embed", CRAWL, table, vectors=vectors.astype(np.float16))}
         scores = [None if number < unscored else float(generator.random()) for number in range(NUM_DOCUMENTS)]
         rows = [
             {"id": name, "scorer": "rules", "score": score, "scale_min": 0.0, "scale_max": 1.0}
@@ -37,7 +36,9 @@ class Inputs:
             {
                 "position": number,
                 "crawl": CRAWL,
+                "shard": "00000",
                 "id": name,
+                "content_hash": name,
                 "domain": f"site{number % 4}.example",
                 "token_count": 10 + number if number >= uncounted else None,
                 "eligible": True,
@@ -45,7 +46,15 @@ class Inputs:
             for number, name in enumerate(names)
         ]
         table = pa.Table.from_pylist(candidates, schema=schema.CANDIDATES)
-        self.candidates = self.write("pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS})
+        candidates = self.write("pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS})
+        self.index = gather.run(
+            gather.GatherConfig(),
+            store=store,
+            release="r",
+            candidates=candidates,
+            embeddings=self.embeddings,
+            scores=self.scores,
+        )
 
     def write(
         self,
@@ -68,9 +77,8 @@ class Inputs:
             store=self.store,
             release="r",
             arm="a",
-            candidates=self.candidates,
+            index=self.index,
             embeddings=self.embeddings,
-            scores=self.scores,
         )
         return ref, self.store.read_table(ref).to_pylist()
 
@@ -81,6 +89,7 @@ def test_the_budget_is_exact_however_many_blocks(tmp_path: Path, policy: str, bl
     _, rows = Inputs(Store(tmp_path)).select(policy=policy, num_documents=31, block_rows=block_rows)
     assert sum(row["selected"] for row in rows) == 31
     assert [row["id"] for row in rows] == [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
+    assert [row["position"] for row in rows] == list(range(NUM_DOCUMENTS))
     assert len({row["threshold"] for row in rows}) == (1 if block_rows == 1_000 else 3)
     assert all(row["reason"] for row in rows)
 
@@ -97,15 +106,41 @@ def test_documents_without_a_score_leave_with_a_counted_reason(tmp_path: Path) -
     ref, rows = inputs.select(policy="quality_topk", ratio=0.1)
     counts = inputs.store.manifest(ref)["counts"]
     assert counts["dropped_no_score"] == 7
-    assert len(rows) == NUM_DOCUMENTS - 7
+    assert [row["position"] for row in rows] == list(range(7, NUM_DOCUMENTS))
+    assert [row["id"] for row in rows] == [f"d{number:03d}" for number in range(7, NUM_DOCUMENTS)]
     assert counts["kept"] + counts["dropped_not_selected"] + 7 == NUM_DOCUMENTS
 
 
-def test_a_missing_embedding_is_an_error_that_names_the_document(tmp_path: Path) -> None:
+def test_an_index_of_other_vectors_is_refused(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path))
+    table = inputs.store.read_table(inputs.embeddings[CRAWL])
+    other = np.zeros((NUM_DOCUMENTS, schema.EMBEDDING_DIM), np.float16)
+    other[:, 0] = 1
+    inputs.embeddings = {CRAWL: inputs.write("embed", "again", table, vectors=other)}
     with pytest.raises(
-        IntegrityError, match="1 documents of crawl 'one' have no embedding, the first 'd000'"
+        IntegrityError, match=r"release 'r' was made from other vectors of crawl 'one'.*'gather'"
     ):
-        Inputs(Store(tmp_path), unembedded=1).select(policy="random")
+        inputs.select(policy="random")
+
+
+def test_a_selection_holds_no_vector_and_no_id_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors reach the engine as an index of their files, in blocks too; ids do not reach it at all."""
+    from datamask_pipeline.selection import api
+    from datamask_pipeline.selection.sharded import ShardedVectors
+
+    whole, given = api.select_documents, []
+
+    def recording(embeddings: object, quality: object, **settings: object) -> object:
+        given.append(embeddings)
+        assert settings.get("ids") is None
+        return whole(embeddings, quality, **settings)
+
+    monkeypatch.setattr(api, "select_documents", recording)
+    Inputs(Store(tmp_path)).select(policy="quality_topk", num_documents=31, block_rows=50)
+    assert [type(vectors) for vectors in given] == [ShardedVectors] * 3
+    assert not list(tmp_path.rglob("*.f16")), "nothing is gathered"
 
 
 def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""What Dagster checks of a release's index."""
+
+from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
+from datamask_pipeline import duck
+from datamask_pipeline.stages import embed, pool
+
+
+def every_eligible_document_stands_once(artefact: Artefact) -> Verdict:
+    """The eligible candidates, each in its position: none missing, none more."""
+    candidates = artefact.neighbour(pool.STAGE)
+    rows, positions, apart = artefact.query(
+        f"""
+        SELECT count(i.position), count(DISTINCT i.position),
+            count(*) FILTER (i.id IS DISTINCT FROM c.id OR i.crawl IS DISTINCT FROM c.crawl)
+        FROM {artefact.sql(columns="position, crawl, id")} AS i
+        FULL JOIN (SELECT * FROM {artefact.sql(candidates, "position, crawl, id, eligible")} WHERE eligible) AS c
+        ON c.position = i.position
+        """
+    )
+    measured = {
+        "rows": rows,
+        "positions": positions,
+        "rows that are not the candidate of their position": apart,
+    }
+    return Verdict(rows == positions and apart == 0, measured)
+
+
+def every_row_leads_to_its_vector(artefact: Artefact) -> Verdict:
+    """The shard and row of each document are those of its own vector."""
+    store = artefact.pipeline.store
+    refs = {
+        crawl: artefact.neighbour(embed.STAGE, crawl)
+        for crawl in artefact.pipeline.release_crawls(artefact.release)
+    }
+    places = ", ".join(
+        f"({crawl_order}, {part_order}, {duck.literal(crawl)}, {duck.literal(name)})"
+        for crawl_order, (crawl, ref) in enumerate(refs.items())
+        for part_order, name in enumerate(store.part_names(ref))
+    )
+    (astray,) = artefact.query(
+        f"""
+        SELECT count(*) FROM {artefact.sql(columns="crawl, id, shard, row")} AS i
+        LEFT JOIN (VALUES {places}) AS p (artefact_order, part_order, crawl, shard)
+        ON p.crawl = i.crawl AND p.shard = i.shard
+        LEFT JOIN {duck.parts_sql(store, list(refs.values()), "id")} AS e
+        ON e.artefact_order = p.artefact_order AND e.part_order = p.part_order AND e.part_row = i.row
+        WHERE e.id IS DISTINCT FROM i.id
+        """
+    )
+    return none_found(astray, "rows that lead to another document's vector")
+
+
+SHOWN = {
+    "release_index": Shown(
+        blocking=(
+            rows_in_are_kept_plus_dropped,
+            every_eligible_document_stands_once,
+            every_row_leads_to_its_vector,
+        )
+    )
+}

@@ -1,0 +1,172 @@
+"""What one arm selects from: a release's index as arrays, and its vectors where they lie. Knows the record; no learner.
+
+Shape suffixes: R rows of the index, N of them with every score of the arm, n rows of a batch.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.quality.combine import Normalisation, combine_scores
+from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.storage import Ref, Store, array_files
+
+
+@dataclasses.dataclass(frozen=True)
+class ReleaseRows:
+    """The eligible documents that have every score of the arm, in canonical order.
+
+    Attributes:
+        scored_R: Which rows of the index these are.
+        quality_N: The arm's scores combined, float64.
+        token_counts_N: Tokens of each; NaN where the crawl states none.
+        groups: Crawl or domain of each; ``None`` where no quota asks for it.
+        vectors: Their vectors, (N, D), on disk; ``None`` where N is 0.
+    """
+
+    scored_R: NDArray[np.bool_]
+    quality_N: NDArray[np.float64]
+    token_counts_N: NDArray[np.float64]
+    groups: list[str] | None
+    vectors: ShardedVectors | None
+
+    def __len__(self) -> int:
+        return len(self.quality_N)
+
+
+def read_rows(
+    store: Store,
+    index: Ref,
+    embeddings: Mapping[str, Ref],
+    weights: Mapping[str, float],
+    normalisation: Normalisation,
+    group_by: str | None,
+) -> ReleaseRows:
+    """Read the index; memory holds a few numbers a document, neither ids nor vectors.
+
+    Args:
+        store: The record.
+        index: The release's index.
+        embeddings: Embeddings of each crawl, those that the index was made from.
+        weights: Weight of each scorer; every scorer of the index, equally, if empty.
+        normalisation: How scores are made comparable.
+        group_by: The column of groups, if groups are asked for.
+
+    Raises:
+        UnknownNameError: a scorer has no column in the index.
+        IntegrityError: the index was made from other vectors.
+    """
+    made_from = store.manifest(index)["basis"]["inputs"]
+    files: dict[tuple[str, str], tuple[int, Path]] = {}
+    for crawl, ref in embeddings.items():
+        if made_from.get(f"embeddings/{crawl}") != ref.content_digest:
+            raise IntegrityError(
+                f"the index of release {index.key!r} was made from other vectors of crawl {crawl!r}; "
+                "run stage 'gather' again"
+            )
+        for shard, path in array_files(store, ref).items():
+            files[crawl, shard] = (len(files), path)
+    known = [name.removeprefix(SCORE_PREFIX) for name in index_scores(store, index).names]
+    weights = dict(sorted(weights.items())) or dict.fromkeys(known, 1.0)
+    for name in weights:
+        if name not in known:
+            raise UnknownNameError("quality scorer with stored scores", name, known)
+    files_R, rows_R = np.empty(index.rows, np.int32), np.empty(index.rows, np.int64)
+    numbers = {
+        name: np.empty(index.rows) for name in ("token_count", *(SCORE_PREFIX + name for name in weights))
+    }
+    groups: list[str] = []
+    columns = ["crawl", "shard", "row", *numbers, *([group_by] if group_by else [])]
+    first = 0
+    for batch in store.iter_batches(index, list(dict.fromkeys(columns))):
+        place = slice(first, first + batch.num_rows)
+        files_R[place] = _file_numbers(batch, files)
+        rows_R[place] = batch.column("row").to_numpy()
+        for name, values_R in numbers.items():
+            values_R[place] = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if group_by:
+            groups += batch.column(group_by).to_pylist()
+        first += batch.num_rows
+    scores = {name: numbers[SCORE_PREFIX + name] for name in weights}
+    scored_R = ~np.any([np.isnan(values_R) for values_R in scores.values()], axis=0)
+    if not scored_R.any():
+        return ReleaseRows(scored_R, np.empty(0), np.empty(0), None, None)
+    scores = {name: values_R[scored_R] for name, values_R in scores.items()}
+    return ReleaseRows(
+        scored_R=scored_R,
+        quality_N=combine_scores(scores, weights, normalisation=normalisation),
+        token_counts_N=numbers["token_count"][scored_R],
+        groups=[group for group, scored in zip(groups, scored_R, strict=True) if scored]
+        if group_by
+        else None,
+        vectors=ShardedVectors([path for _, path in files.values()], files_R[scored_R], rows_R[scored_R]),
+    )
+
+
+def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
+    """Refuse documents without a token count, for a budget in tokens.
+
+    Raises:
+        InputError: naming the first of them.
+    """
+    missing_N = np.isnan(rows.token_counts_N)
+    if not missing_N.any():
+        return
+    place = int(np.flatnonzero(rows.scored_R)[np.argmax(missing_N)])
+    for batch in store.iter_batches(index, ["position", "id"]):
+        if place < batch.num_rows:
+            raise InputError(
+                f"{int(missing_N.sum())} documents have no token count",
+                row=batch.column("position")[place].as_py(),
+                field="token_count",
+                value=batch.column("id")[place].as_py(),
+                remedy="fill token_count, or give the budget as ratio or num_documents",
+            )
+        place -= batch.num_rows
+
+
+def with_index(
+    store: Store, index: Ref, rows: ReleaseRows, columns: Mapping[str, NDArray[Any]]
+) -> Iterator[pa.RecordBatch]:
+    """The selection's rows: what the index says of a document, then what the arm decided, a batch at a time.
+
+    Args:
+        store: The record.
+        index: The release's index.
+        rows: What was read of it.
+        columns: Of N values each, by name; a number that is not finite becomes null, with the reason beside it.
+    """
+    first = done = 0
+    for batch in store.iter_batches(index, ["position", "crawl", "id"]):
+        kept = batch.filter(pa.array(rows.scored_R[first : first + batch.num_rows]))
+        first += batch.num_rows
+        values = {name: _column(column_N[done : done + kept.num_rows]) for name, column_N in columns.items()}
+        done += kept.num_rows
+        arrays = [values[name] if name in values else kept.column(name) for name in schema.SELECTION.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema.SELECTION)
+
+
+def _file_numbers(
+    batch: pa.RecordBatch, files: Mapping[tuple[str, str], tuple[int, Path]]
+) -> NDArray[np.int32]:
+    """The number of the file that holds each row's vector; a batch is of one crawl and of few shards."""
+    (crawl,) = pc.unique(batch.column("crawl")).to_pylist()
+    encoded = batch.column("shard").dictionary_encode()
+    numbers = np.array([files[crawl, shard][0] for shard in encoded.dictionary.to_pylist()], np.int32)
+    of_rows: NDArray[np.int32] = numbers[encoded.indices.to_numpy()]
+    return of_rows
+
+
+def _column(values_n: NDArray[Any]) -> pa.Array:
+    if values_n.dtype.kind != "f":
+        return pa.array(values_n)
+    return pa.array(values_n, pa.float64(), mask=~np.isfinite(values_n))

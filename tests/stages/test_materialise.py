@@ -1,0 +1,69 @@
+"""The subset is what the mask selects: each document found by its place, with its own scores beside its text."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.schema import DOCUMENTS
+from datamask_pipeline.stages import materialise
+from datamask_pipeline.storage import Ref, require
+
+RELEASE, ARM = "first", "first/datamask"
+
+
+def rows_of(pipeline: Pipeline, stage: str, *keys: str) -> list[dict[str, object]]:
+    refs = [require(pipeline.store, stage, key) for key in keys]
+    return [row for ref in refs for row in pipeline.store.read_table(ref).to_pylist()]
+
+
+def test_every_row_is_the_selected_document_with_its_scores(tiny_run: Pipeline) -> None:
+    crawls = tiny_run.release_crawls(RELEASE)
+    documents = {(row["crawl"], row["id"]): row for row in rows_of(tiny_run, "ingest", *crawls)}
+    scores = {row["id"]: row["score"] for row in rows_of(tiny_run, "score", *crawls)}
+    candidates = {row["position"]: row for row in rows_of(tiny_run, "pool", RELEASE)}
+    selected = [row for row in rows_of(tiny_run, "select", ARM) if row["selected"]]
+    subset = rows_of(tiny_run, "materialise", ARM)
+    assert len(subset) == len(selected) > 10
+    for row, chosen in zip(subset, selected, strict=True):
+        key = (chosen["crawl"], chosen["id"])
+        assert {name: row[name] for name in DOCUMENTS.names} == {
+            name: documents[key][name] for name in DOCUMENTS.names
+        }
+        assert row["score_rules"] == scores[chosen["id"]]
+        assert (row["logit"], row["quality"]) == (chosen["logit"], chosen["quality"])
+        candidate = candidates[chosen["position"]]
+        assert (candidate["crawl"], candidate["id"]) == key
+        assert row["num_copies"] == candidate["num_copies"]
+
+
+def test_documents_that_moved_since_are_refused(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """The mask names places; another document in one of them must not take the selected one's."""
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    pipeline = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
+    store, crawls = pipeline.store, tiny_run.release_crawls(RELEASE)
+    documents: dict[str, Ref] = {crawl: require(store, "ingest", crawl) for crawl in crawls}
+    moved = store.begin("ingest", "moved", version="1", config={}, inputs={})
+    tables = [pq.read_table(path) for path in store.part_paths(documents[crawls[0]])]
+    parts = [
+        moved.write_part(name, [table.take(pa.array(range(table.num_rows)[::-1]))], table.schema)
+        for name, table in zip(store.part_names(documents[crawls[0]]), tables, strict=True)
+    ]
+    documents[crawls[0]] = moved.commit(parts)
+    with pytest.raises(
+        IntegrityError, match=r"subset of first/datamask has \d+ rows where its selection has"
+    ):
+        materialise.run(
+            materialise.MaterialiseConfig(),
+            store=store,
+            release=RELEASE,
+            arm="datamask",
+            documents=documents,
+            candidates=require(store, "pool", RELEASE),
+            index=require(store, "gather", RELEASE),
+            selection=require(store, "select", ARM),
+        )
