@@ -61,7 +61,9 @@ def present_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigurationError(f"device {name!r} is none; use cpu, or cuda:0 and so on") from error
+        raise ConfigurationError(
+            f"there is no device {name!r}; use cpu, cuda, or cuda:0 and so on"
+        ) from error
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise ConfigurationError(

@@ -11,7 +11,7 @@ import pydantic
 
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
-from datamask_pipeline.hardware import resolve_batch_tokens, resolve_dtype
+from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_dtype
 from datamask_pipeline.hub import check_pinned
 from datamask_pipeline.settings import Settings, execution_field
 
@@ -122,6 +122,41 @@ class EncoderConfig(Settings):
             check_pinned(spec.model, spec.revision)
         return spec
 
+    def check(self) -> None:
+        """Refuse what loading the encoder would refuse, as far as it shows without reading a weight.
+
+        Raises:
+            ConfigurationError: no such model or device, or a revision where none is read.
+        """
+        spec = self.spec()
+        directory = model_directory(spec)
+        if directory is None and (spec.model.startswith(("/", ".", "~")) or spec.model.count("/") > 1):
+            raise ConfigurationError(
+                f"embed.encoder {spec.model!r} is no directory; correct the path, or name a preset or a model of the hub"
+            )
+        if directory is not None:
+            if self.revision:
+                raise ConfigurationError(
+                    f"embed.revision {self.revision!r} is the commit of a model on the hub, but embed.encoder "
+                    f"{self.encoder!r} is on this disk; leave `revision` out"
+                )
+            require_model_files(directory)
+        for device in (self.device,) if isinstance(self.device, str) else self.device:
+            if device not in ("auto", "cpu"):
+                present_device(device)
+
+
+def require_model_files(directory: Path) -> None:
+    """Refuse a directory that is no model's.
+
+    Raises:
+        ConfigurationError: it has neither of the files that every model has.
+    """
+    if not any((directory / name).is_file() for name in ("config.json", "modules.json")):
+        raise ConfigurationError(
+            f"directory {str(directory)!r} holds no model, as it has no config.json; correct the path"
+        )
+
 
 def model_directory(spec: EncoderSpec) -> Path | None:
     """Where the model lies on this disk; ``None`` if it is the hub's.
@@ -145,11 +180,13 @@ def model_identity(spec: EncoderSpec) -> tuple[str, str]:
     The revision of a directory or package is the SHA-256 over the files that decide its results.
 
     Raises:
+        ConfigurationError: the directory is no model's.
         IntegrityError: the weights are not the ones the preset pins.
     """
     directory = model_directory(spec)
     if directory is None:
         return spec.model, spec.revision
+    require_model_files(directory)
     weights = directory / "model.safetensors"
     if spec.weights_sha256 and _file_sha256(weights) != spec.weights_sha256:
         raise IntegrityError(

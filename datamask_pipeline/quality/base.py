@@ -70,6 +70,14 @@ class Scorer(abc.ABC):
     model: str
     revision: str
 
+    def check(self) -> None:  # noqa: B027 - most scorers have nothing to add to their constructor
+        """Refuse what scoring would refuse, as far as it shows without a document and without loading a model.
+
+        Raises:
+            ConfigurationError: a model or a device is not there.
+            InputError: a file is not there, or lacks what is read of it.
+        """
+
     @abc.abstractmethod
     def score(self, batch: ScoreBatch) -> Scores:
         """Score a batch; every document gets a finite number or a reason why it has none."""

@@ -8,6 +8,7 @@ from typing import Any
 import pydantic
 
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.hub import HubRepository, check_pinned
 from datamask_pipeline.settings import Settings, execution_field
 
 
@@ -35,7 +36,7 @@ class FastTextClassifier:
         negative: The other label.
 
     Raises:
-        ConfigurationError: neither a file nor a revision is given.
+        ConfigurationError: neither a file nor a revision is given, or one that may move.
         InputError: the file is not there.
     """
 
@@ -48,6 +49,8 @@ class FastTextClassifier:
             raise ConfigurationError(
                 f"give `model_file`, or pin `revision` to a commit of {repository} on the hub"
             )
+        if config.revision is not None:
+            check_pinned(repository, config.revision)
         if config.model_file is not None and not Path(config.model_file).is_file():
             raise InputError("no such fastText model", file=config.model_file, remedy="correct `model_file`")
 
@@ -97,8 +100,6 @@ class FastTextClassifier:
         Raises:
             InputError: the repository has no such file at the pinned commit.
         """
-        from datamask_pipeline.hub import HubRepository
-
         repository = HubRepository(
             self._repository,
             str(self._config.revision),

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pydantic
 
+from datamask_pipeline.embedding.config import model_identity
+from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_devices
 from datamask_pipeline.hub import check_pinned
@@ -92,18 +94,20 @@ class FineWebEduScorer(Scorer):
         self.config = config
         self._is_directory = Path(config.model).is_dir()
         if self._is_directory:
-            from datamask_pipeline.embedding.config import model_identity
-            from datamask_pipeline.embedding.presets import EncoderSpec
-
             self.model, revision = model_identity(EncoderSpec(model=config.model))
         elif config.revision:
             check_pinned(config.model, config.revision)
             self.model, revision = config.model, config.revision
         else:
             raise ConfigurationError(
-                f"model {config.model!r} is no directory; pin `revision` to a commit of that repository"
+                f"the model of fineweb_edu, {config.model!r}, is no directory; correct the path, or pin `revision` to a "
+                "commit of that repository on the hub"
             )
         self.revision = f"{revision}+{NORMALISER}+{config.dtype}+{config.max_tokens}"
+
+    def check(self) -> None:
+        if self.config.device not in ("auto", "cpu"):
+            present_device(self.config.device)
 
     def identity(self) -> dict[str, Any]:
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)

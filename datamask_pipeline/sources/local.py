@@ -158,7 +158,8 @@ class LocalSource(Source):
             raise InputError(
                 "no file to read",
                 file=self.config.root,
-                remedy=f"point `root` at a file or folder with files named *{', *'.join(self._suffixes)}",
+                remedy="point `source.options.root` at a file or folder with files named "
+                f"*{', *'.join(self._suffixes)}",
             )
         if self._is_local:
             for path in found:
@@ -183,7 +184,7 @@ class LocalSource(Source):
             kind = self._fs.info(self._root)["type"]
         except FileNotFoundError as error:
             raise InputError(
-                "no such file or directory", file=self.config.root, remedy="correct `root`"
+                "no such file or directory", file=self.config.root, remedy="correct `source.options.root`"
             ) from error
         if kind == "file":
             return [self._root]

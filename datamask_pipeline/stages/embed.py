@@ -15,7 +15,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
+from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
@@ -64,16 +64,12 @@ def check(config: EmbedConfig) -> None:
         ConfigurationError: heads or the encoder are not there, or an option is wrong.
         InputError: the file of imported vectors cannot be used.
     """
-    make_heads(config.heads, config.head_options)
+    for scorer in make_heads(config.heads, config.head_options).values():
+        scorer.check()
     if config.imported_file:
         ImportedVectors(config.imported_file, config.imported_id_column, config.imported_vector_column)
         return
-    model = config.spec().model
-    is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
-    if is_path and model_directory(config.spec()) is None:
-        raise ConfigurationError(
-            f"embed.encoder {model!r} is no directory; correct the path, or name a preset or a model of the hub"
-        )
+    config.check()
 
 
 def run(

@@ -54,6 +54,19 @@ def examples_digest(config: ProbeConfig) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def check_examples(config: ProbeConfig) -> None:
+    """Refuse a file that is not there or lacks a column; reads its first row at most.
+
+    Raises:
+        InputError: naming file and column.
+    """
+    if config.examples != INSTALLED:
+        path = _existing(config.examples)
+        for _ in _rows(path, _wanted(config)):
+            return
+        raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
+
+
 def read_examples(config: ProbeConfig) -> Examples:
     """The examples that the settings name.
 
@@ -64,9 +77,7 @@ def read_examples(config: ProbeConfig) -> Examples:
     if config.examples == INSTALLED:
         return _installed(config.per_class)
     path = _existing(config.examples)
-    wanted = [config.text_column, config.label_column]
-    wanted += [config.vector_column] if config.vector_column else []
-    rows = list(_parquet_rows(path, wanted) if path.suffix == ".parquet" else _json_rows(path, wanted))
+    rows = list(_rows(path, _wanted(config)))
     labelled = [
         (row, entry)
         for row, entry in enumerate(rows)
@@ -102,6 +113,14 @@ def _installed(per_class: int) -> Examples:
         texts += ordered
         labels += [float(is_prose)] * len(ordered)
     return Examples(texts, np.array(labels), None, 0)
+
+
+def _wanted(config: ProbeConfig) -> list[str]:
+    return [name for name in (config.text_column, config.label_column, config.vector_column) if name]
+
+
+def _rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    return _parquet_rows(path, wanted) if path.suffix == ".parquet" else _json_rows(path, wanted)
 
 
 def _parquet_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
@@ -192,5 +211,7 @@ def _vector(value: object, path: Path, row: int, column: str) -> NDArray[np.floa
 def _existing(location: str) -> Path:
     path = Path(location)
     if not path.is_file():
-        raise InputError("no such file of labelled examples", file=location, remedy="correct `examples`")
+        raise InputError(
+            "no such file of labelled examples", file=location, remedy="correct the probe's `examples`"
+        )
     return path

@@ -24,6 +24,7 @@ from datamask_pipeline.quality.probe import ProbeScorer
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
+from datamask_pipeline.stages.probe_examples import check_examples
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import Ref, Store, open_array
 
@@ -67,8 +68,12 @@ def check(config: ScoreConfig) -> None:
     Raises:
         UnknownNameError: no scorer has that name.
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
+        InputError: a scorer's file cannot be used.
     """
-    SCORERS.make_each(config.scorers, config.options, "score.options")
+    for scorer in SCORERS.make_each(config.scorers, config.options, "score.options"):
+        scorer.check()
+        if isinstance(scorer, ProbeScorer):
+            check_examples(scorer.config)
 
 
 def run(

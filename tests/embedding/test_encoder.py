@@ -254,5 +254,5 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_a_directory_that_holds_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be loaded"):
+    with pytest.raises(ConfigurationError, match="holds no model"):
         load_encoder(EncoderSpec(model=str(tmp_path)), device="cpu", dtype="float32")

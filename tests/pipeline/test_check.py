@@ -42,6 +42,27 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
             *("embed", "ingest", r"encoder 'no/such/model' is no directory"),
         ),
         ({"embed.imported_file": "/no/such.parquet"}, "embed", "ingest", r"/no/such\.parquet"),
+        ({"embed.encoder": "/"}, "embed", "ingest", "directory '/' holds no model"),
+        ({"embed.revision": "a" * 40}, "embed", "ingest", "on this disk; leave `revision` out"),
+        ({"embed.device": "abacus"}, "embed", "ingest", "no device 'abacus'"),
+        ({"embed.device": ["cpu", "cuda:99"]}, "embed", "ingest", "device 'cuda:99' is not available"),
+        ({"score.scorers": ["probe"]}, "score", "embed", r"score\.options\.probe: .*no labelled examples"),
+        (
+            {"score.scorers": ["probe"], "score.options": {"probe": {"examples": "/no/such.jsonl"}}},
+            *("score", "embed", r"no such file of labelled examples \(file /no/such\.jsonl"),
+        ),
+        (
+            {"score.scorers": ["probe"], "score.options": {"probe": {"examples": __file__}}},
+            *("score", "embed", r"no JSON object.*test_check\.py, row 0"),
+        ),
+        (
+            {"score.scorers": ["dclm_fasttext"], "score.options": {"dclm_fasttext": {"revision": "main"}}},
+            *("score", "embed", "'main' of mlfoundations/fasttext-oh-eli5 is no commit"),
+        ),
+        (
+            {"score.scorers": ["fineweb_edu"], "score.options": {"fineweb_edu": {"model": "/"}}},
+            *("score", "embed", "directory '/' holds no model"),
+        ),
         ({"source.options.crawl": "../evil"}, "ingest", None, r"'\.\./evil'.*'\.\.' cannot be the name"),
         ({"source.options.crawl": ""}, "ingest", None, "'' cannot be the name"),
     ],

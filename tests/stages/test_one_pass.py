@@ -194,7 +194,7 @@ def test_tensors_that_the_classifier_lacks_are_found_out(
         embed.run(settings(models), store=store, crawl="crawl", documents=ingested)
 
 
-@pytest.mark.parametrize(("device", "told"), [("cuda:99", "not available"), ("gpu", "is none")])
+@pytest.mark.parametrize(("device", "told"), [("cuda:99", "not available"), ("gpu", "no device 'gpu'")])
 def test_a_device_that_is_not_there_is_refused_before_the_model_is_loaded(
     models: tuple[str, str], monkeypatch: pytest.MonkeyPatch, device: str, told: str
 ) -> None:
