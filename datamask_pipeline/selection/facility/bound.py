@@ -1,14 +1,14 @@
 """An upper bound on every mask of a facility-location objective. Knows no embedding, quality or search.
 
-Shape suffixes: N documents, R references, k list entries, E entries above their list's ceiling.
+Shape suffixes: N documents, R references, E list entries above their list's ceiling, A entries near the dual variables.
 
-For any thresholds ``u_y >= 0`` and any mask S of K documents, ``max over x in S of sim(x, y)`` is at most
+For any dual variables ``u_y >= 0`` and any mask S of K documents, ``max over x in S of sim(x, y)`` is at most
 ``u_y + sum over x in S of max(0, sim(x, y) - u_y)``. Hence no mask exceeds
 
     ``weight * mean(u) + sum of the K largest [linear_i + weight * mean over y of max(0, sim(i, y) - u_y)]``,
 
 the Lagrangian dual of the problem's linear relaxation (Cornuejols, Fisher and Nemhauser 1977). Where ``u_y`` is at
-least the ceiling of y's list, the lists hold every non-zero term, so thresholds never go below it.
+least the ceiling of y's list, the lists hold every non-zero term, so dual variables never go below it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from torch import Tensor
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.quotas import Quotas
 
-FIRST_STEP, STEP_DECAY, MOMENTUM = 1.0, 0.95, 0.5
-"""Subgradient steps, in units of the mean distance between best and second-best similarity."""
-FIRST_SOFTNESS, LAST_SOFTNESS = 0.5, 0.01
+MOMENTUM = 0.7
+FIRST_SOFTNESS, LAST_SOFTNESS, SOFTNESS_DECAY = 0.3, 0.01, 0.97
 """Width of the smoothed top-K, in units of the mean excess of accepted scores over the cut."""
-FEWEST_STEPS, STALL_STEPS, STALL_SHARE = 40, 10, 0.002
-"""After the fewest steps, stop when the stall steps lowered the bound by less than this share of its distance."""
+STALL_STEPS, STALL_SHARE, STALL_FACTOR = 10, 0.02, 0.7
+"""After so many steps of which none took this share off the bound's distance from the value, steps shrink."""
+SMALLEST_FACTOR = 0.001
+NEAR = 0.25
+"""How far below a dual variable entries stay at hand, in mean distances of best and second-best similarity."""
 
 
 def dual_bound(
@@ -35,49 +37,55 @@ def dual_bound(
     weight: float,
     quotas: Quotas,
     start_R: Tensor,
-    width_R: Tensor,
+    width: float,
     value: float,
     num_steps: int,
 ) -> tuple[float, Tensor]:
-    """The smallest bound found, and its thresholds.
+    """The smallest bound found by Polyak's steps (1969) towards the value of a mask, and its dual variables.
 
     Args:
         lists: With a ceiling; without one, the floor takes its place and the bound holds for listed entries only.
         linear_N: float64 linear part of each document.
         weight: Of the mean coverage, not negative.
         quotas: The feasible masks.
-        start_R: First thresholds; midway between best and second-best similarity is a good start.
-        width_R: Distance between these two: the scale of the steps.
-        value: Objective of the mask at hand, for the stopping rule only.
-        num_steps: Most subgradient steps.
+        start_R: First dual variables; midway between best and second-best similarity is a good start.
+        width: Mean distance between these two; no result but the time depends on it.
+        value: Objective of a mask: what the steps aim at. The bound holds whatever it is.
+        num_steps: Most steps.
 
     Returns:
-        The bound, in float64; float64 thresholds of shape (R,).
+        The bound, in float64; float64 dual variables of shape (R,).
     """
-    entries = _Entries(lists)
+    entries = _Entries(lists, slack=NEAR * width)
     low_R, high_R = entries.low_R, entries.high_R
     scale = weight / lists.num_references
-    levels_R = start_R.double().clamp(low_R, high_R)
-    step, softness = FIRST_STEP * float(width_R.double().mean()), FIRST_SOFTNESS
-    best, best_levels_R, history = float("inf"), levels_R, []
-    drift_R = torch.zeros_like(levels_R)
+    dual_R = start_R.double().clamp(low_R, high_R)
+    best, best_dual_R = float("inf"), dual_R
+    drift_R = torch.zeros_like(dual_R)
+    softness, factor, idle = FIRST_SOFTNESS, 1.0, 0
     for index in range(num_steps + 1):
-        scores_N, above_E = entries.scores(linear_N, scale, levels_R)
+        scores_N, above_A = entries.scores(linear_N, scale, dual_R)
         total, cut_N = quotas.top(scores_N)
-        bound = weight * float(levels_R.mean()) + total
+        bound = weight * float(dual_R.mean()) + total
+        idle = 0 if best - bound > STALL_SHARE * (best - value) else idle + 1
         if bound < best:
-            best, best_levels_R = bound, levels_R
-        history.append(best)
-        if index >= FEWEST_STEPS and history[-STALL_STEPS - 1] - best < STALL_SHARE * (best - value):
+            best, best_dual_R = bound, dual_R
+        if idle >= STALL_STEPS:
+            factor, idle = factor * STALL_FACTOR, 0
+        if factor < SMALLEST_FACTOR or best <= value:
             break
         share_N = _softened(scores_N - cut_N, softness)
-        # A threshold rises where more than one accepted document stands above it, and falls where none does.
-        crowd_R = entries.crowd(share_N, above_E) - 1
-        drift_R = MOMENTUM * drift_R + (1 - MOMENTUM) * crowd_R if index else crowd_R
-        levels_R = (levels_R + step * drift_R).clamp(low_R, high_R)
-        step *= STEP_DECAY
-        softness = max(softness * STEP_DECAY, LAST_SOFTNESS)
-    return best, best_levels_R
+        # A dual variable rises where more than one accepted document stands above it, and falls where none does.
+        uphill_R = entries.crowd(share_N, above_A) - 1
+        stuck_R = ((dual_R <= low_R) & (uphill_R < 0)) | ((dual_R >= high_R) & (uphill_R > 0))
+        uphill_R = uphill_R.masked_fill(stuck_R, 0.0)
+        drift_R = MOMENTUM * drift_R + (1 - MOMENTUM) * uphill_R if index else uphill_R
+        squared = float(drift_R @ drift_R)
+        if squared == 0 or scale == 0:
+            break
+        dual_R = (dual_R + factor * (bound - value) / (scale * squared) * drift_R).clamp(low_R, high_R)
+        softness = max(softness * SOFTNESS_DECAY, LAST_SOFTNESS)
+    return best, best_dual_R
 
 
 def _softened(excess_N: Tensor, softness: float) -> Tensor:
@@ -88,25 +96,33 @@ def _softened(excess_N: Tensor, softness: float) -> Tensor:
 
 
 class _Entries:
-    """The list entries that any admissible threshold can leave above it."""
+    """The list entries that admissible dual variables can leave above them; at hand are those near the last ones."""
 
-    def __init__(self, lists: NeighbourLists) -> None:
-        ceiling_R = lists.floor_R if lists.ceiling_R is None else lists.ceiling_R
-        kept_Rk = lists.similarities_Rk > ceiling_R[:, None]
-        self.num_documents, self.num_references = lists.num_documents, lists.num_references
-        self.documents_E: NDArray[np.int64] = lists.documents_Rk[kept_Rk].numpy()
-        self.references_E: NDArray[np.int64] = torch.nonzero(kept_Rk)[:, 0].numpy()
-        self.similarities_E = lists.similarities_Rk[kept_Rk].double().numpy()
-        self.low_R = ceiling_R.double()
+    def __init__(self, lists: NeighbourLists, slack: float) -> None:
+        self.low_R = lists.lowest_R.double()
         self.high_R = self.low_R.maximum(lists.similarities_Rk[:, 0].double())
+        self._lists, self._slack = lists, slack
+        self._reach_R = torch.full_like(self.low_R, torch.inf)
 
-    def scores(self, linear_N: Tensor, scale: float, levels_R: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
-        above_E = np.maximum(self.similarities_E - levels_R.numpy()[self.references_E], 0)
-        summed_N = np.bincount(self.documents_E, weights=above_E, minlength=self.num_documents)
-        return linear_N + scale * torch.from_numpy(summed_N), above_E
+    def scores(self, linear_N: Tensor, scale: float, dual_R: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
+        """What each document offers above the dual variables, its linear part included; each entry's part of it."""
+        if bool((dual_R < self._reach_R).any()):
+            self._take_near(dual_R)
+        above_A = np.maximum(self._similarities_A - dual_R.numpy()[self._references_A], 0)
+        summed_N = np.bincount(self._documents_A, weights=above_A, minlength=self._lists.num_documents)
+        return linear_N + scale * torch.from_numpy(summed_N), above_A
 
-    def crowd(self, share_N: Tensor, above_E: NDArray[np.float64]) -> Tensor:
-        counted_E = share_N.numpy()[self.documents_E] * (above_E > 0)
+    def crowd(self, share_N: Tensor, above_A: NDArray[np.float64]) -> Tensor:
+        """The accepted documents above each reference's dual variable, by share."""
+        counted_A = share_N.numpy()[self._documents_A] * (above_A > 0)
         return torch.from_numpy(
-            np.bincount(self.references_E, weights=counted_E, minlength=self.num_references)
+            np.bincount(self._references_A, weights=counted_A, minlength=self._lists.num_references)
         )
+
+    def _take_near(self, dual_R: Tensor) -> None:
+        self._reach_R = self.low_R.maximum(dual_R - self._slack)
+        similarities_Rk = self._lists.similarities_Rk.double()
+        near_Rk = similarities_Rk > self._reach_R[:, None]
+        self._documents_A: NDArray[np.int64] = self._lists.documents_Rk[near_Rk].numpy()
+        self._references_A: NDArray[np.int64] = torch.nonzero(near_Rk)[:, 0].numpy()
+        self._similarities_A: NDArray[np.float64] = similarities_Rk[near_Rk].numpy()

@@ -26,7 +26,7 @@ from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.facility.parts import Part, Parts
 from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, missed_excess
-from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, certified_greedy
+from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, certified_mask
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
@@ -36,11 +36,14 @@ NEIGHBOURS_PER_RATIO = 3.6
 FEWEST_NEIGHBOURS = 16
 MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
-MOST_BARE, LENGTHEN = 0.03, 4
-"""Exact lists are made this many times longer while a larger share of references has no selected document on theirs.
+MOST_SILENT, LENGTHEN = 0.001, 4
+"""Exact lists are made so many times longer while what they are silent about weighs more than this share of the
+distance from random: while near-copies fill them, or the mask has no document on them.
 
 Lists from clusters are not: finding them again costs more than all else, and the sample behind their certificate
 counts what any list leaves out."""
+LEAST_SILENT = 1e-5
+"""Mean similarity that is too little to search for again, as where all documents are one."""
 LISTED, BEGUN, CHOSEN, CERTIFIED = 70, 80, 95, 100
 """What is reported as a step: about so many hundredths of the time until lists, a first mask, the best one, the
 certificate."""
@@ -68,13 +71,14 @@ class Shuffled:
         return len(self.references_R) == len(self.order_N)
 
     def on(self, lists: NeighbourLists) -> CoverageTask:
-        """What the solver needs to know, coverage found exactly or, to compare masks, from the lists."""
+        """What the solver needs to know; coverage is exact, or where lists may miss something never overstated."""
         budget, workers, dtype = self.problem.budget, self.problem.workers, self.problem.dtype
 
         def cover(selected_T: Tensor) -> Coverage:
             if self.exact:
                 return coverage_of(self.documents_ND, self.references_R, selected_T, workers, dtype)
-            return listed_coverage(lists, selected_T)
+            listed = listed_coverage(lists, selected_T)
+            return completed(lists, listed, self.documents_ND, selected_T, workers, dtype)
 
         return CoverageTask(
             linear_N=self.linear_N,
@@ -84,15 +88,6 @@ class Shuffled:
             limits=tuple(budget.limits),
             cover=cover,
         )
-
-    def completed(self, lists: NeighbourLists, mask: CoverageMask) -> CoverageMask:
-        """The mask with what it covers where the lists are silent."""
-        if self.exact:
-            return mask
-        workers, dtype = self.problem.workers, self.problem.dtype
-        coverage = completed(lists, mask.coverage, self.documents_ND, mask.selected_T, workers, dtype)
-        gained = self.weight * (coverage.mean - mask.coverage.mean)
-        return CoverageMask(selected_T=mask.selected_T, coverage=coverage, value=mask.value + gained)
 
     def mask(self, selected_T: Tensor) -> Tensor:
         """The mask of these rows, in the block's order."""
@@ -132,7 +127,7 @@ def shuffled(problem: Problem) -> Shuffled:
 
 
 def choose_by_coverage(problem: Problem) -> Solution:
-    """Neighbour lists, greedy on them, the dual bound, and greedy led by it.
+    """Neighbour lists, greedy on them, the dual bound, greedy led by it, and swaps.
 
     Where the metric has every document as a reference, lists are exact. In larger blocks every document stays a
     reference too, but lists come from clusters; the metric's landmarks then only place random masks.
@@ -141,24 +136,24 @@ def choose_by_coverage(problem: Problem) -> Solution:
     lists, first = _listed(task)
     problem.report({"step": BEGUN, "num_steps": CERTIFIED})
     if problem.budget.tokens:
-        solution = _solution(task, lists, task.completed(lists, first))
+        solution = _solution(task, lists, first)
         solution.method = "no bound: masks of a token budget differ in their number of documents"
         return solution
-    certified = certified_greedy(task.on(lists), lists, first)
-    mask = task.completed(lists, certified.mask)
-    solution = _solution(task, lists, mask)
-    value = mask.value + task.offset
+    certified = certified_mask(task.on(lists), lists, first)
+    solution = _solution(task, lists, certified.mask)
+    solution.notes["swaps"] = certified.num_swaps
+    value = certified.mask.value + task.offset
     problem.report({"step": CHOSEN, "num_steps": CERTIFIED, "objective": value})
-    bound, solution.method = certified.bound, "dual thresholds on exact neighbour lists"
+    bound, solution.method = certified.bound, "Lagrangian dual on exact neighbour lists"
     if lists.ceiling_R is None:
         draws = generator(problem.config.seed, "certificate")
         excess, held = missed_excess(
-            task.documents_ND, lists, certified.levels_R, draws, problem.workers, problem.dtype
+            task.documents_ND, lists, certified.dual_R, draws, problem.workers, problem.dtype
         )
         bound += task.weight * excess
         solution.notes |= {"missed_excess": excess, "recall_where_it_matters": held}
         solution.method = (
-            "dual thresholds on neighbour lists from clusters, what these miss bounded by a sample of references; "
+            "Lagrangian dual on neighbour lists from clusters, what these miss bounded by a sample of references; "
             f"holds with probability {1 - ERROR_PROBABILITY}"
         )
     solution.bound = bound + task.offset
@@ -176,7 +171,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
 
 
 def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
-    """Lists, and the first greedy mask; longer exact lists where that leaves too many references outside theirs."""
+    """Lists, and the first greedy mask; exact lists are made longer while they leave too much unsaid."""
     problem = task.problem
     length, longest = first_length(problem.num_rows, problem.budget.num_documents)
     state = problem.checkpoint.load()
@@ -191,11 +186,20 @@ def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
         else:
             draws = generator(problem.config.seed, "clusters")
             lists = clustered_lists(documents_ND, length, draws, workers, dtype, parts)
-        first = task.on(lists).greedy(lists)
-        bare = float((first.coverage.best_R < lists.floor_R).double().mean())
-        if not task.exact or bare <= MOST_BARE or length >= longest:
+        on_lists = task.on(lists)
+        first = on_lists.measured(on_lists.picks(lists))
+        if length >= longest or not _silent(task, lists, first):
             return lists, first
         length = min(LENGTHEN * length, longest)
+
+
+def _silent(task: Shuffled, lists: NeighbourLists, mask: CoverageMask) -> bool:
+    """Whether documents outside the lists may cover much that the mask does not, as far as the lists tell."""
+    if lists.ceiling_R is None:
+        return False
+    unsaid = float((lists.ceiling_R - mask.coverage.best_R).clamp(min=0).double().mean())
+    distance = mask.value + task.offset - task.problem.random_value
+    return unsaid > LEAST_SILENT and task.weight * unsaid > MOST_SILENT * distance
 
 
 def _parts(problem: Problem, length: int, found: list[Part]) -> Parts:

@@ -3,8 +3,8 @@
 Shape suffixes: N documents, C clusters, D dimensions, q references of a cluster, p documents of its pool, v voters,
 k list entries.
 
-Every document is a reference. Those of a few similar clusters are compared with one pool: the clusters whose
-centroids they are most similar to, by vote, until the pool holds `POOL` documents; then a document that lists
+Every document is a reference. Those of a few similar clusters are compared with one pool: their own clusters, and
+those whose centroids they are most similar to, by vote, until the pool holds `POOL` documents; then a document that lists
 another is offered to that one's list in return. The work grows as N times the pool. What a list leaves out is
 unknown: there is no ceiling, and certificates sample references instead (`sampled`).
 """
@@ -55,18 +55,21 @@ def clustered_lists(
     clusters = spherical_clusters(documents_ND, num_clusters, draws, workers, dtype)
     # Cluster by cluster, a pool is a few long copies instead of a row at a time.
     sorted_ND = documents_ND.to(dtype)[clusters.order_N.to(documents_ND.device)]
-    room = _Room()
+    buffer = _Buffer()
 
     def work(group: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
         members_q = clusters.order_N[clusters.offsets[group[0]] : clusters.offsets[group[1]]]
         found = [(torch.empty(0, length), torch.empty(0, length, dtype=torch.int64))]
         if len(members_q):
             voters_q = members_q[:: 1 + len(members_q) // VOTERS]
-            spans = _pool(documents_ND[voters_q], clusters, max(POOL, length))
+            spans = _pool(documents_ND[voters_q], clusters, range(*group), max(POOL, length))
             pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
-            pool_pD = room.gather([sorted_ND[start:stop] for start, stop in spans], len(pool_p))
-            for part_q in torch.split(members_q, CHUNK_REFERENCES):
-                found.append(_listed(documents_ND, part_q, pool_p, pool_pD, length))
+            pool_pD = buffer.gather([sorted_ND[start:stop] for start, stop in spans], len(pool_p))
+            own_q = torch.arange(len(members_q))  # the group's own clusters come first in its pool
+            for part_q, place_q in zip(
+                torch.split(members_q, CHUNK_REFERENCES), torch.split(own_q, CHUNK_REFERENCES), strict=True
+            ):
+                found.append(_listed(documents_ND, part_q, place_q, pool_p, pool_pD, length))
         return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
 
     found = (parts or Parts()).gather(workers, work, clusters.groups(GROUP_REFERENCES))
@@ -78,7 +81,7 @@ def clustered_lists(
     return _returned(documents_Nk, similarities_Nk)
 
 
-class _Room(threading.local):
+class _Buffer(threading.local):
     """Memory of one thread's pools: a fresh block of this size would be cleared by the system each time."""
 
     held_pD: Tensor | None = None
@@ -91,21 +94,21 @@ class _Room(threading.local):
 
 
 def _listed(
-    documents_ND: Tensor, part_q: Tensor, pool_p: Tensor, pool_pD: Tensor, length: int
+    documents_ND: Tensor, part_q: Tensor, own_q: Tensor, pool_p: Tensor, pool_pD: Tensor, length: int
 ) -> tuple[Tensor, Tensor]:
-    """The nearest of a pool's documents to each reference: similarities falling, and rows."""
+    """The nearest of a pool's documents to each reference, itself included: similarities falling, and rows."""
     rows_qD = documents_ND[part_q]
-    _, places_qk = search(rows_qD.to(pool_pD.dtype), pool_pD, length)
+    _, places_qk = search(rows_qD.to(pool_pD.dtype), pool_pD, length, own_q)
     listed_qk = pool_p[places_qk.cpu()]
     exact_qk = listed_products(rows_qD, documents_ND, listed_qk.to(documents_ND.device)).cpu()
     sorted_qk, order_qk = exact_qk.sort(dim=1, descending=True, stable=True)
     return sorted_qk.clamp_(min=0), listed_qk.gather(1, order_qk)
 
 
-def _pool(voters_vD: Tensor, clusters: Clusters, size: int) -> list[tuple[int, int]]:
-    """The spans of the clusters that the voters name, most votes first, then by similarity to their mean.
+def _pool(voters_vD: Tensor, clusters: Clusters, own: range, size: int) -> list[tuple[int, int]]:
+    """The spans of the voters' own clusters, then of those they name: most votes first, then by similarity to their mean.
 
-    Candidates are the clusters of near families, `ELIGIBLE` times as many documents as the pool shall hold.
+    Others are the clusters of near families, `ELIGIBLE` times as many documents as the pool shall hold.
     """
     near_c = clusters.near(voters_vD, ELIGIBLE * size)
     similar_vc = voters_vD @ clusters.centroids_CD[near_c.to(voters_vD.device)].T
@@ -113,18 +116,20 @@ def _pool(voters_vD: Tensor, clusters: Clusters, size: int) -> list[tuple[int, i
     weights = 1 / torch.arange(1, named.shape[1] + 1, dtype=torch.float64)
     votes_c = (similar_vc.mean(0) - 1).double().cpu() * 1e-6
     votes_c.index_add_(0, named.reshape(-1).cpu(), weights.repeat(len(voters_vD)))
-    spans, held = [], 0
-    for cluster in near_c[torch.argsort(votes_c, descending=True, stable=True)].tolist():
+    named_c = near_c[torch.argsort(votes_c, descending=True, stable=True)].tolist()
+    spans: list[tuple[int, int]] = []
+    held = 0
+    for cluster in [*own, *(cluster for cluster in named_c if cluster not in own)]:
+        if held >= size and cluster not in own:
+            break
         start, stop = clusters.offsets[cluster : cluster + 2]
         spans.append((start, stop))
         held += stop - start
-        if held >= size:
-            break
     return spans
 
 
 def _returned(documents_Nk: Tensor, similarities_Nk: Tensor) -> NeighbourLists:
-    """The best k of a document's own list and of the documents that list it."""
+    """The document itself, and the best others of its own list and of the documents that list it: k in all."""
     num_documents, length = documents_Nk.shape
     lister_E = torch.arange(num_documents).repeat_interleave(length)
     listed_E, similarities_E = documents_Nk.reshape(-1), similarities_Nk.reshape(-1)
@@ -134,13 +139,16 @@ def _returned(documents_Nk: Tensor, similarities_Nk: Tensor) -> NeighbourLists:
     # A pair found from both sides has the same similarity: products are summed over dimensions in one order.
     similarities_U = torch.empty(len(pairs_U))
     similarities_U[place_E] = similarities_E.repeat(2)
-    order_U = torch.argsort(similarities_U, descending=True, stable=True)
+    itself_U = pairs_U // num_documents == pairs_U % num_documents
+    order_U = torch.argsort(similarities_U + itself_U, descending=True, stable=True)
     order_U = order_U[torch.argsort(pairs_U[order_U] // num_documents, stable=True)]
     starts_N = torch.searchsorted(pairs_U, torch.arange(num_documents) * num_documents)
     kept_Nk = order_U[starts_N[:, None] + torch.arange(length)]
+    # Beside exact copies, a document's product with itself may be a rounding below theirs.
+    similarities_Nk, place_Nk = similarities_U[kept_Nk].sort(dim=1, descending=True, stable=True)
     return NeighbourLists(
         num_documents=num_documents,
-        documents_Rk=pairs_U[kept_Nk] % num_documents,
-        similarities_Rk=similarities_U[kept_Nk],
+        documents_Rk=(pairs_U[kept_Nk] % num_documents).gather(1, place_Nk),
+        similarities_Rk=similarities_Nk,
         ceiling_R=None,
     )

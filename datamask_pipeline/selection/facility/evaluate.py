@@ -28,12 +28,14 @@ class Coverage:
     Attributes:
         best_R: float32 similarity, clipped at 0.
         second_R: float32, 0 where one document is selected.
-        owner_R: int64 row of the best one.
+        owner_R: int64 row of the best one, -1 where it is not known.
+        runner_R: int64 row of the second best, -1 where there is none or it is not known.
     """
 
     best_R: Tensor
     second_R: Tensor
     owner_R: Tensor
+    runner_R: Tensor
 
     @property
     def mean(self) -> float:
@@ -59,14 +61,16 @@ def coverage_of(
         best_R=lists.similarities_Rk[:, 0],
         second_R=torch.zeros(len(references_R)) if alone else lists.similarities_Rk[:, 1],
         owner_R=lists.documents_Rk[:, 0],
+        runner_R=torch.full_like(references_R, -1) if alone else lists.documents_Rk[:, 1],
     )
 
 
-def listed_coverage(lists: NeighbourLists, selected_T: Tensor) -> Coverage:
-    """As `coverage_of` from the lists alone, every document a reference; what is not listed counts as the floor.
+def listed_coverage(lists: NeighbourLists, selected_T: Tensor, floor_R: Tensor | None = None) -> Coverage:
+    """As `coverage_of` from the lists alone; what is not listed counts as the floor, the lists' own when none.
 
-    A reference without a selected document on its list is then overstated: see `completed`.
+    With the lists' own floor, a reference without a selected document on its list is overstated: see `completed`.
     """
+    floor_R = lists.floor_R if floor_R is None else floor_R
     selected_Rk = _mask(lists, selected_T)[lists.documents_Rk]
     rank_Rk = selected_Rk.cumsum(1)
     first_R1 = ((rank_Rk == 1) & selected_Rk).float().argmax(1, keepdim=True)
@@ -74,12 +78,25 @@ def listed_coverage(lists: NeighbourLists, selected_T: Tensor) -> Coverage:
     best_R, second_R = (
         lists.similarities_Rk.gather(1, place_R1).squeeze(1) for place_R1 in (first_R1, second_R1)
     )
+    owner_R, runner_R = (
+        lists.documents_Rk.gather(1, place_R1).squeeze(1) for place_R1 in (first_R1, second_R1)
+    )
     held_R = rank_Rk[:, -1]
     return Coverage(
-        best_R=best_R.where(held_R > 0, lists.floor_R),
-        second_R=second_R.where(held_R > 1, lists.floor_R),
-        owner_R=lists.documents_Rk.gather(1, first_R1).squeeze(1),
+        best_R=best_R.where(held_R > 0, floor_R),
+        second_R=second_R.where(held_R > 1, floor_R),
+        owner_R=owner_R.where(held_R > 0, -1),
+        runner_R=runner_R.where(held_R > 1, -1),
     )
+
+
+def reached_outside(lists: NeighbourLists, coverage: Coverage) -> Tensor:
+    """What a mask reaches without the lists, where that is known to be less than their floor: float32 of shape (R,).
+
+    Near-copies can fill a list, and its floor then says nothing of how far the next other document is.
+    """
+    floor_R = lists.floor_R
+    return floor_R.minimum(coverage.best_R.where(coverage.best_R < floor_R, coverage.second_R))
 
 
 def completed(
@@ -102,6 +119,7 @@ def completed(
         best_R=coverage.best_R.index_copy(0, bare_r, exact.best_R),
         second_R=coverage.second_R.index_copy(0, bare_r, exact.second_R),
         owner_R=coverage.owner_R.index_copy(0, bare_r, exact.owner_R),
+        runner_R=coverage.runner_R.index_copy(0, bare_r, exact.runner_R),
     )
 
 
@@ -159,8 +177,9 @@ def listed_marginals(lists: NeighbourLists, coverage: Coverage) -> Tensor:
         weights=gains_Rk.reshape(-1).numpy(),
         minlength=lists.num_documents,
     )
+    owned_R = coverage.owner_R >= 0
     losses_R = (coverage.best_R - coverage.second_R).double()
     changes_N += np.bincount(
-        coverage.owner_R.numpy(), weights=losses_R.numpy(), minlength=lists.num_documents
+        coverage.owner_R[owned_R].numpy(), weights=losses_R[owned_R].numpy(), minlength=lists.num_documents
     )
     return torch.from_numpy(changes_N / lists.num_references)

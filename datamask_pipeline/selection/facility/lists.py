@@ -60,6 +60,11 @@ class NeighbourLists:
         """The smallest listed similarity: what any text reaches here, subtracted before documents compete."""
         return self.similarities_Rk[:, -1]
 
+    @property
+    def lowest_R(self) -> Tensor:
+        """The smallest dual variables for which the lists hold every term of the bound: the ceiling, or the floor."""
+        return self.floor_R if self.ceiling_R is None else self.ceiling_R
+
     @cached_property
     def by_document(self) -> ByDocument:
         """The same entries, grouped by document."""

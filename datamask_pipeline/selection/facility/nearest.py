@@ -23,6 +23,8 @@ from datamask_pipeline.selection.parallel import Workers
 CHUNK_REFERENCES = 256
 TILE_CANDIDATES = 20_480
 """A product's size: large enough for the matrix unit, small enough that allocators hand the same memory out again."""
+OWN = 2.0
+"""What a document's product with itself counts as in a search: more than any other."""
 GROUP = 8
 """Columns whose maximum stands for them while the best columns of a tile are sought."""
 
@@ -37,7 +39,7 @@ def nearest(
     candidates_C: Tensor | None = None,
     parts: Parts | None = None,
 ) -> NeighbourLists:
-    """The `length` most similar candidates of each reference.
+    """The `length` most similar candidates of each reference; one that is a candidate itself is on its own list.
 
     Args:
         documents_ND: Unit rows, float32, on the device of the search; lists come back on the CPU.
@@ -57,10 +59,12 @@ def nearest(
     search_CD = pool_CD.to(dtype)
     margin = rounding_margin(pool_CD, dtype, workers)
     length = min(length, len(pool_CD))
+    own_R = references_R if candidates_C is None else _places(candidates_C, references_R, len(documents_ND))
 
     def work(start: int) -> tuple[Tensor, Tensor, Tensor]:
-        chunk_rD = documents_ND[references_R[start : start + CHUNK_REFERENCES]]
-        rough_rk, places_rk = search(chunk_rD.to(dtype), search_CD, length)
+        chunk = slice(start, start + CHUNK_REFERENCES)
+        chunk_rD = documents_ND[references_R[chunk]]
+        rough_rk, places_rk = search(chunk_rD.to(dtype), search_CD, length, own_R[chunk])
         exact_rk = listed_products(chunk_rD, pool_CD, places_rk)
         sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
         return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rough_rk.amin(1).cpu()
@@ -68,7 +72,11 @@ def nearest(
     starts = range(0, len(references_R), CHUNK_REFERENCES)
     found = (parts or Parts()).gather(workers, work, starts)
     places_Rk = torch.cat([part[1] for part in found])
-    ceiling_R = torch.cat([part[2] for part in found]).add_(margin).clamp_(min=0)
+    # No product exceeds that of the two longest rows, however coarse the search was.
+    largest = float(torch.linalg.vector_norm(documents_ND, dim=1).max()) ** 2 + rounding_margin(
+        pool_CD, torch.float32, workers
+    )
+    ceiling_R = torch.cat([part[2] for part in found]).add_(margin).clamp_(min=0, max=largest)
     if length == len(pool_CD):
         ceiling_R.zero_()
     return NeighbourLists(
@@ -97,12 +105,27 @@ def rounding_margin(rows_ND: Tensor, dtype: torch.dtype, workers: Workers) -> fl
     return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
 
 
-def search(chunk_rD: Tensor, search_CD: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """The largest products of each row with the candidates, in the rows' arithmetic: values, and places rising."""
+def _places(candidates_C: Tensor, references_R: Tensor, num_documents: int) -> Tensor:
+    """The place of each reference among the candidates, -1 for one that is none."""
+    places_N = torch.full((num_documents,), -1, device=references_R.device)
+    places_N[candidates_C.to(references_R.device)] = torch.arange(
+        len(candidates_C), device=references_R.device
+    )
+    return places_N[references_R]
+
+
+def search(chunk_rD: Tensor, search_CD: Tensor, length: int, own_r: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest products of each row with the candidates, in the rows' arithmetic: values, and places rising.
+
+    The candidate that is the row itself (`own_r`; -1 for none) is always among them: beside more near-copies than
+    the length, a coarse arithmetic could leave it out. Its value is then `OWN`.
+    """
     values_rk = chunk_rD.new_empty(len(chunk_rD), 0, dtype=torch.float32)
     places_rk = torch.empty_like(values_rk, dtype=torch.int64)
     for start in range(0, len(search_CD), TILE_CANDIDATES):
         tile_rc = chunk_rD @ search_CD[start : start + TILE_CANDIDATES].T
+        here = torch.nonzero((own_r >= start) & (own_r < start + TILE_CANDIDATES)).squeeze(1)
+        tile_rc[here, own_r[here] - start] = OWN
         found_rk, where_rk = _largest(tile_rc, min(length, tile_rc.shape[1]))
         both_r2k = torch.cat([values_rk, found_rk.float()], dim=1)
         places_r2k = torch.cat([places_rk, where_rk + start], dim=1)

@@ -27,7 +27,7 @@ ERROR_PROBABILITY = 1e-3
 def missed_excess(
     documents_ND: Tensor,
     lists: NeighbourLists,
-    levels_R: Tensor,
+    dual_R: Tensor,
     draws: torch.Generator,
     workers: Workers,
     dtype: torch.dtype,
@@ -38,26 +38,26 @@ def missed_excess(
     Args:
         documents_ND: Unit rows, float32; each is a reference.
         lists: Approximate lists of every document.
-        levels_R: float64 thresholds u, chosen without looking at this sample.
+        dual_R: float64 dual variables u, chosen without looking at this sample.
         draws: Of the sample, with replacement.
         sample: References drawn.
 
     Returns:
         The bound, and the share of the sampled lists' true entries that the lists hold.
     """
-    room_R = (1 - levels_R).clamp(min=0)
-    total = float(room_R.mean())
+    headroom_R = (1 - dual_R).clamp(min=0)
+    total = float(headroom_R.mean())
     if total == 0.0:
         return 0.0, 1.0
-    ends_R = room_R.cumsum(0)
+    ends_R = headroom_R.cumsum(0)
     points_s = torch.rand(sample, generator=draws, dtype=torch.float64) * ends_R[-1]
     drawn_s = torch.searchsorted(ends_R, points_s, right=True).clamp_(max=len(ends_R) - 1)
-    # Twice the length: beyond it, even the ceiling's rounding margin stays below most thresholds.
+    # Twice the length: beyond it, even the ceiling's rounding margin stays below most dual variables.
     exact = nearest(documents_ND, drawn_s, 2 * lists.length, workers, dtype=dtype)
     assert exact.ceiling_R is not None, "exact lists have one"
     held_sk = (exact.documents_Rk[:, :, None] == lists.documents_Rk[drawn_s][:, None, :]).any(2)
     missed_s = exact.similarities_Rk.masked_fill(held_sk, 0).amax(1).maximum(exact.ceiling_R).double()
-    share_s = ((missed_s - levels_R[drawn_s]).clamp(min=0) / room_R[drawn_s]).clamp(max=1)
+    share_s = ((missed_s - dual_R[drawn_s]).clamp(min=0) / headroom_R[drawn_s]).clamp(max=1)
     held = float(held_sk[:, : lists.length].double().mean())
     return total * mean_at_most(float(share_s.mean()), sample), held
 

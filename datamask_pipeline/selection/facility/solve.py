@@ -1,11 +1,11 @@
-"""Greedy, bound, and greedy again led by the bound. Knows no `Problem`, search or normalisation.
+"""Greedy, bound, greedy again led by the bound, and swaps. Knows no `Problem`, search or normalisation.
 
 Shape suffixes: N documents, R references, T selected documents.
 
 Plain greedy takes early picks for everything they cover, most of which later picks would cover as well. At the
-dual's optimum the threshold of a reference is what it costs to have it covered at all, so that only what a document
-offers above it speaks for that document. Greedy that counts references as covered up to a little below their
-thresholds comes far closer to the bound than plain greedy does, for the price of another pass over the lists.
+dual's optimum the dual variable of a reference is what it costs to have it covered at all, so that only what a
+document offers above it speaks for that document. Greedy that counts references as covered up to a little below their
+dual variables comes far closer to the bound than plain greedy does, for the price of another pass over the lists.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.selection.facility.bound import dual_bound
-from datamask_pipeline.selection.facility.evaluate import Coverage
+from datamask_pipeline.selection.facility.evaluate import Coverage, listed_coverage, reached_outside
 from datamask_pipeline.selection.facility.greedy import empty_state, lazy_greedy
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.quotas import Quotas
+from datamask_pipeline.selection.facility.swaps import swap_on_lists
 
 PULLS = (0.1, 0.25)
-"""How far below its threshold a reference counts as covered, in mean distances of best and second best."""
-MOST_BOUND_STEPS = 120
-"""Subgradient steps of the bound; it stops earlier when they no longer help."""
+"""How far below its dual variable a reference counts as covered, in mean distances of best and second best."""
+MOST_BOUND_STEPS = 300
+"""Steps of the bound; it stops earlier when they no longer help."""
 
 Cover = Callable[[Tensor], Coverage]
 
@@ -51,14 +50,22 @@ class CoverageTask:
     limits: tuple[float, ...]
     cover: Cover
 
-    def greedy(self, lists: NeighbourLists, floor_R: NDArray[np.float32] | None = None) -> CoverageMask:
-        """Lazy greedy on the lists, then what its mask really covers."""
-        state = empty_state(lists, self.linear_N.numpy(), self.weight, floor_R)
-        picks, _ = lazy_greedy(state, self.costs_N.numpy(), self.groups_N.numpy(), self.limits)
-        selected_T = torch.from_numpy(picks)
+    def picks(self, lists: NeighbourLists, floor_R: Tensor | None = None) -> Tensor:
+        """Lazy greedy's rows on the lists, in order; see `empty_state` for the floor."""
+        state = empty_state(
+            lists, self.linear_N.numpy(), self.weight, None if floor_R is None else floor_R.numpy()
+        )
+        picks_P, _ = lazy_greedy(state, self.costs_N.numpy(), self.groups_N.numpy(), self.limits)
+        return torch.from_numpy(picks_P)
+
+    def value(self, selected_T: Tensor, coverage: Coverage) -> float:
+        """The objective of a mask that covers so much."""
+        return float(self.linear_N[selected_T].sum()) + self.weight * coverage.mean
+
+    def measured(self, selected_T: Tensor) -> CoverageMask:
+        """The mask with what it really covers."""
         coverage = self.cover(selected_T)
-        value = float(self.linear_N[selected_T].sum()) + self.weight * coverage.mean
-        return CoverageMask(selected_T=selected_T, coverage=coverage, value=value)
+        return CoverageMask(selected_T=selected_T, coverage=coverage, value=self.value(selected_T, coverage))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,30 +79,39 @@ class CoverageMask:
 
 @dataclass(frozen=True, kw_only=True)
 class Certified:
-    """The best mask found, the bound computed from the lists, and its thresholds, float64 of shape (R,)."""
+    """The best mask found, the bound computed from the lists, and its dual variables, float64 of shape (R,)."""
 
     mask: CoverageMask
+    num_swaps: int
     bound: float
-    levels_R: Tensor
+    dual_R: Tensor
 
 
-def certified_greedy(task: CoverageTask, lists: NeighbourLists, first: CoverageMask) -> Certified:
-    """The bound, started at a first mask, and the best of that mask and of the greedy ones that the bound leads."""
+def certified_mask(task: CoverageTask, lists: NeighbourLists, first: CoverageMask) -> Certified:
+    """The bound, started at a first mask, and the best of that mask and the greedy ones the bound leads, after swaps."""
     width_R = first.coverage.best_R - first.coverage.second_R
-    bound, levels_R = dual_bound(
+    width = float(width_R.double().mean())
+    bound, dual_R = dual_bound(
         lists,
         task.linear_N,
         task.weight,
         Quotas(groups_N=task.groups_N, limits=tuple(int(limit) for limit in task.limits)),
         start_R=(first.coverage.best_R + first.coverage.second_R) / 2,
-        width_R=width_R,
+        width=width,
         value=first.value,
         num_steps=MOST_BOUND_STEPS,
     )
-    width = float(width_R.double().mean())
-    best = first
+    outside_R = reached_outside(lists, first.coverage)
+    masks = [first.selected_T]
     for pull in PULLS:
-        floor_R = (levels_R - pull * width).clamp(min=0).float().numpy()
-        led = task.greedy(lists, floor_R)
-        best = led if led.value > best.value else best
-    return Certified(mask=best, bound=bound, levels_R=levels_R)
+        floor_R = (dual_R - pull * width).clamp(min=0).float()
+        # Where the list allows no lower dual variable, what is reached without the list says more.
+        masks.append(task.picks(lists, floor_R.minimum(outside_R.where(dual_R <= lists.lowest_R, floor_R))))
+    best_T = max(
+        masks, key=lambda selected_T: task.value(selected_T, listed_coverage(lists, selected_T, outside_R))
+    )
+    swapped = swap_on_lists(lists, task.linear_N, task.weight, task.groups_N, outside_R, best_T)
+    found = task.measured(swapped.selected_T)
+    if found.value < first.value:
+        return Certified(mask=first, num_swaps=0, bound=bound, dual_R=dual_R)
+    return Certified(mask=found, num_swaps=swapped.num_swaps, bound=bound, dual_R=dual_R)

@@ -65,19 +65,19 @@ def test_no_mask_exceeds_the_bound(seed, dtype):
         )
         for length in (2, 4, num_documents):
             lists = nearest(rows_ND, torch.arange(num_documents), length, workers, dtype=dtype)
-            bound, levels_R = dual_bound(
+            bound, dual_R = dual_bound(
                 lists,
                 linear_N,
                 weight,
                 quotas,
                 start_R=(coverage.best_R + coverage.second_R) / 2,
-                width_R=coverage.best_R - coverage.second_R,
+                width=float((coverage.best_R - coverage.second_R).mean()),
                 value=best,
                 num_steps=60,
             )
             assert bound >= best - 1e-7
-            excess_N = (similarity_NN - levels_R[:, None]).clamp(min=0).mean(0)
-            recomputed = weight * float(levels_R.mean()) + quotas.top(linear_N + weight * excess_N)[0]
+            excess_N = (similarity_NN - dual_R[:, None]).clamp(min=0).mean(0)
+            recomputed = weight * float(dual_R.mean()) + quotas.top(linear_N + weight * excess_N)[0]
             assert bound == pytest.approx(recomputed, abs=1e-6)
     relaxed = relaxed_value(similarity_NN, linear_N, weight, quotas)
     assert best - 1e-7 <= relaxed <= bound + 1e-6

@@ -113,3 +113,15 @@ def test_the_mean_bound_is_the_binomial_tail():
     assert mean_at_most(0.0, 100) == pytest.approx(1 - ERROR_PROBABILITY ** (1 / 100), rel=1e-9)
     assert mean_at_most(1.0, 100) == 1.0
     assert 0.3 < mean_at_most(0.3, 1000) < 0.3 + 3 * math.sqrt(0.21 / 1000) * 1.3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_document_is_on_its_own_list_whatever_the_pools(small_pools, dtype):
+    draws = torch.Generator().manual_seed(2)
+    copies_ND = torch.randn(6, 32, generator=draws).repeat(50, 1) + 1e-3 * torch.randn(
+        300, 32, generator=draws
+    )
+    rows_ND = torch.cat([clumps(900), torch.nn.functional.normalize(copies_ND)])
+    with Workers(2) as workers:
+        lists = clustered_lists(rows_ND, 10, torch.Generator().manual_seed(1), workers, dtype)
+    assert bool((lists.documents_Rk == torch.arange(1200)[:, None]).any(1).all())

@@ -120,3 +120,27 @@ def test_value_and_marginals_are_the_metrics_own(metric):
         value, marginals_N = value_and_marginals(metric, rows_ND, mask_N, workers)
     assert value == pytest.approx(float(metric.values(rows_ND, mask_N[None])[0]), abs=1e-7)
     torch.testing.assert_close(marginals_N, metric.marginals(rows_ND, mask_N), atol=1e-7, rtol=0)
+
+
+def near_copies(num_rows: int, dim: int, seed: int, num_templates: int = 4) -> torch.Tensor:
+    draws = torch.Generator().manual_seed(seed)
+    rows_ND = torch.randn(num_templates, dim, generator=draws).repeat(num_rows // num_templates, 1)
+    return torch.nn.functional.normalize(rows_ND + 1e-4 * torch.randn(num_rows, dim, generator=draws))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_document_is_on_its_own_list_beside_more_near_copies_than_it_holds(dtype):
+    rows_ND = near_copies(400, 32, seed=0)
+    candidates_C = torch.arange(0, 400, 3)
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(400), 9, workers, dtype=dtype)
+        part = nearest(rows_ND, torch.arange(400), 9, workers, dtype=dtype, candidates_C=candidates_C)
+    assert bool((lists.documents_Rk == torch.arange(400)[:, None]).any(1).all())
+    assert bool((part.documents_Rk[candidates_C] == candidates_C[:, None]).any(1).all())
+
+
+def test_no_ceiling_is_above_what_any_product_can_be():
+    rows_ND = near_copies(400, 32, seed=1)
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, torch.arange(400), 9, workers, dtype=torch.bfloat16)
+    assert float(lists.ceiling_R.max()) < 1 + 1e-4
