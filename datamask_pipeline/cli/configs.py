@@ -1,4 +1,4 @@
-"""`datamask config`: the configurations that come with the package, and what every setting means."""
+"""`datamask config`: the configurations that come with the package, and checks of one's own."""
 
 from typing import Annotated
 

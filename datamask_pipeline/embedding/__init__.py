@@ -1,1 +1,4 @@
-"""Document embeddings by sentence-transformers. Knows no stage and no storage; imports torch only when used."""
+"""Document vectors: computed by sentence-transformers, or imported and joined by id. Knows no stage.
+
+Importing this loads no torch.
+"""

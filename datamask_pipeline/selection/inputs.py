@@ -1,4 +1,4 @@
-"""Refusing input that cannot be selected from, before any long work. Knows no metric and no policy.
+"""Brings the caller's arrays into the engine's form, or refuses them before any long work. Knows no metric and no policy.
 
 Shape suffixes: N documents, D embedding dimensions.
 """

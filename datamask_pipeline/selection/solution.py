@@ -1,4 +1,4 @@
-"""What a policy or a coverage solver hands to the engine. Knows no configuration and no report.
+"""What a policy, or the learner behind it, hands to the engine. Knows no configuration and no report.
 
 Shape suffixes: N documents.
 

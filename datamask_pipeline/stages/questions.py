@@ -1,4 +1,4 @@
-"""Questions: the twelve question sets of a release, built once and asked of each of its models."""
+"""Questions: the question sets of a release, one a benchmark, built once and asked of each of its models."""
 
 import dataclasses
 import hashlib
