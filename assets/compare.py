@@ -33,12 +33,12 @@ def arms_answered_the_same_questions(artefact: Artefact) -> Verdict:
 def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
     arms: list[dict[str, Any]] = manifest["metadata"]["arms"]
     lines = [
-        "| arm | documents | tokens | objective | gap | bits per byte | mean of tasks |",
-        "|---" * 7 + "|",
+        "| arm | documents | tokens | objective of | objective | gap | bits per byte | mean of tasks |",
+        "|---" * 8 + "|",
     ]
     headline: Metadata = {}
     for arm in arms:
-        cells = [f"{arm['documents']:,}", f"{arm['tokens']:,}"]
+        cells = [f"{arm['documents']:,}", f"{arm['tokens']:,}", arm["objective_of"]]
         cells += [_number(arm[name]) for name in ("objective", "gap", "bits_per_byte", "mean")]
         lines.append(f"| {arm['arm']} | {' | '.join(cells)} |")
         for name in ("objective", "bits_per_byte", "mean"):
@@ -48,7 +48,7 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:.4g}"
 
 
 SHOWN = {

@@ -1,11 +1,13 @@
 """`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
 
+import json
 import time
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from datamask_pipeline.cli import summary
 from datamask_pipeline.cli.options import (
     ConfigOption,
     ReleaseOption,
@@ -15,7 +17,7 @@ from datamask_pipeline.cli.options import (
 )
 from datamask_pipeline.cli.probe import held_out_line
 from datamask_pipeline.cli.progress import Tracker, progress_bars
-from datamask_pipeline.cli.summary import print_summary
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import Ref
 
@@ -53,14 +55,34 @@ def run(
             _run_release(pipeline, name, until, console, tracker)
     for name in releases_of(pipeline, release):
         if until in (None, "compare"):
-            print_summary(pipeline, name)
+            summary.print_summary(pipeline, name)
 
 
-def report(config: ConfigOption = None, settings: SetOption = None, release: ReleaseOption = None) -> None:
+def report(
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    release: ReleaseOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON list of releases: every figure, unrounded.")
+    ] = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: a row for each arm, figures unrounded.")
+    ] = False,
+) -> None:
     """Print the table over the arms of a release that has been run."""
+    if as_json and as_csv:
+        raise ConfigurationError("one form at a time: give --json or --csv")
     pipeline = build_pipeline(config, settings)
-    for name in releases_of(pipeline, release):
-        print_summary(pipeline, name)
+    names = releases_of(pipeline, release)
+    if as_json:
+        found = [summary.release_summary(pipeline, name) for name in names]
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+    elif as_csv:
+        found = [summary.release_summary(pipeline, name) for name in names]
+        typer.echo(summary.as_csv(found), nl=False)
+    else:
+        for name in names:
+            summary.print_summary(pipeline, name)
 
 
 def _run_release(

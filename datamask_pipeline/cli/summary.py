@@ -1,15 +1,17 @@
-"""The table that closes a run: one column an arm, and where to look next."""
+"""What closes a run: tables of the arms and of their differences, and where to look next; the same as JSON or CSV."""
 
-import math
+import csv
+import io
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from datamask_pipeline.cli.tables import Row, figure, print_in_blocks
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.report.comparison import final_rows
+from datamask_pipeline.report.objectives import AFFINE_SCALE
 from datamask_pipeline.storage import Ref, require
 
 #: A score further above chance than this, in its standard errors, is more than luck.
@@ -17,32 +19,93 @@ ABOVE_LUCK = 2.0
 
 
 def print_summary(pipeline: Pipeline, release: str, *, console: Console | None = None) -> None:
-    """Print what each arm selected and how its models did.
+    """Print what each arm selected, how its models did, and how far that is from the baseline.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
     """
     console = console or Console()
-    ref = require(pipeline.store, "compare", release)
-    metadata = pipeline.store.manifest(ref)["metadata"]
-    arms: list[dict[str, Any]] = metadata["arms"]
-    table = Table(
-        title=f"release {release}: {', '.join(pipeline.release_crawls(release))}", title_justify="left"
-    )
-    table.add_column("")
-    for arm in arms:
-        table.add_column(arm["arm"], justify="right")
-    _row(table, "documents", [f"{arm['documents']:,}" for arm in arms])
-    _row(table, "tokens", [f"{arm['tokens']:,}" for arm in arms])
-    _row(table, "objective", [_number(arm["objective"]) for arm in arms])
-    _row(table, "certified gap", [_number(arm["gap"]) for arm in arms])
-    _row(table, "validation bits per byte", [_number(arm["bits_per_byte"]) for arm in arms])
-    table.add_section()
-    for task in sorted({task for arm in arms for task in arm["tasks"]}):
-        _row(table, task, [_number(arm["tasks"].get(task)) for arm in arms])
-    _row(table, "mean of tasks", [_number(arm["mean"]) for arm in arms])
-    console.print(table)
+    about = release_summary(pipeline, release)
+    arms: list[dict[str, Any]] = about["arms"]
+    objectives = _objectives(arms)
+    title = f"release {release}: {', '.join(about['crawls'])}"
+    sections = [_selections(arms, objectives), _results(arms)]
+    print_in_blocks(console, title, [arm["arm"] for arm in arms], sections)
+    for function, row_name in objectives.items():
+        if function:
+            scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
+            console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
+    if about["differences"]:
+        _print_differences(console, about)
     _print_next(pipeline, release, console)
+
+
+def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
+    """All figures of a release: its crawls, its arms and their differences, as its comparison recorded them.
+
+    Raises:
+        ConfigurationError: the release has not been compared yet.
+    """
+    metadata = pipeline.store.manifest(require(pipeline.store, "compare", release))["metadata"]
+    return {"release": release, "crawls": pipeline.release_crawls(release), **metadata}
+
+
+def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """One row an arm; figures unrounded, nothing where there is none."""
+    rows = [
+        {"release": about["release"], **{key: arm[key] for key in arm if key != "tasks"}, **arm["tasks"]}
+        for about in summaries
+        for arm in about["arms"]
+    ]
+    table = io.StringIO()
+    writer = csv.DictWriter(
+        table, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue()
+
+
+def _objectives(arms: Sequence[Mapping[str, Any]]) -> dict[str | None, str]:
+    """Each function that an arm's objective is a value of, and the name of its row: only equal ones share a row."""
+    functions = list(dict.fromkeys(arm.get("objective_of") for arm in arms))
+    if len(functions) == 1:
+        return {functions[0]: "objective"}
+    return {function: f"objective {number}" for number, function in enumerate(functions, start=1)}
+
+
+def _selections(arms: Sequence[Mapping[str, Any]], objectives: Mapping[str | None, str]) -> list[Row]:
+    rows: list[Row] = [(name, [f"{arm[name]:,}" for arm in arms]) for name in ("documents", "tokens")]
+    for function, row_name in objectives.items():
+        mine = [figure(arm["objective"]) if arm.get("objective_of") == function else "-" for arm in arms]
+        rows.append((row_name, mine))
+    return [*rows, ("certified gap", [figure(arm["gap"]) for arm in arms])]
+
+
+def _results(arms: Sequence[Mapping[str, Any]]) -> list[Row]:
+    rows: list[Row] = [("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms])]
+    for task in sorted({task for arm in arms for task in arm["tasks"]}):
+        rows.append((task, [figure(arm["tasks"].get(task)) for arm in arms]))
+    return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+
+
+def _print_differences(console: Console, about: Mapping[str, Any]) -> None:
+    found = {(row["arm"], row["architecture"], row["task"]): row for row in about["differences"]}
+    columns = list(dict.fromkeys((arm, architecture) for arm, architecture, _ in found))
+    rows = [
+        (task, [_difference(found.get((*column, task))) for column in columns])
+        for task in dict.fromkeys(task for *_, task in found)
+    ]
+    title = f"score less that of {about['baseline']}, with its 95 % interval"
+    print_in_blocks(console, title, [" ".join(column) for column in columns], [rows])
+
+
+def _difference(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    if not row["half_width"]:
+        return f"{row['difference']:+.4f} ({row.get('no_interval') or 'no spread'})"
+    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
 
 
 def _print_next(pipeline: Pipeline, release: str, console: Console) -> None:
@@ -82,11 +145,3 @@ def _verdict_on_the_models(pipeline: Pipeline, results: Ref) -> Iterator[str]:
             f"On {near} of {len(above)} tasks no model is clearly above chance: the table shows that the chain works, "
             "not which arm is better."
         )
-
-
-def _row(table: Table, name: str, cells: list[str]) -> None:
-    table.add_row(name, *cells)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.4f}"

@@ -28,8 +28,9 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
         baseline: The arm to compare with.
 
     Returns:
-        Rows of ``arm, architecture, task, difference, half_width, seeds, questions, interval`` (``seeds`` or
-        ``questions``); ``half_width`` is NaN where fewer than two differences are at hand.
+        Rows of ``arm, architecture, task, difference, half_width, interval, no_interval, seeds, questions,
+        discordant``. ``interval`` says what the sample is (``seeds`` or ``questions``) and ``discordant`` how many pairs
+        differ. A sample without spread has no interval: ``half_width`` is NaN then, and ``no_interval`` the reason.
     """
     values: dict[tuple[str, str, str], dict[tuple[int, str], float]] = {}
     for row in answers:
@@ -60,19 +61,30 @@ def _interval(paired: Mapping[tuple[int, str], float]) -> dict[str, Any]:
         by_seed.setdefault(seed, []).append(delta)
     means = [sum(deltas) / len(deltas) for deltas in by_seed.values()]
     covers, sample = ("seeds", means) if len(means) > 1 else ("questions", list(paired.values()))
+    discordant = sum(delta != 0 for delta in paired.values())
+    reason = _why_no_interval(sample, discordant)
     return {
         "difference": sum(means) / len(means),
-        "half_width": _half_width(sample),
+        "half_width": math.nan if reason else _half_width(sample),
+        "interval": covers,
+        "no_interval": reason,
         "seeds": len(means),
         "questions": len(paired) // len(means),
-        "interval": covers,
+        "discordant": discordant,
     }
+
+
+def _why_no_interval(sample: Sequence[float], discordant: int) -> str | None:
+    """The reason why a sample has no spread: 0 +- 0 would say that the difference is known exactly."""
+    if not discordant:
+        return "no discordant pair"
+    if len(sample) < 2:
+        return "one question"
+    return "all differences are equal" if len(set(sample)) == 1 else None
 
 
 def _half_width(sample: Sequence[float]) -> float:
     """Half of Student's 95 % interval of the mean; with many questions that is the normal one."""
-    if len(sample) < 2:
-        return math.nan
     from scipy.stats import t
 
     mean = sum(sample) / len(sample)

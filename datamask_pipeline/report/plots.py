@@ -1,82 +1,128 @@
-"""Small plots as PNG bytes. Knows Arrow tables and plain rows; knows no stage."""
+"""Small plots of learning and of results. Knows Arrow tables and plain rows; knows no stage."""
 
 import io
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+Row = Mapping[str, Any]
+_MARKERS = "osD^v<>"
+_SMALL = 7
 
-def learning_curve_png(curve: pa.Table) -> bytes:
-    """Objective (and bound, where the learner certifies one) over steps, one line per block.
+
+def learning_curve_figure(curve: pa.Table) -> Any:
+    """Objective (and upper bound, where the learner certifies one) over steps, one colour a block.
 
     Args:
         curve: Columns ``step``, ``objective``, ``block`` and perhaps ``bound``.
     """
-    figure, axes = _figure()
-    blocks = curve.column("block").to_pylist()
-    for block in sorted(set(blocks)):
-        rows = [row for row in curve.to_pylist() if row["block"] == block]
-        steps = [row["step"] for row in rows]
-        axes.plot(steps, [row["objective"] for row in rows], label=f"objective, block {block}")
-        bounds = [(row["step"], row["bound"]) for row in rows if row.get("bound") is not None]
+    figure, (axes,) = _figure(width=5.0, height=3.6)
+    rows = curve.to_pylist()
+    for number, block in enumerate(sorted({row["block"] for row in rows})):
+        mine = [row for row in rows if row["block"] == block]
+        bounds = [(row["step"], row["bound"]) for row in mine if row.get("bound") is not None]
+        style = {"color": f"C{number % 10}", "linewidth": 1.0}
+        points = [(row["step"], row["objective"]) for row in mine]
+        axes.plot(*zip(*points, strict=True), label="objective", **style)
         if bounds:
-            axes.plot(*zip(*bounds, strict=True), linestyle="--", label=f"upper bound, block {block}")
-    axes.set_xlabel("step")
-    axes.set_ylabel("objective (0 = random, 1 = best of each term alone)")
-    axes.legend(fontsize=7)
-    return _png(figure)
+            axes.plot(*zip(*bounds, strict=True), linestyle="--", label="upper bound", **style)
+    blocks = len({row["block"] for row in rows})
+    axes.set_xlabel("step" if blocks == 1 else f"step ({blocks} blocks, one colour each)")
+    axes.set_ylabel("objective (0 = random,\n1 = best of each term alone)")
+    _legend(figure, axes)
+    return figure
 
 
-def loss_curve_png(rows: Sequence[Mapping[str, Any]]) -> bytes:
+def loss_curve_figure(rows: Sequence[Row]) -> Any:
     """Training loss in nats per token over tokens seen."""
-    figure, axes = _figure()
+    figure, (axes,) = _figure(width=5.0, height=3.0)
     axes.plot([row["tokens"] for row in rows], [row["loss"] for row in rows])
     axes.set_xlabel("tokens seen")
     axes.set_ylabel("training loss (nats per token)")
-    return _png(figure)
+    return figure
 
 
-def differences_png(rows: Sequence[Mapping[str, Any]], *, baseline: str) -> bytes:
-    """Each arm's score less the baseline's per task, with 95 % intervals.
+def differences_figure(rows: Sequence[Row], *, baseline: str) -> Any:
+    """Each arm's score less the baseline's per task with 95 % intervals, one panel an architecture.
 
     Args:
-        rows: Mappings with ``arm``, ``task``, ``difference``, ``half_width``.
+        rows: Mappings with ``arm``, ``architecture``, ``task``, ``difference``, ``half_width`` (NaN: no interval)
+            and ``interval``.
         baseline: The arm that the others are compared with.
     """
-    figure, axes = _figure(width=7.5, height=4.5)
-    tasks = sorted({str(row["task"]) for row in rows})
-    arms = sorted({str(row["arm"]) for row in rows})
-    for offset, arm in enumerate(arms):
-        mine = {str(row["task"]): row for row in rows if row["arm"] == arm}
-        places = [
-            index + 0.8 * (offset + 0.5) / len(arms) - 0.4 for index, task in enumerate(tasks) if task in mine
-        ]
-        found = [mine[task] for task in tasks if task in mine]
-        axes.errorbar(
-            [row["difference"] for row in found],
-            places,
-            xerr=[row["half_width"] for row in found],
-            fmt="o",
-            markersize=3,
-            linewidth=0.8,
-            label=arm,
+    architectures, tasks, arms = (
+        sorted({str(row[name]) for row in rows}) for name in ("architecture", "task", "arm")
+    )
+    figure, panels = _figure(
+        width=2.0 + 3.5 * len(architectures),
+        height=1.8 + len(tasks) * max(0.25, 0.12 * len(arms)) + 0.2 * len(arms),
+        panels=len(architectures),
+    )
+    for panel, architecture in zip(panels, architectures, strict=True):
+        for number, arm in enumerate(arms):
+            mine = [row for row in rows if row["arm"] == arm and row["architecture"] == architecture]
+            shift = 0.8 * (number + 0.5) / len(arms) - 0.4
+            _draw_arm(panel, mine, [tasks.index(row["task"]) + shift for row in mine], number)
+        covered = " and ".join(
+            sorted({str(row["interval"]) for row in rows if _is_known(row)}) or ["questions"]
         )
-    axes.axvline(0.0, color="black", linewidth=0.6)
-    axes.set_yticks(range(len(tasks)), tasks, fontsize=7)
-    axes.set_xlabel(f"score less {baseline}'s (95 % interval over questions)")
-    axes.legend(fontsize=7)
-    return _png(figure)
+        hollow = "" if all(map(_is_known, rows)) else "; hollow: no spread, no interval"
+        about = f"score less that of {baseline} (95 % interval over {covered}{hollow})"
+        panel.set_title(architecture, fontsize=_SMALL + 2)
+        panel.axvline(0.0, color="black", linewidth=0.6)
+        panel.set_yticks(range(len(tasks)), tasks, fontsize=_SMALL)
+        panel.set_xlabel(textwrap.fill(about, 48), fontsize=_SMALL + 1)
+    panels[0].invert_yaxis()  # the first task on top, in every panel
+    _legend(figure, *panels)
+    return figure
 
 
-def _figure(*, width: float = 5.0, height: float = 3.0) -> Any:
+def _draw_arm(panel: Any, rows: Sequence[Row], places: Sequence[float], number: int) -> None:
+    """Filled with a bar where there is an interval, hollow where there is none."""
+    for known in (True, False):
+        found = [(row, place) for row, place in zip(rows, places, strict=True) if _is_known(row) is known]
+        if found:
+            panel.errorbar(
+                [row["difference"] for row, _ in found],
+                [place for _, place in found],
+                xerr=[row["half_width"] for row, _ in found] if known else None,
+                fmt=_MARKERS[number // 10 % len(_MARKERS)],
+                color=f"C{number % 10}",
+                markerfacecolor=f"C{number % 10}" if known else "white",
+                markersize=3,
+                linewidth=0.8,
+                label=rows[0]["arm"],
+            )
+
+
+def _is_known(row: Row) -> bool:
+    return not math.isnan(row["half_width"])
+
+
+def _figure(*, width: float, height: float, panels: int = 1) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    return figure, list(figure.subplots(1, panels, squeeze=False, sharey=True)[0])
 
 
-def _png(figure: Any) -> bytes:
+def _legend(figure: Any, *panels: Any) -> None:
+    """One entry a label, below the panels: over data it would hide some."""
+    entries: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    columns = max(1, int(figure.get_figwidth() * 12 / (max(map(len, entries)) + 6)))
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=columns, fontsize=_SMALL
+    )
+
+
+def png(figure: Any) -> bytes:
+    """A figure as PNG bytes that depend on it alone."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=90, metadata={"Software": None})
     return buffer.getvalue()

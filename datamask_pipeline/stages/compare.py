@@ -10,11 +10,12 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.report.comparison import differences, final_rows, mean_score
+from datamask_pipeline.report.objectives import objective_names
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 class CompareConfig(Settings):
@@ -63,7 +64,11 @@ def run(
     inputs |= {f"subsets/{name}": ref for name, ref in subsets.items()}
     inputs |= {f"selections/{name}": ref for name, ref in selections.items()}
     # Figures are read from manifests, which no content digest covers.
-    figures = [_figures(store, arm, subsets[arm], selections[arm], models) for arm in subsets]
+    named = objective_names({arm: store.manifest(ref)["metadata"] for arm, ref in selections.items()})
+    figures = [
+        _figures(store, arm, subsets[arm], selections[arm], models) | {"objective_of": named[arm]}
+        for arm in subsets
+    ]
     inputs["figures"] = sha256_text(canonical_json(figures))
     # Runs and arms stand in the table in this order, while inputs are hashed in that of their names.
     settings = config.result_config() | {"runs": list(results), "arms": list(subsets)}
@@ -78,9 +83,9 @@ def run(
     asked = [row for name in answers for row in store.read_table(answers[name]).to_pylist()]
     compared = differences(final_rows(asked), baseline=config.baseline)
     if compared:
-        from datamask_pipeline.report.plots import differences_png
+        from datamask_pipeline.report.plots import differences_figure, png
 
-        builder.write_file("differences.png", differences_png(compared, baseline=config.baseline))
+        builder.write_file("differences.png", png(differences_figure(compared, baseline=config.baseline)))
     arms = [row | _scores(row["arm"], final) for row in figures]
     return builder.commit(
         [part], metadata={"baseline": config.baseline, "arms": arms, "differences": compared}

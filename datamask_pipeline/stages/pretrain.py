@@ -119,9 +119,9 @@ def _subset_texts(store: Store, subset: Ref) -> Iterator[str]:
 
 
 def _write_plot(builder: Any, curve: list[dict[str, float]]) -> None:
-    from datamask_pipeline.report.plots import loss_curve_png
+    from datamask_pipeline.report.plots import loss_curve_figure, png
 
-    builder.write_file("loss_curve.png", loss_curve_png(curve))
+    builder.write_file("loss_curve.png", png(loss_curve_figure(curve)))
 
 
 def checkpoint_directories(store: Store, model: Ref, scratch: Path) -> dict[int, Path]:

@@ -257,7 +257,7 @@ def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:
 
 
 def _write_plot(builder: ArtefactBuilder, curve: pa.Table) -> None:
-    from datamask_pipeline.report.plots import learning_curve_png
+    from datamask_pipeline.report.plots import learning_curve_figure, png
 
     if curve.num_rows > 1:
-        builder.write_file("learning_curve.png", learning_curve_png(curve))
+        builder.write_file("learning_curve.png", png(learning_curve_figure(curve)))

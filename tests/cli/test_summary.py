@@ -1,6 +1,8 @@
 """The lines below the closing table: the hint asks the right record, and a warning stands where it is true."""
 
+import csv
 import io
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -17,8 +19,8 @@ from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import require
 
 
-def summary(pipeline: Pipeline) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def summary(pipeline: Pipeline, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     print_summary(pipeline, "first", console=console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -56,3 +58,101 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
         pq.write_table(changed.set_column(table.schema.get_field_index("stderr"), "stderr", errors), path)
         assert ("clearly above chance" in summary(copied)) == warned
     assert "On 12 of 12 tasks" in summary(copied)
+
+
+@pytest.fixture
+def many_arms(tiny_run: Pipeline, tmp_path: Path) -> Pipeline:
+    """A copy of the record whose comparison tells of seven arms with long names."""
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    copied = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
+    path = Path(copied.store.file_path(require(copied.store, "compare", "first"), "manifest.json"))
+    manifest = json.loads(path.read_text())
+    (first, *_) = manifest["metadata"]["arms"]
+    manifest["metadata"]["arms"] = [
+        first | {"arm": f"an_arm_with_a_long_name_{number}", "tokens": 123_456_789_000 + number, "gap": 4e-5}
+        for number in range(7)
+    ]
+    path.write_text(json.dumps(manifest))
+    return copied
+
+
+@pytest.mark.parametrize("width", [30, 80, 200])
+def test_no_number_is_cut_at_any_width(many_arms: Pipeline, width: int) -> None:
+    shown = summary(many_arms, width)
+    for number in range(7):
+        assert shown.count(f"an_arm_with_a_long_name_{number}") >= 1
+        assert shown.count(f"123,456,789,00{number}") == 1
+    assert "…" not in shown
+    for line in shown.splitlines():
+        if "│" in line or "┃" in line:
+            assert len(line) <= max(width, 60)
+
+
+def test_a_small_gap_is_not_printed_as_zero(many_arms: Pipeline) -> None:
+    (line,) = (line for line in summary(many_arms, 400).splitlines() if "certified gap" in line)
+    assert line.count("4e-05") == 7
+    assert "0.0000" not in line
+
+
+def test_the_objective_is_named(tiny_run: Pipeline) -> None:
+    shown = summary(tiny_run)
+    assert "objective: 0.5 quality + 0.5 Pair_simi" in shown
+    assert "0 is the mean of random masks" in shown
+
+
+def test_objectives_of_two_functions_share_no_row(many_arms: Pipeline) -> None:
+    path = Path(many_arms.store.file_path(require(many_arms.store, "compare", "first"), "manifest.json"))
+    manifest = json.loads(path.read_text())
+    for number, arm in enumerate(manifest["metadata"]["arms"]):
+        arm |= {"objective_of": "DiSF" if number % 2 else "Vendi", "objective": 0.25 + number / 1000}
+    path.write_text(json.dumps(manifest))
+    lines = summary(many_arms, 400).splitlines()
+    for row, known in (("objective 1 ", 4), ("objective 2 ", 3)):
+        (line,) = (line for line in lines if row in line)
+        assert (line.count("0.25"), line.count(" - ")) == (known, 7 - known)
+    assert any(line.startswith("objective 2: DiSF") for line in lines)
+
+
+def test_differences_are_shown_with_their_intervals_or_without_one(tiny_run: Pipeline) -> None:
+    metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
+    shown = summary(tiny_run)
+    assert "less that of random" in shown
+    for row in metadata["differences"]:
+        assert (row["half_width"] is None) == (row["no_interval"] is not None)
+        line = next(
+            line for line in shown.split("less that of random")[1].splitlines() if row["task"] in line
+        )
+        assert (row["no_interval"] or f"± {row['half_width']:.4f}") in line
+
+
+def reported(pipeline: Pipeline, *options: str) -> str:
+    given = ["report", "-s", f"store={pipeline.store.root}", *options]
+    result = CliRunner().invoke(app, ["report", "-c", str(tiny_file(pipeline)), *given[1:]])
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def tiny_file(pipeline: Pipeline) -> Path:
+    return Path(pipeline.store.root).parent / "tiny.yaml"
+
+
+def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> None:
+    (release,) = json.loads(reported(tiny_run, "--json"))
+    metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
+    assert release == {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
+
+
+def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:
+    rows = list(csv.DictReader(io.StringIO(reported(tiny_run, "--csv"))))
+    metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
+    assert [row["arm"] for row in rows] == [arm["arm"] for arm in metadata["arms"]]
+    for row, arm in zip(rows, metadata["arms"], strict=True):
+        assert row["release"] == "first"
+        assert float(row["objective"]) == arm["objective"]
+        assert row["gap"] == ("" if arm["gap"] is None else repr(arm["gap"]))
+        assert {task: float(row[task]) for task in arm["tasks"]} == arm["tasks"]
+
+
+def test_one_form_at_a_time(tiny_run: Pipeline) -> None:
+    result = CliRunner().invoke(app, ["report", "-c", str(tiny_file(tiny_run)), "--json", "--csv"])
+    assert "--json or --csv" in str(result.exception)

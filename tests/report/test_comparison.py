@@ -40,6 +40,33 @@ def test_questions_that_only_one_model_answered_do_not_count() -> None:
     assert (row["difference"], row["questions"]) == (0.0, 2)
 
 
+@pytest.mark.parametrize(
+    ("control", "mine", "difference", "discordant", "reason"),
+    [
+        ([[0, 1, 1]], [[0, 1, 1]], 0.0, 0, "no discordant pair"),
+        ([[0, 0, 0, 0]], [[1, 1, 1, 1]], 1.0, 4, "all differences are equal"),
+        ([[0]], [[1]], 1.0, 1, "one question"),
+        ([[0, 1], [0, 1]], [[0, 1], [0, 1]], 0.0, 0, "no discordant pair"),
+        ([[0, 1], [0, 0]], [[1, 1], [1, 0]], 0.5, 2, "all differences are equal"),
+    ],
+)
+def test_a_sample_without_spread_has_no_interval(
+    control: list[list[float]], mine: list[list[float]], difference: float, discordant: int, reason: str
+) -> None:
+    """0 +- 0 would say that the difference is known exactly."""
+    rows = [row for seed, values in enumerate(control) for row in answers("random", seed, values)]
+    rows += [row for seed, values in enumerate(mine) for row in answers("datamask", seed, values)]
+    (row,) = differences(rows, baseline="random")
+    assert math.isnan(row["half_width"])
+    assert (row["difference"], row["discordant"], row["no_interval"]) == (difference, discordant, reason)
+
+
+def test_a_sample_with_spread_gives_no_reason_against_its_interval() -> None:
+    rows = answers("random", 0, [0, 1, 0, 1]) + answers("datamask", 0, [1, 1, 0, 1])
+    (row,) = differences(rows, baseline="random")
+    assert (row["discordant"], row["no_interval"]) == (1, None)
+
+
 def test_the_interval_covers_a_null_difference_at_its_level() -> None:
     rng = np.random.default_rng(0)
     inside = 0

@@ -1,0 +1,108 @@
+"""Plots show all that they are given, inside the picture and beside the legend."""
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from datamask_pipeline.report.plots import differences_figure, learning_curve_figure, loss_curve_figure
+
+TASKS = ("arc_challenge", "hellaswag", "kqapro", "mmlu", "nq_open", "openbookqa", "piqa", "race_high")
+
+
+def differences(arms: int, architectures: tuple[str, ...], half_width: float = 0.1) -> list[dict[str, Any]]:
+    product = itertools.product(range(arms), architectures, enumerate(TASKS))
+    return [
+        {
+            "arm": f"an_arm_with_quite_a_long_name_{arm}",
+            "architecture": architecture,
+            "task": task,
+            "difference": 0.01 * arm + 0.1 * place,
+            "half_width": half_width,
+            "interval": "questions",
+        }
+        for arm, architecture, (place, task) in product
+    ]
+
+
+def learning_curve(blocks: int) -> pa.Table:
+    rows = itertools.product(range(blocks), range(20))
+    return pa.Table.from_pylist(
+        [
+            {"step": step, "objective": step / 20, "bound": 1.0 - step / 100, "block": block}
+            for block, step in rows
+        ]
+    )
+
+
+def figures() -> Iterator[Any]:
+    yield pytest.param(
+        lambda: differences_figure(differences(1, ("dense",)), baseline="random"), id="one arm"
+    )
+    yield pytest.param(
+        lambda: differences_figure(differences(9, ("dense", "moe")), baseline="quality_topk_of_everything"),
+        id="many",
+    )
+    yield pytest.param(lambda: learning_curve_figure(learning_curve(1)), id="one block")
+    yield pytest.param(lambda: learning_curve_figure(learning_curve(12)), id="many blocks")
+    yield pytest.param(
+        lambda: loss_curve_figure([{"tokens": 1_000_000 * n, "loss": 9.0 - n / 10} for n in range(1, 50)]),
+        id="loss",
+    )
+
+
+def labels_out_of_sight(axes: Axes) -> list[Text]:
+    """Labels of ticks beyond the axes' limits, which are not drawn."""
+    found = []
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        found += [
+            label
+            for tick, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=False)
+            if not low <= tick <= high
+        ]
+    return found
+
+
+@pytest.mark.parametrize("build", list(figures()))
+def test_no_text_is_clipped_and_no_legend_covers_data(build: Any) -> None:
+    figure: Figure = build()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    unseen = {id(label) for axes in figure.axes for label in labels_out_of_sight(axes)}
+    for text in figure.findobj(Text):
+        if text.get_text() and text.get_visible() and id(text) not in unseen:
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= -1, text
+            assert box.y0 >= -1, text
+            assert box.x1 <= figure.bbox.x1 + 1, text
+            assert box.y1 <= figure.bbox.y1 + 1, text
+    for axes in figure.axes:
+        assert axes.get_legend() is None
+        for legend in figure.legends:
+            assert not legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
+
+
+def test_every_architecture_has_its_panel() -> None:
+    rows = differences(2, ("dense", "moe"))
+    for row in rows:
+        row["difference"] = 0.5 if row["architecture"] == "dense" else -0.5
+    panels = differences_figure(rows, baseline="random").axes
+    assert [panel.get_title() for panel in panels] == ["dense", "moe"]
+    for panel, expected in zip(panels, (0.5, -0.5), strict=True):
+        drawn = [x for container in panel.containers for x in container.lines[0].get_xdata()]
+        assert drawn == [expected] * 2 * len(TASKS)
+
+
+def test_a_difference_without_an_interval_has_no_bar() -> None:
+    (panel,) = differences_figure(differences(1, ("dense",), math.nan), baseline="random").axes
+    (container,) = panel.containers
+    assert not container.has_xerr
