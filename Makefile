@@ -1,6 +1,7 @@
 # One command each. Everything is installed into .venv in this checkout; a second call reuses it.
 SHELL := /bin/bash
 PYTHON ?= python3
+PORT ?= 3000
 VENV := .venv
 BIN := $(VENV)/bin
 export DAGSTER_HOME := $(CURDIR)/.dagster
@@ -38,8 +39,8 @@ test-ui: setup ## The Dagster page in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
 	@$(BIN)/python -m pytest -m ui tests/ui
 
-dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000
-	@$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000 (PORT=3001 for another port)
+	@$(BIN)/python -m datamask_pipeline.dev --port $(PORT)
 
 check: setup ## Lint, types and layers
 	@$(BIN)/ruff check .

@@ -46,6 +46,7 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
         partitions_def=partitioned,
         config_schema=launchpad(*config.settings(stage).values(), fixed=frozenset(stage.named)),
         pool=stage.uses,
+        can_subset=True,  # each of several outputs can be asked for alone, without a warning in the UI
         # A killed or disconnected step goes on where it was, so trying again is cheap.
         retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),

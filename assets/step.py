@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 import dagster as dg
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.checks import Shown
 from assets.metadata import Metadata, artefact_metadata
@@ -47,6 +48,13 @@ def run_stage(
         metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
         metadata |= extra.headline(pipeline, ref, manifest) if extra.headline else {}
         metadata |= artefact_metadata(pipeline.store, ref, manifest, plots=extra.plots)
-        yield dg.MaterializeResult(
-            asset_key=output.asset, metadata=metadata, data_version=dg.DataVersion(ref.content_digest)
-        )
+        version = dg.DataVersion(ref.content_digest)
+        if dg.AssetKey(output.asset) in context.selected_asset_keys:
+            yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)
+        else:  # written by the same step, though only another output was asked for
+            tags = {DATA_VERSION_TAG: version.value}
+            context.log_event(
+                dg.AssetMaterialization(
+                    output.asset, partition=context.partition_key, metadata=metadata, tags=tags
+                )
+            )

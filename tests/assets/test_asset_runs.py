@@ -150,6 +150,24 @@ def test_another_lambda_selects_again_and_nothing_before_it(dagster_run) -> None
     assert _outcomes(dagster_run.job("arm_job", arm)) == {"unchanged, reused"}
 
 
+def test_an_output_is_asked_for_alone_and_the_others_of_its_step_are_told_too(dagster_run) -> None:
+    """Else the UI asks, in red, whether the mask may be written as well."""
+    defs, _, _ = dagster_run.defs()
+    key = partition_key("arm", "first/datamask")
+    node = defs.resolve_asset_graph().get(dg.AssetKey("learning_curve"))
+    assert node.execution_set_asset_keys == {dg.AssetKey("learning_curve")}
+    job = defs.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        instance=dagster_run.instance, partition_key=key, asset_selection=[dg.AssetKey("learning_curve")]
+    )
+    told = {found.asset_key.to_user_string(): found for found in _materializations(result)}
+    assert set(told) == {"selection_mask", "learning_curve"}
+    for stage, asset in (("select", "selection_mask"), ("learning_curve", "learning_curve")):
+        ref = dagster_run.pipeline.store.current(stage, "first/datamask")
+        assert told[asset].partition == key
+        assert told[asset].tags["dagster/data_version"] == ref.content_digest
+
+
 def test_the_launchpad_changes_a_setting(dagster_run) -> None:
     arm = partition_key("arm", "first/random")
     result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 0.5}}})

@@ -1,0 +1,51 @@
+"""`make dev` refuses in one line what Dagster would notice late or not say at all."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_dev(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "datamask_pipeline.dev", *arguments]
+    given = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=False)
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+    return done.stderr
+
+
+def test_a_taken_port_is_refused_before_anything_is_started() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        said = refused(run_dev("--port", str(port)))
+    assert f"port {port} of 127.0.0.1 cannot be used" in said
+    assert "make dev PORT=" in said
+
+
+@pytest.mark.parametrize("text", ["select: {latio: 0.1}\n", "select: [\n", "- 1\n"])
+def test_a_broken_configuration_is_refused_instead_of_shown_as_an_empty_graph(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert "mine.yaml" in refused(run_dev(DATAMASK_CONFIG=str(path)))
+
+
+def test_the_makefile_takes_a_port() -> None:
+    shown = subprocess.run(
+        ["make", "--dry-run", "dev", "PORT=3456"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "datamask_pipeline.dev --port 3456" in shown.stdout
