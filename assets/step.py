@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
@@ -10,6 +11,7 @@ from assets.checks import Shown
 from assets.metadata import Metadata, artefact_metadata
 from assets.partitions import record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 from resources import PipelineResource
 from resources.progress import LogProgress
@@ -35,8 +37,12 @@ def run_stage(
     started, marker = time.monotonic(), time.time_ns()
     try:
         pipeline = resource.pipeline(LogProgress(context.log.info))
-        overrides = context.op_execution_context.op_config
-        refs = pipeline.run(stage.name, *record_key(context.partition_key), overrides=overrides)
+        key = "/".join(record_key(context.partition_key))
+        # Of every step of the run, so that its first one tells before anything is computed.
+        given: Any = context.run.run_config.get("ops", {})
+        for each in (each for each in FLOW if each.name in given):
+            pipeline.settings(each, key, given[each.name].get("config"))
+        refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
     except StorageError:
         raise
     except DataMaskError as error:

@@ -5,10 +5,8 @@ from typing import Annotated
 import typer
 import yaml
 
-from datamask_pipeline.cli.options import ConfigOption, SetOption
-from datamask_pipeline.cli.pairs import parse_pairs
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import UnknownNameError
-from datamask_pipeline.pipeline import load_config
 from datamask_pipeline.pipeline.config import packaged_configs
 
 app = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
@@ -33,6 +31,8 @@ def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] 
 
 @app.command("check")
 def check(config: ConfigOption = None, settings: SetOption = None) -> None:
-    """Read a configuration, refuse what is wrong in it, and print every setting with its default filled in."""
-    values = load_config(config, parse_pairs(settings)).model_dump(mode="json")
+    """Refuse all that `datamask run` would refuse, and print every setting with its default filled in."""
+    pipeline = build_pipeline(config, settings)
+    pipeline.check()
+    values = pipeline.config.model_dump(mode="json")
     typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))

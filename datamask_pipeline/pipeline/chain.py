@@ -15,6 +15,7 @@ from datamask_pipeline.pipeline.check import check
 from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Scope, Stage
+from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store, require
 
 Progress = Callable[[str, int, int | None], None]
@@ -115,6 +116,15 @@ class Pipeline:
         members = self.config.arms if scope == "arm" else self.config.run_names()
         return [f"{release}/{member}" for member in members]
 
+    def settings(self, stage: Stage, key: str, overrides: Mapping[str, Any] | None = None) -> Settings:
+        """The settings of a stage for a key.
+
+        Raises:
+            ConfigurationError: an override is unknown or out of bounds.
+        """
+        configured = self.config.settings(stage)[key.partition("/")[2] if stage.varies else None]
+        return changed(configured, overrides)
+
     def inputs(self, stage: Stage, key: str) -> dict[str, Artefact | dict[str, Artefact]]:
         """What a stage reads for a key, by argument: one artefact, or one for each crawl, arm or run."""
         release, _, member = key.partition("/")
@@ -150,13 +160,13 @@ class Pipeline:
         found = FLOW.stage(stage)
         key = "/".join(names)
         context = self._context(found, key)
-        settings = self.config.settings(found)[key.partition("/")[2] if found.varies else None]
+        settings = self.settings(found, key, overrides)
         # No two processes are at work on one stage and key: they would share its checkpoints.
         with self.store.exclusive(found.name, key):
             inputs = {argument: self._references(of) for argument, of in self.inputs(found, key).items()}
             wanted = inspect.signature(found.module.run).parameters
             given = {name: value for name, value in context.items() if name in wanted}
-            made = found.module.run(changed(settings, overrides), store=self.store, **given, **inputs)
+            made = found.module.run(settings, store=self.store, **given, **inputs)
         return made if isinstance(made, tuple) else (made,)
 
     def steps(

@@ -187,6 +187,16 @@ def test_the_launchpad_refuses_what_is_out_of_bounds(dagster_run) -> None:
     assert "1.5" in description
 
 
+def test_a_later_step_of_wrong_settings_stops_the_run_before_its_first(dagster_run) -> None:
+    arm = partition_key("arm", "first/random")
+    result = dagster_run.job("arm_job", arm, ops={"materialise": {"config": {"batch_rows": 0}}})
+    assert not result.success
+    assert not _materializations(result)
+    (failure,) = (event for event in result.all_events if event.is_step_failure)
+    assert failure.step_key == "select"
+    assert "batch_rows" in failure.step_failure_data.user_failure_data.description
+
+
 def test_the_launchpad_refuses_unknown_fields_and_choices(dagster_run) -> None:
     arm = partition_key("arm", "first/random")
     for config in ({"latio": 0.5}, {"dtype": "float8"}):

@@ -101,8 +101,9 @@ def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
 def test_a_wrong_setting_is_refused_before_any_work(
     setting: str, error: type[Exception], words: str, tiny_config_file: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(error, match=words):
-        invoke("run", "-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "-s", setting)
+    for command in (("run",), ("config", "check")):
+        with pytest.raises(error, match=words):
+            invoke(*command, "-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "-s", setting)
     assert not (tmp_path / "record").exists()
 
 
