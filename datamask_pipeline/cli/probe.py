@@ -48,8 +48,9 @@ def probe(
         given = {"examples": examples, "text_column": text_column, "label_column": label_column}
         options: dict[str, Any] = dict(pipeline.config.score.options.get("probe", {}))
         options |= {name: value for name, value in given.items() if value is not None}
+        scorer: Any = SCORERS.make("probe", options, "score.options.probe")
         ref = run(
-            SCORERS.config("probe", options, "score.options.probe"),
+            scorer,
             store=pipeline.store,
             space=space_of_encoder(pipeline.config.embed.encoder_config()),
             progress=Tracker(bar),

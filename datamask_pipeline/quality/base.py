@@ -5,14 +5,17 @@ Shape suffixes: N documents, D embedding width.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,3 +92,45 @@ class Scorer(abc.ABC):
     def report(self) -> dict[str, Any]:
         """Anything worth keeping beside the scores, e.g. how a trained scorer did on held-out examples."""
         return {}
+
+
+class HeadModel(Protocol):
+    """A loaded classifier, as encoder and head."""
+
+    @property
+    def encoder(self) -> Any:
+        """The encoder's module, on the processor in float32; its last hidden states are what the head reads."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """The encoder's fast tokenizer."""
+
+    def head_on(self, device: "torch.device") -> "Callable[[torch.Tensor], torch.Tensor]":
+        """The head on a device: scores_B out of the encoder's last hidden states_BTH, float32."""
+
+
+class HeadScorer(Scorer):
+    """A scorer that reads its score off an encoder's hidden states, so that it can ride on the embedding's own pass.
+
+    Its score of a batch is ``batch.head_scores_N[name]`` where the embedding computed it, else its own pass.
+
+    Attributes:
+        max_tokens: Tokens a document is cut to.
+        dtype: Arithmetic of the encoder: ``float32`` or ``bfloat16``.
+    """
+
+    @property
+    @abc.abstractmethod
+    def max_tokens(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> str: ...
+
+    @abc.abstractmethod
+    def load(self) -> HeadModel:
+        """The classifier, on the processor.
+
+        Raises:
+            ConfigurationError: it cannot be loaded, or is not of a kind that this scorer reads.
+        """

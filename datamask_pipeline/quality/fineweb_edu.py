@@ -23,7 +23,7 @@ from datamask_pipeline.embedding.presets import EncoderSpec
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_devices
 from datamask_pipeline.hub import check_pinned
-from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
+from datamask_pipeline.quality.base import HeadScorer, ScoreBatch, Scores
 from datamask_pipeline.settings import Settings, execution_field
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class EduModel:
         return head
 
 
-class FineWebEduScorer(Scorer):
+class FineWebEduScorer(HeadScorer):
     """The regression head's number, unclipped."""
 
     name = "fineweb_edu"
@@ -116,6 +116,14 @@ class FineWebEduScorer(Scorer):
             # The revision is the digest of its content; its name may change.
             del identity["model"]
         return identity
+
+    @property
+    def max_tokens(self) -> int:
+        return self.config.max_tokens
+
+    @property
+    def dtype(self) -> str:
+        return self.config.dtype
 
     def load(self) -> EduModel:
         """The model, on the processor.

@@ -5,90 +5,72 @@ against docstrings, as DCLM's classifier learns reference texts against the craw
 a page of prose", nothing more: on web text with human labels it ranks no better than chance.
 
 Source: Li et al. 2024 (DCLM), section 4.4, for reference-against-crawl; the probe itself is logistic or ridge
-regression. Direction: higher is better. Cost: one dot product a document.
+regression. Direction: higher is better. Cost: one dot product a document. Shape suffixes: N examples, D vector width.
 """
 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pydantic
+from numpy.typing import NDArray
 
+from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
-from datamask_pipeline.quality.linear import LinearProbe
-from datamask_pipeline.settings import Settings
-
-INSTALLED = "installed"
+from datamask_pipeline.quality import linear
+from datamask_pipeline.quality.base import ScoreBatch, Scores
+from datamask_pipeline.quality.trained import ExamplesConfig, TrainedScorer
 
 
-class ProbeConfig(Settings):
+class ProbeConfig(ExamplesConfig):
     """The examples, and how the probe is fitted."""
 
-    examples: str = pydantic.Field(
-        description="Parquet or JSON Lines file of your labelled examples. The demonstration's `installed` tells "
-        "documentation pages from docstrings; it says nothing of web text.",
-    )
-    text_column: str = pydantic.Field("text", description="The examples' column of texts.")
-    label_column: str = pydantic.Field(
-        "label", description="The examples' column of labels: numbers or booleans, higher is better."
-    )
-    vector_column: str | None = pydantic.Field(
-        None,
-        description="The examples' column of embeddings, if they are embedded already by the same model.",
-    )
-    per_class: int = pydantic.Field(150, ge=10, description="Examples of each class that `installed` takes.")
-    held_out_share: float = pydantic.Field(
-        0.2, gt=0.0, lt=1.0, description="Share of the examples that measures the probe and trains nothing."
-    )
-    l2: float = pydantic.Field(
-        1e-3, gt=0.0, allow_inf_nan=False, description="Strength of the penalty on the weights' squares."
-    )
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _has_examples(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "examples" not in values:
-            raise ValueError(
-                "the probe has no labelled examples; name a Parquet or JSON Lines file in `examples`, or score "
-                "by `rules`, which needs none"
-            )
-        return values
+    l2: float = pydantic.Field(1e-3, gt=0.0, description="Strength of the penalty on the weights' squares.")
 
 
-class ProbeScorer(Scorer):
+class ProbeScorer(TrainedScorer):
     """Scores by a fitted probe, which ``install`` brings."""
 
     name = "probe"
     Config = ProbeConfig
-    needs_embeddings = True
-    columns = ()
     model = "linear-probe"
 
-    def __init__(self, config: ProbeConfig) -> None:
-        self.config = config
-        self.revision = ""
-        self._probe: LinearProbe | None = None
-        self._report: dict[str, object] = {}
+    config: ProbeConfig
 
-    def install(self, probe: LinearProbe, *, revision: str, report: dict[str, object]) -> None:
-        """Bring the fitted probe.
+    _probe: linear.LinearProbe | None = None
 
-        Args:
-            probe: The model.
-            revision: What identifies it.
-            report: How it did on held-out examples.
-        """
-        self._probe, self.revision, self._report = probe, revision, report
-        self.scale = (probe.low, probe.high)
+    def fit(self, vectors_ND: NDArray[np.floating[Any]], labels_N: NDArray[np.float64]) -> pa.Table:
+        probe = linear.fit(vectors_ND, labels_N, l2=self.config.l2)
+        row = {
+            "task": probe.task,
+            "coefficients": probe.coefficients_D.tolist(),
+            "intercept": probe.intercept,
+            "low": probe.low,
+            "high": probe.high,
+        }
+        return pa.Table.from_pylist([row], schema=schema.PROBE)
+
+    def restore(self, model: pa.Table) -> None:
+        (row,) = model.to_pylist()
+        self._probe = linear.LinearProbe(
+            row["task"], np.array(row["coefficients"]), row["intercept"], row["low"], row["high"]
+        )
+        self.scale = (self._probe.low, self._probe.high)
+
+    def figures(
+        self, vectors_ND: NDArray[np.floating[Any]], labels_N: NDArray[np.float64]
+    ) -> dict[str, float]:
+        return linear.evaluate(self._fitted(), vectors_ND, labels_N)
 
     def score(self, batch: ScoreBatch) -> Scores:
-        if self._probe is None or batch.embeddings_ND is None:
-            raise ConfigurationError("the probe is not trained yet; run it through the score stage")
-        return Scores(np.asarray(self._probe.predict(batch.embeddings_ND)))
+        probe = self._fitted()
+        assert batch.embeddings_ND is not None, "needs_embeddings was honoured"
+        return Scores(np.asarray(probe.predict(batch.embeddings_ND)))
 
-    def report(self) -> dict[str, object]:
-        """How the probe did on held-out examples; nothing where nobody labelled them."""
-        return self._report if self.config.examples != INSTALLED else {}
+    def _fitted(self) -> linear.LinearProbe:
+        if self._probe is None:
+            raise ConfigurationError("the probe is not trained yet; run it through the score stage")
+        return self._probe
 
 
 SCORER = ProbeScorer

@@ -1,4 +1,4 @@
-"""Scorers that read their score off the embedding's own forward pass. Knows encoders and one scorer's model.
+"""Scorers that read their score off the embedding's own forward pass. Knows encoders and no scorer.
 
 A head may ride along only where its encoder is the embedding's: same layers and arithmetic, same weights bit by
 bit, same tokenizer, same cut. That is checked, never assumed.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import SCORERS
-from datamask_pipeline.quality.fineweb_edu import FineWebEduScorer
+from datamask_pipeline.quality.base import HeadScorer
 
 if TYPE_CHECKING:
     from datamask_pipeline.embedding.encoder import Encoder, Head
@@ -31,16 +31,16 @@ ARCHITECTURE = (
 )
 
 
-def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> dict[str, FineWebEduScorer]:
+def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> dict[str, HeadScorer]:
     """The scorers named, not yet loaded.
 
     Raises:
         UnknownNameError: no scorer has that name, or options are given for one that is not named.
         ConfigurationError: a scorer has no head on an encoder, or a wrong option.
     """
-    found: dict[str, FineWebEduScorer] = {}
+    found: dict[str, HeadScorer] = {}
     for name, scorer in zip(names, SCORERS.make_each(names, options, "embed.head_options"), strict=True):
-        if not isinstance(scorer, FineWebEduScorer):
+        if not isinstance(scorer, HeadScorer):
             raise ConfigurationError(
                 f"quality scorer {name!r} has no head on an encoder; score it in the score stage"
             )
@@ -48,7 +48,7 @@ def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> d
     return found
 
 
-def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "Encoder":
+def attach(encoder: "Encoder", scorers: Mapping[str, HeadScorer]) -> "Encoder":
     """The encoder with the scorers' heads, each checked to belong on it.
 
     Raises:
@@ -58,14 +58,14 @@ def attach(encoder: "Encoder", scorers: Mapping[str, FineWebEduScorer]) -> "Enco
     return dataclasses.replace(encoder, heads=heads)
 
 
-def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
+def _checked(encoder: "Encoder", scorer: HeadScorer) -> "Head":
     import torch
 
     remedy = f"score {scorer.name!r} in the score stage, in a forward pass of its own"
-    if encoder.spec.prefix or encoder.max_tokens != scorer.config.max_tokens:
+    if encoder.spec.prefix or encoder.max_tokens != scorer.max_tokens:
         raise ConfigurationError(
             f"the embedding reads {encoder.max_tokens} tokens with prefix {encoder.spec.prefix!r}, "
-            f"{scorer.name!r} {scorer.config.max_tokens} without; set them alike, or {remedy}"
+            f"{scorer.name!r} {scorer.max_tokens} without; set them alike, or {remedy}"
         )
     model = scorer.load()
     if _tokenizer_rules(encoder.tokenizer) != _tokenizer_rules(model.tokenizer):
@@ -85,7 +85,7 @@ def _checked(encoder: "Encoder", scorer: FineWebEduScorer) -> "Head":
         raise ConfigurationError(
             f"the encoders of the embedding and {scorer.name!r} differ: only one of them has {further[0]!r}; {remedy}"
         )
-    precision = getattr(torch, scorer.config.dtype)
+    precision = getattr(torch, scorer.dtype)
     for name, stored in theirs.items():
         # One at a time: another encoder in memory would cost more time than the comparison.
         tensor = stored.to(encoder.device, precision if stored.is_floating_point() else stored.dtype)

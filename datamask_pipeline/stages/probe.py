@@ -1,6 +1,6 @@
-"""Train the probe: labelled examples become a linear model in the record, with its held-out figures.
+"""Train a scorer: labelled examples become a model in the record, with its held-out figures.
 
-Knows the record, the examples and an encoder; knows no crawl, so every crawl is scored by the same probe.
+Knows the record, the examples and an encoder; knows no crawl, so every crawl is scored by the same model.
 """
 
 import dataclasses
@@ -13,18 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datamask_pipeline import schema
 from datamask_pipeline.embedding.config import EncoderConfig, model_identity
 from datamask_pipeline.embedding.presets import PRESETS
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
-from datamask_pipeline.quality.probe import ProbeConfig, ProbeScorer
+from datamask_pipeline.quality.trained import TrainedScorer
 from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 STAGE: Final = "probe"
-VERSION: Final = "3"
+VERSION: Final = "4"
 PART: Final = "00000"
 
 Progress = Callable[[str, int, int | None], None]
@@ -69,11 +68,11 @@ def space_of_encoder(config: EncoderConfig) -> VectorSpace:
     return VectorSpace(config.result_config(), model_identity(config.spec())[1], config)
 
 
-def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Progress | None = None) -> Ref:
-    """Train a probe on vectors of a space.
+def run(scorer: TrainedScorer, *, store: Store, space: VectorSpace, progress: Progress | None = None) -> Ref:
+    """Train a scorer on vectors of a space, or find it trained, and hand it its model.
 
     Args:
-        config: The examples and the fit.
+        scorer: The scorer, with its examples.
         store: The record.
         space: Where the documents' vectors live.
         progress: Told of examples embedded.
@@ -85,25 +84,28 @@ def run(config: ProbeConfig, *, store: Store, space: VectorSpace, progress: Prog
         ConfigurationError: examples without vectors, and the embeddings were imported or their model is gone.
         InputError: the examples cannot be used.
     """
+    config = scorer.config
     if space.encoder is None and config.vector_column is None:
         raise ConfigurationError(
             "the documents' embeddings were imported, so examples cannot be embedded here: "
             "give them vectors and name the column in the probe's option `vector_column`"
         )
     settings = {name: value for name, value in config.result_config().items() if name != "examples"}
-    settings["encoder"] = dict(space.settings)
+    settings |= {"encoder": dict(space.settings), "scorer": scorer.name.partition(":")[0]}
     inputs: dict[str, Ref | str] = {"examples": examples_digest(config), "vectors": space.revision}
     key = "installed" if config.examples == "installed" else Path(config.examples).stem
-    # Several crawls that are scored side by side ask for one and the same probe.
+    # Several crawls that are scored side by side ask for one and the same model.
     with store.exclusive(STAGE, key):
         builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
-        return builder.finished() or _trained(builder, config, space, progress)
+        ref = builder.finished() or _trained(builder, scorer, space, progress)
+    scorer.install(store.read_table(ref), revision=ref.short, report=store.manifest(ref)["metadata"])
+    return ref
 
 
 def _trained(
-    builder: ArtefactBuilder, config: ProbeConfig, space: VectorSpace, progress: Progress | None
+    builder: ArtefactBuilder, scorer: TrainedScorer, space: VectorSpace, progress: Progress | None
 ) -> Ref:
-    examples = read_examples(config)
+    examples = read_examples(scorer.config)
     vectors_ND: NDArray[np.floating[Any]]
     begun = time.perf_counter()
     if examples.vectors_ND is not None:
@@ -111,51 +113,30 @@ def _trained(
     else:
         vectors_ND = _embed(_encoder_of(space), examples, builder.scratch() / "windows", progress)
     embedded = time.perf_counter()
-    probe, report = _fit(config, examples, vectors_ND)
+    model, report = _fit(scorer, examples, vectors_ND)
     report["seconds"] = {"embedding": embedded - begun, "fit": time.perf_counter() - embedded}
-    rows = pa.Table.from_pylist(
-        [
-            {
-                "task": probe.task,
-                "coefficients": probe.coefficients_D.tolist(),
-                "intercept": probe.intercept,
-                "low": probe.low,
-                "high": probe.high,
-            }
-        ],
-        schema=schema.PROBE,
-    )
-    part = builder.write_part(PART, rows.to_batches(), schema.PROBE)
+    part = builder.write_part(PART, model.to_batches(), model.schema)
     return builder.commit([part], metadata=report)
 
 
-def install(scorer: ProbeScorer, store: Store, ref: Ref) -> None:
-    """Hand a trained probe to the scorer."""
-    row = store.read_table(ref).to_pylist()[0]
-    probe = linear.LinearProbe(
-        row["task"], np.array(row["coefficients"]), row["intercept"], row["low"], row["high"]
-    )
-    scorer.install(probe, revision=ref.short, report=store.manifest(ref)["metadata"])
-
-
 def _fit(
-    config: ProbeConfig, examples: Examples, vectors_ND: NDArray[np.floating]
-) -> tuple[linear.LinearProbe, dict[str, Any]]:
-    held_out = linear.held_out_rows(examples.texts, config.held_out_share)
+    scorer: TrainedScorer, examples: Examples, vectors_ND: NDArray[np.floating]
+) -> tuple[pa.Table, dict[str, Any]]:
+    held_out = linear.held_out_rows(examples.texts, scorer.config.held_out_share)
     if held_out.all() or not held_out.any():
         raise InputError(
             f"{len(examples.texts)} labelled examples are too few to hold some out",
             remedy="give more examples",
         )
-    probe = linear.fit(vectors_ND[~held_out], examples.labels_N[~held_out], l2=config.l2)
+    model = scorer.fit(vectors_ND[~held_out], examples.labels_N[~held_out])
+    scorer.restore(model)
     report = {
-        "task": probe.task,
         "num_examples": len(examples.texts),
         "num_unlabelled": examples.num_unlabelled,
         "num_held_out": int(held_out.sum()),
-        "held_out": linear.evaluate(probe, vectors_ND[held_out], examples.labels_N[held_out]),
+        "held_out": scorer.figures(vectors_ND[held_out], examples.labels_N[held_out]),
     }
-    return probe, report
+    return model, report
 
 
 def _encoder_of(space: VectorSpace) -> EncoderConfig:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.quality.probe import INSTALLED, ProbeConfig
+from datamask_pipeline.quality.trained import INSTALLED, ExamplesConfig
 from datamask_pipeline.schema import EMBEDDING_DIM
 from datamask_pipeline.sources.formats.lines import raw_lines
 
@@ -43,7 +43,7 @@ class Examples:
     num_unlabelled: int
 
 
-def examples_digest(config: ProbeConfig) -> str:
+def examples_digest(config: ExamplesConfig) -> str:
     """Identity of the examples' bytes."""
     if config.examples == INSTALLED:
         source = SOURCES.make(INSTALLED)
@@ -54,7 +54,7 @@ def examples_digest(config: ProbeConfig) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_examples(config: ProbeConfig) -> None:
+def check_examples(config: ExamplesConfig) -> None:
     """Refuse a file that is not there or lacks a column; reads its first row at most.
 
     Raises:
@@ -67,7 +67,7 @@ def check_examples(config: ProbeConfig) -> None:
         raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
 
 
-def read_examples(config: ProbeConfig) -> Examples:
+def read_examples(config: ExamplesConfig) -> Examples:
     """The examples that the settings name.
 
     Raises:
@@ -115,7 +115,7 @@ def _installed(per_class: int) -> Examples:
     return Examples(texts, np.array(labels), None, 0)
 
 
-def _wanted(config: ProbeConfig) -> list[str]:
+def _wanted(config: ExamplesConfig) -> list[str]:
     return [name for name in (config.text_column, config.label_column, config.vector_column) if name]
 
 

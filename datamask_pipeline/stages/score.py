@@ -20,7 +20,7 @@ from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.families import SCORERS
 from datamask_pipeline.lineage import plain
 from datamask_pipeline.quality import ScoreBatch, Scorer, Scores
-from datamask_pipeline.quality.probe import ProbeScorer
+from datamask_pipeline.quality.trained import TrainedScorer
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
@@ -72,7 +72,7 @@ def check(config: ScoreConfig) -> None:
     """
     for scorer in SCORERS.make_each(config.scorers, config.options, "score.options"):
         scorer.check()
-        if isinstance(scorer, ProbeScorer):
+        if isinstance(scorer, TrainedScorer):
             check_examples(scorer.config)
 
 
@@ -107,11 +107,9 @@ def run(
     scorers = SCORERS.make_each(config.scorers, config.options, "score.options")
     inputs: dict[str, Ref | str] = {"documents": documents}
     for scorer in scorers:
-        if isinstance(scorer, ProbeScorer):
+        if isinstance(scorer, TrainedScorer):
             space = probe.space_of_embeddings(store, embeddings)
-            trained = probe.run(scorer.config, store=store, space=space, progress=progress)
-            probe.install(scorer, store, trained)
-            inputs[scorer.name] = trained
+            inputs[scorer.name] = probe.run(scorer, store=store, space=space, progress=progress)
     heads = _heads(store, embeddings, scorers)
     if heads or any(scorer.needs_embeddings for scorer in scorers):
         inputs["embeddings"] = embeddings

@@ -14,7 +14,6 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.families import SCORERS, SOURCES
 from datamask_pipeline.quality import ScoreBatch
-from datamask_pipeline.quality.probe import ProbeConfig
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.stages import embed, ingest, probe, score
 from datamask_pipeline.storage import Ref, Store, array_files
@@ -236,7 +235,7 @@ def test_a_model_may_move(tmp_path: Path, models: tuple[str, str]) -> None:
         scored(there, after, l2=0.5)
     space = probe.space_of_encoder(config(there).encoder_config())
     options = {"examples": str(tmp_path / "labels.parquet"), "l2": 0.5}
-    trained = probe.run(ProbeConfig(**options), store=store, space=space)
+    trained = probe.run(SCORERS.make("probe", options), store=store, space=space)
     assert (
         store.manifest(scored(there, after, l2=0.5))["inputs"]["probe"]["fingerprint"] == trained.fingerprint
     )
