@@ -22,6 +22,7 @@ from datamask_pipeline.settings import Settings, validated
 
 if TYPE_CHECKING:
     from datamask_pipeline.diversity.base import DiversityMetric
+    from datamask_pipeline.evaluation.layouts.base import Layout
     from datamask_pipeline.quality.base import Scorer
     from datamask_pipeline.selection.estimators.base import GradientEstimator
     from datamask_pipeline.selection.policies.base import SelectionPolicy
@@ -260,4 +261,10 @@ ESTIMATORS: Family[GradientEstimator] = Family(
     attribute="ESTIMATOR",
     base="datamask_pipeline.selection.estimators.base:GradientEstimator",
     kind="gradient estimator",
+)
+LAYOUTS: Family[Layout] = Family(
+    package="datamask_pipeline.evaluation.layouts",
+    attribute="LAYOUT",
+    base="datamask_pipeline.evaluation.layouts.base:Layout",
+    kind="question layout",
 )

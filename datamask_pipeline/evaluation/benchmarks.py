@@ -6,7 +6,7 @@ Knows no question and no model. A task's YAML includes lm-eval's stock one by it
 
 import importlib.util
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.evaluation.layouts.base import Layout
+from datamask_pipeline.families import LAYOUTS
 
 _OURS = Path(__file__).parent / "tasks"
 _ORDER = (  # of the paper's tables
@@ -31,6 +33,16 @@ class Benchmark:
     metric: str
     layout: str
     definition: Path
+    layout_options: dict[str, Any] = field(default_factory=dict)
+
+    def make_layout(self) -> Layout:
+        """Its questions' layout, built.
+
+        Raises:
+            UnknownNameError: There is none of that name.
+            ConfigurationError: An option of the layout is wrong.
+        """
+        return LAYOUTS.make(self.layout, self.layout_options, f"{self.definition.name}: layout_options")
 
 
 @cache

@@ -6,7 +6,6 @@ from pathlib import Path
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.config import LOCAL, EvaluateConfig, QuestionsConfig
-from datamask_pipeline.evaluation.layouts import layout_named
 from datamask_pipeline.evaluation.layouts.base import BadRow
 from datamask_pipeline.evaluation.reading import find_files, read_rows
 from datamask_pipeline.hardware import present_device
@@ -73,7 +72,7 @@ def _check_first_rows(benchmark: Benchmark, file: Path) -> None:
         try:
             if isinstance(row, str):
                 raise BadRow(row)
-            layout_named(benchmark.layout).read(row)
+            benchmark.make_layout().read(row)
             return
         except BadRow as bad:
             reason = str(bad)

@@ -17,7 +17,6 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.checks import question_folder
 from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
-from datamask_pipeline.evaluation.layouts import layout_named
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row
 from datamask_pipeline.evaluation.local_questions import write_local_questions
 from datamask_pipeline.evaluation.reading import find_files, read_rows
@@ -130,7 +129,7 @@ def _read(
     benchmark: Benchmark, files: Iterable[Path], source: Path, seed: int
 ) -> tuple[list[Item], list[RejectedRow], int]:
     """Items of all files by rank; a question that stands in two rows is asked once."""
-    layout = layout_named(benchmark.layout)
+    layout = benchmark.make_layout()
     items: list[Item] = []
     rejected: list[RejectedRow] = []
     seen: set[str] = set()
@@ -148,7 +147,7 @@ def _read(
                 continue
             seen.add(identity)
             items.append(item)
-    if layout.finish is not None and items:
+    if items:
         items = layout.finish(items, seed)
     return sorted(items, key=lambda item: _rank(item, seed)), rejected, num_read
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from datamask_pipeline.errors import InputError, UnknownNameError
-from datamask_pipeline.evaluation.layouts import layout_named
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item
+from datamask_pipeline.families import LAYOUTS
 
 _ABCD = {"text": ["a", "b", "c", "d"], "label": ["A", "B", "C", "D"]}
 _OBQA = {"question_stem": "Q", "choices": _ABCD, "answerKey": "C"}
@@ -19,7 +19,7 @@ _TRIVIA = {"question": "Q", "answer": {"value": "Antelope", "aliases": ["Antelop
 
 
 def _read(layout: str, row: dict[str, Any]) -> Item:
-    return layout_named(layout).read(row)
+    return LAYOUTS.make(layout).read(row)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,11 @@ def test_trivia_accepts_its_value_even_if_no_alias_names_it() -> None:
 
 
 def test_race_joins_the_questions_on_one_article() -> None:
-    layout = layout_named("race")
+    layout = LAYOUTS.make("race")
     rows = [
         {"article": article, **_PROBLEM, "question": question}
         for article, question in [("A", "1"), ("B", "2"), ("A", "3")]
     ]
-    assert layout.finish is not None
     items = layout.finish([layout.read(row) for row in rows], 0)
     asked = {
         item.row["article"]: [p["question"] for p in ast.literal_eval(item.row["problems"])] for item in items
@@ -100,11 +99,10 @@ _ANSWERS = [*"abcdefghijkl", "1", "2", "3", "yes", "no", "1999-01-01"]
 
 
 def _kqa(seed: int, order: int = 1) -> dict[str, list[str]]:
-    layout = layout_named("kqapro")
+    layout = LAYOUTS.make("kqapro")
     items = [
         layout.read({"question": f"Q{answer}", "answers": [answer, "a"]}) for answer in _ANSWERS[::order]
     ]
-    assert layout.finish is not None
     finished = layout.finish(items, seed)
     assert all(item.row["choices_drawn"] and item.num_choices == 10 for item in finished)
     return {item.row["answer"]: item.row["choices"] for item in finished}
@@ -124,16 +122,14 @@ def test_kqapro_draws_nine_wrong_answers() -> None:
 
 def test_kqapro_keeps_the_choices_it_is_given() -> None:
     row = {"question": "Q", "choices": list("abcdefghij"), "answer": "c"}
-    layout = layout_named("kqapro")
-    assert layout.finish is not None
+    layout = LAYOUTS.make("kqapro")
     (item,) = layout.finish([layout.read(row)], 0)
     assert item.row == {**row, "choices_drawn": False}
 
 
 def test_kqapro_needs_ten_different_answers() -> None:
-    layout = layout_named("kqapro")
+    layout = LAYOUTS.make("kqapro")
     items = [layout.read({"question": f"Q{n}", "answers": [str(n)]}) for n in range(9)]
-    assert layout.finish is not None
     with pytest.raises(InputError, match="too few different answers"):
         layout.finish(items, 0)
 
@@ -186,4 +182,4 @@ def test_a_fault_has_its_reason(layout: str, row: dict[str, Any], reason: str) -
 
 def test_an_unknown_layout_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="choose one of: arc, hellaswag"):
-        layout_named("boolq")
+        LAYOUTS.make("boolq")

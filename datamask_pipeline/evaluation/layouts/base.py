@@ -3,9 +3,11 @@
 Knows no benchmark.
 """
 
-from collections.abc import Callable
+import abc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from datamask_pipeline.settings import Settings
 
 Row = dict[str, Any]
 
@@ -26,12 +28,37 @@ class Item:
     num_rows: int = 1
 
 
-@dataclass(frozen=True)
-class Layout:
-    """`read` turns a row into an item; `finish`, given all items and a seed, may join or complete them."""
+class Layout(abc.ABC):
+    """A family member, built from its ``Config``: one file of this package with the class as ``LAYOUT``.
 
-    read: Callable[[Row], Item]
-    finish: Callable[[list[Item], int], list[Item]] | None = None
+    It brings the rows of a published question set into the columns of lm-eval's stock task. Variants are told apart by
+    their columns, never by a path.
+
+    Attributes:
+        name: What a task's YAML names.
+        Config: Its settings, `layout_options` in the YAML; none unless a member says so.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[Settings]] = Settings
+
+    config: Any
+
+    def __init__(self, config: Settings | None = None) -> None:
+        self.config = self.Config() if config is None else config
+
+    @abc.abstractmethod
+    def read(self, row: Row) -> Item:
+        """The item of a row.
+
+        Raises:
+            BadRow: The row cannot be asked.
+        """
+
+    def finish(self, items: list[Item], seed: int) -> list[Item]:
+        """All items, joined or completed where the layout asks for it."""
+        del seed
+        return items
 
 
 def text_of(row: Row, field: str) -> str:
@@ -77,3 +104,22 @@ def index_of(row: Row, field: str, legal: dict[str, int]) -> int:
     if isinstance(value, bool) or label not in legal:
         raise BadRow(f"field {field!r} is {value!r}, none of: {', '.join(legal)}")
     return legal[label]
+
+
+def labelled_choices(row: Row, question: str) -> Item:
+    """`choices{text, label}` with labels of any alphabet, and `answerKey`, which must be one of them.
+
+    Raises:
+        BadRow: A field is missing, or the key no label.
+    """
+    choices = row.get("choices")
+    if not isinstance(choices, dict):
+        raise BadRow("field 'choices' is missing or not a pair of lists 'text' and 'label'")
+    texts, labels = texts_of(choices, "text", at_least=2), texts_of(choices, "label", at_least=2)
+    if len(texts) != len(labels):
+        raise BadRow(f"{len(texts)} choices have {len(labels)} labels")
+    key = text_of(row, "answerKey").strip()
+    if key not in labels:
+        raise BadRow(f"field 'answerKey' is {key!r}, none of: {', '.join(labels)}")
+    stock = {question: text_of(row, question), "choices": {"text": texts, "label": labels}, "answerKey": key}
+    return Item(stock, len(texts))

@@ -5,41 +5,44 @@ Knows no file and no model.
 
 import ast
 
-from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row, index_of, text_of, texts_of
+from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Layout, Row, index_of, text_of, texts_of
 
 _LETTERS = {"A": 0, "B": 1, "C": 2, "D": 3}
 
 
-def race(row: Row) -> Item:
+class Race(Layout):
     """RACE: `article` and a list `problems` as lm-eval reads it, or one question a row."""
-    article = text_of(row, "article")
-    problems = row.get("problems", [row])
-    if isinstance(problems, str):
-        try:
-            problems = ast.literal_eval(problems)
-        except (SyntaxError, ValueError) as error:
-            raise BadRow("field 'problems' is no list") from error
-    if not isinstance(problems, list) or not problems:
-        raise BadRow("field 'problems' is no list, or empty")
-    return _item(article, [_problem(problem) for problem in problems], 1)
 
+    name = "race"
 
-def group_by_article(items: list[Item], seed: int) -> list[Item]:
-    """Join the questions on one article: the stock task asks the last, the others stand answered before it.
+    def read(self, row: Row) -> Item:
+        article = text_of(row, "article")
+        problems = row.get("problems", [row])
+        if isinstance(problems, str):
+            try:
+                problems = ast.literal_eval(problems)
+            except (SyntaxError, ValueError) as error:
+                raise BadRow("field 'problems' is no list") from error
+        if not isinstance(problems, list) or not problems:
+            raise BadRow("field 'problems' is no list, or empty")
+        return _item(article, [_problem(problem) for problem in problems], 1)
 
-    Order is that of the rows, so `seed` has nothing to choose.
-    """
-    grouped: dict[str, list[Item]] = {}
-    for item in items:
-        grouped.setdefault(item.row["article"], []).append(item)
-    return [
-        _item(
-            article,
-            [problem for part in parts for problem in ast.literal_eval(part.row["problems"])],
-            len(parts),
-        )
-        for article, parts in grouped.items()
-    ]
+    def finish(self, items: list[Item], seed: int) -> list[Item]:
+        """Join the questions on one article: the stock task asks the last, the others stand answered before it.
+
+        Order is that of the rows, so `seed` has nothing to choose.
+        """
+        grouped: dict[str, list[Item]] = {}
+        for item in items:
+            grouped.setdefault(item.row["article"], []).append(item)
+        return [
+            _item(
+                article,
+                [problem for part in parts for problem in ast.literal_eval(part.row["problems"])],
+                len(parts),
+            )
+            for article, parts in grouped.items()
+        ]
 
 
 def _problem(problem: Row) -> Row:
@@ -56,3 +59,6 @@ def _problem(problem: Row) -> Row:
 
 def _item(article: str, problems: list[Row], num_rows: int) -> Item:
     return Item({"article": article, "problems": repr(problems)}, 4, num_rows)
+
+
+LAYOUT = Race
