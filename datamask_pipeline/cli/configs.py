@@ -3,11 +3,11 @@
 from typing import Annotated
 
 import typer
-import yaml
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.config import packaged_configs
+from datamask_pipeline.pipeline.describe import described
 
 app = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
 
@@ -31,8 +31,8 @@ def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] 
 
 @app.command("check")
 def check(config: ConfigOption = None, settings: SetOption = None) -> None:
-    """Refuse all that `datamask run` would refuse, and print every setting with its default filled in."""
+    """Refuse all that a run would refuse before its work, and print every setting with its default and its meaning."""
     pipeline = build_pipeline(config, settings)
     pipeline.check()
-    values = pipeline.config.model_dump(mode="json")
-    typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    for line in described(pipeline.config):
+        typer.echo(line)

@@ -1,0 +1,85 @@
+"""`datamask config check` refuses what a run refuses before its work, and tells every setting."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.stages.select import SelectConfig
+
+
+def check(path: Path, *settings: str) -> Any:
+    options = [word for setting in settings for word in ("-s", setting)]
+    return CliRunner().invoke(app, ["config", "check", "-c", str(path), *options])
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("source.name=lokal", "unknown document source 'lokal' (did you mean 'local'?)"),
+        ("source.options.root=/no/such/folder", "no such file or directory (file /no/such/folder)"),
+        ("source.options.rooot=x", "source.options.rooot: unknown setting (did you mean 'root'?)"),
+        (
+            "source.options.format_options={parqet: {}}",
+            "source.options.format_options.parqet: options of a file format",
+        ),
+        (
+            "source.options.format_options={jsonl: {x: 1}}",
+            "source.options.format_options.jsonl.x: unknown setting",
+        ),
+        ("embed.encoder=minilm", "encoder 'minilm' is neither a preset"),
+        ("score.scorers=[ruels]", "unknown quality scorer 'ruels' (did you mean 'rules'?)"),
+        ("score.options={rules: {x: 1}}", "score.options.rules.x: unknown setting"),
+        ("score.options={probe: {}}", "score.options.probe: options of a quality scorer that is not used"),
+        ("select.diversity=Pairsimi", "unknown diversity metric 'Pairsimi' (did you mean 'Pair_simi'?)"),
+        (
+            "select={diversity: Facility, diversity_options: {Facility: {landmarks: 3}}}",
+            "Facility.landmarks: unknown",
+        ),
+        (
+            "arms.random.policy=randm",
+            "arms.random.policy: unknown selection policy 'randm' (did you mean 'random'?)",
+        ),
+        (
+            "arms.random.num_epochs=9",
+            "arms.random.num_epochs: neither objective, budget nor policy 'random' reads",
+        ),
+        (
+            "select.num_clusters=9",
+            "select.num_clusters: no arm reads such a setting; it is read by: policy semdedup",
+        ),
+        ("select.scorers={edu: 1}", "'edu'"),
+        ("evaluate.tasks=[piq]", "unknown benchmark task 'piq' (did you mean 'piqa'?)"),
+        ("evaluate.questions=/no/such/folder", "/no/such/folder"),
+        ("compare.baseline=rndom", "'rndom' (did you mean 'random'?)"),
+        ("pretrain.hidden_sise=3", "pretrain.hidden_sise: unknown setting (did you mean 'hidden_size'?)"),
+    ],
+)
+def test_what_a_run_refuses_is_refused(setting: str, told: str, tiny_config_file: Path) -> None:
+    result = check(tiny_config_file, setting)
+    assert isinstance(result.exception, DataMaskError), result.output
+    assert told in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+def test_every_setting_stands_there_with_value_default_and_meaning(tiny_config_file: Path) -> None:
+    arms = "arms={random: {policy: random}, paper: {policy: policy_gradient, num_epochs: 9, diversity: Facility}}"
+    result = check(tiny_config_file, arms, "architectures={dense: {}, wide: {hidden_size: 64}}")
+    assert result.exception is None, result.exception
+    assert "    num_epochs: 9  # default 5000. Epochs." in result.output.splitlines()
+    shown = yaml.safe_load(result.output)
+    config = load_config(str(tiny_config_file), {"arms.paper": {"policy": "policy_gradient"}})
+    for arm in ("random", "paper"):
+        assert set(shown["arms"][arm]) == set(type(config.select_config(arm)).model_fields)
+    assert shown["arms"]["paper"]["diversity_options"]["Facility"]["num_landmarks"] == 20_000
+    assert set(shown["select"]) >= {*SelectConfig.model_fields, "num_epochs", "num_rollouts"}
+    assert shown["architectures"]["wide"]["hidden_size"] == 64
+    assert shown["pretrain"]["hidden_size"] == shown["architectures"]["dense"]["hidden_size"] == 16
+    assert shown["source"]["options"]["optional_columns"]
+    lines = [line for line in result.output.splitlines() if not line.endswith(":")]
+    assert all("#" in line for line in lines), "each setting says what it means"
