@@ -1,4 +1,4 @@
-"""Arrow arrays made of their bytes, and the bytes of Arrow arrays. Knows no column and no file.
+"""Arrow arrays made of their bytes, the bytes of Arrow arrays, and ranks of numbers. Knows no column and no file.
 
 ``pa.array``, ``pa.scalar``, ``to_numpy`` and every method that computes import pandas or all of Arrow's kernels,
 which takes longer than reading a thousand documents; these do not.
@@ -92,3 +92,14 @@ def without_rows(batch: pa.RecordBatch, dropped: Sequence[int]) -> pa.RecordBatc
     starts = (0, *(row + 1 for row in dropped))
     runs = zip(starts, (*dropped, batch.num_rows), strict=True)
     return pa.concat_batches([batch.slice(start, end - start) for start, end in runs])
+
+
+def mean_ranks(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rank of each value from 0 to 1; equal values share the mean of their ranks. One value alone is 0.5."""
+    if len(values_N) < 2:
+        return np.full(len(values_N), 0.5)
+    _, inverse, counts = np.unique(values_N, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    middles = (last - counts + last - 1) / 2
+    ranks_N: NDArray[np.float64] = middles[inverse] / (len(values_N) - 1)
+    return ranks_N

@@ -196,7 +196,11 @@ _QUALITY = column(
     formula="sum_s w_s norm(score_s) / sum_s |w_s|; norm: rank from 0 to 1 (the default), z-score or none",
 )
 _LOGIT = column(
-    "logit", NUMBER, "What the policy ranked the document by: higher is selected first.", unit="the policy's"
+    "logit",
+    NUMBER,
+    "Log-odds of `probability`. Where that is 0 or 1: 40 to 41 below or above zero, by rank of the policy's score.",
+    unit="log-odds",
+    formula="log(p / (1 - p)), cut at -40 and 40",
 )
 _PROBABILITY = column(
     "probability", NUMBER, "The policy's probability of including the document.", unit="0 to 1"

@@ -6,8 +6,8 @@ import pydantic
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.exchanges import DeterminantExchanges, Exchanges
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
+from datamask_pipeline.diversity.swap_models import DeterminantSwaps, SwapModel
 from datamask_pipeline.settings import Settings
 
 
@@ -52,10 +52,10 @@ class LogDeterminant(MomentMetric):
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         return self._leverages(moments, left_TD, right_ND).square_().div_(-len(moments.first_D))
 
-    def exchanges(self, moments: Moments, rows_TD: Tensor) -> Exchanges:
+    def swap_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
         # Few documents in many dimensions have leverages near one, where a second-order model is no guide.
         leverages_TT = self._leverages(moments, rows_TD.double(), rows_TD.double())
-        return DeterminantExchanges(leverages_TT.cpu().numpy(), 1 / len(moments.first_D))
+        return DeterminantSwaps(leverages_TT.cpu().numpy(), 1 / len(moments.first_D))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         form, dim = self.form(moments), len(moments.first_D)

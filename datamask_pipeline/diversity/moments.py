@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.exchanges import Exchanges, QuadraticExchanges
+from datamask_pipeline.diversity.swap_models import QuadraticSwaps, SwapModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class MomentMetric(DiversityMetric):
     needs_second: ClassVar[bool]
     concave: ClassVar[bool]
     quadratic: ClassVar[bool] = False
-    """Whether `interaction` is the same at every mask of a count: greedy and swaps are then exact."""
+    """Whether `interaction` is the same at every mask of a count: greedy and the swap model are then exact."""
     exact_marginals: ClassVar[bool] = False
     moving_count: ClassVar[bool] = False
     """Whether marginals let the number of documents move with the document: there is no value at another number."""
@@ -129,12 +129,12 @@ class MomentMetric(DiversityMetric):
         del moments, left_TD, right_ND
         return None
 
-    def exchanges(self, moments: Moments, rows_TD: Tensor) -> Exchanges:
-        """What exchanging some of these rows does at a mask: second order unless overridden, exact if quadratic."""
-        bends_TT = self.interaction(moments, rows_TD, rows_TD)
-        return QuadraticExchanges(
+    def swap_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
+        """What swapping some of these rows does at a mask: second order unless overridden, exact if quadratic."""
+        hessian_TT = self.interaction(moments, rows_TD, rows_TD)
+        return QuadraticSwaps(
             self.form(moments).scores(rows_TD, squared_norms(rows_TD)).cpu().numpy(),
-            None if bends_TT is None else bends_TT.to(torch.float64).cpu().numpy(),
+            None if hessian_TT is None else hessian_TT.to(torch.float64).cpu().numpy(),
         )
 
     def marginals_at(self, moments: Moments) -> RowMarginals:

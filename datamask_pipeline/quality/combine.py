@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import ConfigurationError
 
 Normalisation = Literal["none", "zscore", "rank"]
@@ -76,14 +77,3 @@ def _normalised(
             f"score {name!r} is {values_N[0]} for every document, which has no z-score; drop the scorer"
         )
     return (values_N - values_N.mean()) / spread
-
-
-def mean_ranks(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank of each value from 0 to 1; equal values share the mean of their ranks. One value alone is 0.5."""
-    if len(values_N) < 2:
-        return np.full(len(values_N), 0.5)
-    _, inverse, counts = np.unique(values_N, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    middles = (last - counts + last - 1) / 2
-    ranks_N: NDArray[np.float64] = middles[inverse] / (len(values_N) - 1)
-    return ranks_N

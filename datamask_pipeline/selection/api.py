@@ -43,7 +43,7 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.reasons import PRUNED, reasons, threshold_of
-from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
+from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.statistics import squared_of
 from datamask_pipeline.selection.timings import Timings
@@ -246,8 +246,8 @@ def _result(
     totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
     threshold, cuts_n = threshold_of(totals_n, mask_n, problem.budget.groups_N.numpy())
     reasons_n = reasons(POLICIES.find(config.policy).out_and_in, totals_n, mask_n, cuts_n)
-    probabilities_n = (
-        solution.mask_N.double() if solution.probabilities_N is None else solution.probabilities_N
+    probabilities_n = _double(
+        solution.mask_N if solution.probabilities_N is None else solution.probabilities_N
     )
     mask = pruned.spread(mask_n, False)
     # The mask itself is a value that is reached: what rounding left the bound below it is no bound.
@@ -261,8 +261,8 @@ def _result(
     record["reasons"] = dict(sorted(Counter(reasons_n).items()))
     return SelectionResult(
         mask=mask,
-        logits=pruned.spread(_double(solution.scores_N), -np.inf),
-        probabilities=pruned.spread(_double(probabilities_n), 0.0),
+        logits=pruned.spread(log_odds(probabilities_n, _double(solution.scores_N)), -np.inf),
+        probabilities=pruned.spread(probabilities_n, 0.0),
         marginals=Marginals(
             quality_N=pruned.spread(evaluation.quality_N.numpy(), np.nan),
             diversity_N=pruned.spread(evaluation.diversity_N.numpy(), np.nan),

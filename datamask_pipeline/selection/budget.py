@@ -50,6 +50,43 @@ class Budget:
         """Whether one mask alone meets the budget: that of every document."""
         return sum(self.limits) >= float(self.costs_N.sum())
 
+    @property
+    def ungrouped(self) -> Budget:
+        """The same number of documents (expected, for tokens) without quotas or costs."""
+        return Budget(
+            costs_N=torch.ones_like(self.costs_N),
+            groups_N=torch.zeros_like(self.groups_N),
+            limits=(self.num_documents,),
+            tokens=False,
+            seed=self.seed,
+        )
+
+    def part(self, index_n: Tensor) -> Budget:
+        """The budget of some of the documents: each group's share of those of its documents that are among them.
+
+        Args:
+            index_n: int64. In documents, at least two are selected of them.
+        """
+        sizes_G, drawn_G = (
+            torch.bincount(groups_n, minlength=len(self.limits)).tolist()
+            for groups_n in (self.groups_N, self.groups_N[index_n])
+        )
+        shares = [
+            limit * drawn / max(size, 1)
+            for limit, drawn, size in zip(self.limits, drawn_G, sizes_G, strict=True)
+        ]
+        limits: Sequence[float] = shares
+        if not self.tokens:
+            total = max(2, round(sum(shares)))
+            limits = [total] if len(shares) == 1 else shared_out(shares, total)
+        return Budget(
+            costs_N=self.costs_N[index_n],
+            groups_N=self.groups_N[index_n],
+            limits=tuple(float(limit) for limit in limits),
+            tokens=self.tokens,
+            seed=self.seed,
+        )
+
     def mean(self, values_N: Tensor) -> float:
         """What the selected documents' mean is in expectation over random masks."""
         if len(self.limits) == 1:

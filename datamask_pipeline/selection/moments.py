@@ -16,7 +16,6 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
@@ -65,13 +64,13 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     swapped = swap(rounded_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype, goal)
     mask_N = swapped.mask_N
     if budget.tokens:
-        # Exchanges may have left room.
+        # Swaps may have left tokens over.
         mask_N = filled(mask_N, ascent.weights_N, budget)
         if objective.value(mask_N, problem.statistics.moments(mask_N)) < rounded:
             mask_N = rounded_N
     return Solution(
         mask_N=mask_N,
-        scores_N=_logits(ascent.weights_N, proof.gradient_N),
+        scores_N=proof.gradient_N,
         probabilities_N=ascent.weights_N,
         bound=bound,
         method=_argument(problem, bound),
@@ -115,13 +114,7 @@ def _first_mask(problem: Problem, sample_documents: int) -> Tensor:
         squared_N=problem.squared_N[index_n],
         needs_second=problem.objective.needs_second,
     )
-    part = Budget(
-        costs_N=budget.costs_N[index_n],
-        groups_N=budget.groups_N[index_n],
-        limits=(float(max(2, round(budget.limits[0] * len(index_n) / problem.num_rows))),),
-        tokens=False,
-        seed=seed,
-    )
+    part = budget.part(index_n)
     function = replace(problem.objective, quality_N=problem.objective.quality_N[index_n])
     relaxed = RelaxedObjective(
         statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=problem.dtype
@@ -137,13 +130,6 @@ def _first_mask(problem: Problem, sample_documents: int) -> Tensor:
 
 def _scaled(moments: Moments, factor: float) -> Moments:
     return moments.plus(moments, factor - 1)
-
-
-def _logits(weights_N: Tensor, gradient_N: Tensor) -> Tensor:
-    """One order for the whole block: by relaxed weight, and within 0 and 1 by the gradient, both within (-1, 2)."""
-    low, high = float(gradient_N.min()), float(gradient_N.max())
-    place_N = (gradient_N - low) / (high - low) if high > low else torch.zeros_like(gradient_N)
-    return weights_N + torch.where(weights_N >= 1, place_N, torch.where(weights_N <= 0, place_N - 1, 0.0))
 
 
 def _argument(problem: Problem, bound: float | None) -> str:

@@ -175,14 +175,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     draws = generator(budget.seed, "normalisation", "sample")
     index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:size]).values
     sample = MemoryRows(rows.take(index_n), rows.chunk_rows)
-    target = max(2, round(budget.num_documents / rows.num_rows * size))
-    part = Budget(
-        costs_N=torch.ones(size, dtype=torch.float64),
-        groups_N=torch.zeros(size, dtype=torch.int64),
-        limits=(float(target),),
-        tokens=False,
-        seed=budget.seed,
-    )
+    part = budget.ungrouped.part(index_n)
     probe_N = torch.arange(min(size, 4)) < 2
     if metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None:
         masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])

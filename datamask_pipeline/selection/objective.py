@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.exchanges import Exchanges, SummedExchanges
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.swap_models import SummedSwaps, SwapModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,13 +125,13 @@ class MomentObjective:
         """The derivative of the quality part at a fixed count."""
         return self.objective.quality_N * (self.objective.lamb / count)
 
-    def exchanges(self, moments: Moments, linear_T: Tensor, rows_TD: Tensor) -> Exchanges:
-        """What exchanging some of these rows does to the objective; the linear part is that of `linear_N`."""
+    def swap_model(self, moments: Moments, linear_T: Tensor, rows_TD: Tensor) -> SwapModel:
+        """What swapping some of these rows does to the objective; the linear part is that of `linear_N`."""
         lamb = self.objective.lamb
         parts = [
-            (term.scale * (1 - lamb), metric.exchanges(moments, rows_TD)) for term, metric in self._terms
+            (term.scale * (1 - lamb), metric.swap_model(moments, rows_TD)) for term, metric in self._terms
         ]
-        return SummedExchanges(linear_T.numpy(), parts)
+        return SummedSwaps(linear_T.numpy(), parts)
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         """Second derivatives of the objective, shape (T, N), or none where a metric has none."""

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import ESTIMATORS
-from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.estimators.base import Batch
 from datamask_pipeline.selection.policies.policy_gradient import PolicyGradientConfig
 from datamask_pipeline.selection.problem import Problem
@@ -108,28 +107,11 @@ def _batch(problem: Problem, logits_N: Tensor, size: int, draws: torch.Generator
         index_n = torch.arange(size)
     else:
         index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:size]).values
-    budget = problem.budget
-    groups_n = budget.groups_N[index_n]
-    if len(budget.limits) == 1:
-        limits = [budget.limits[0] * size / problem.num_rows]
-    else:
-        # A batch holds each group in about its share: its quota follows the documents that were drawn.
-        sizes = [int((budget.groups_N == group).sum()) for group in range(len(budget.limits))]
-        drawn = [int((groups_n == group).sum()) for group in range(len(budget.limits))]
-        limits = [limit * d / max(s, 1) for limit, s, d in zip(budget.limits, sizes, drawn, strict=True)]
-        limits = [float(limit) for limit in shared_out(limits, max(2, round(sum(limits))))]
-    part = Budget(
-        costs_N=budget.costs_N[index_n],
-        groups_N=groups_n,
-        limits=tuple(limits) if budget.tokens else tuple(float(round(limit)) for limit in limits),
-        tokens=budget.tokens,
-        seed=budget.seed,
-    )
     return Batch(
         embeddings_ND=problem.rows.take(index_n),
         logits_N=logits_N[index_n].to(torch.float32),
         objective=replace(problem.objective, quality_N=problem.objective.quality_N[index_n]),
-        budget=part,
+        budget=problem.budget.part(index_n),
     ), index_n
 
 

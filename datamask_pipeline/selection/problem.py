@@ -77,8 +77,8 @@ class Problem:
         """How far a value is from a bound, as a share of the bound's distance from random; 0 where there is none."""
         if self.budget.takes_everything:
             return 0.0
-        room = bound - self.random_value
-        return (bound - value) / room if room > TIE * max(abs(bound), abs(self.random_value)) else 0.0
+        distance = bound - self.random_value
+        return (bound - value) / distance if distance > TIE * max(abs(bound), abs(self.random_value)) else 0.0
 
     def value_at(self, gap: float, bound: float) -> float:
         """The objective at which a bound leaves this gap."""

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
@@ -55,22 +56,16 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
     # Scores of different scales are compared by rank, which needs no constants.
     ranks_N = torch.zeros(rows.num_rows, dtype=torch.float64)
     for name, scores_N in scores.items():
-        ranks_N += weights.get(name, 0.0) * _ranks(scores_N)
-    stay = replace(
-        budget,
-        costs_N=torch.ones_like(budget.costs_N),
-        groups_N=torch.zeros_like(budget.groups_N),
-        limits=(float(rows.num_rows - num_dropped),),
-        tokens=False,
-    )
+        ranks_N += weights.get(name, 0.0) * torch.from_numpy(mean_ranks(scores_N.numpy()))
+    stay = replace(budget.ungrouped, limits=(float(rows.num_rows - num_dropped),))
     kept_N = stay.best(ranks_N, exact=True)
     index_n = torch.nonzero(kept_N).squeeze(1)
     left = replace(budget, costs_N=budget.costs_N[index_n], groups_N=budget.groups_N[index_n])
     for group, limit in enumerate(left.limits):
-        room = float(left.costs_N[left.groups_N == group].sum())
-        if limit > room:
+        there = float(left.costs_N[left.groups_N == group].sum())
+        if limit > there:
             raise ConfigurationError(
-                f"quality_pruning {config.quality_pruning} leaves {room:.0f} where the budget needs {limit:.0f}"
+                f"quality_pruning {config.quality_pruning} leaves {there:.0f} where the budget needs {limit:.0f}"
             )
     return Pruned(
         rows=rows.chosen(index_n),
@@ -78,11 +73,3 @@ def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: Selecti
         budget=left,
         kept_N=kept_N.numpy(),
     )
-
-
-def _ranks(scores_N: Tensor) -> Tensor:
-    """Ranks from 0 to 1, equal scores sharing their mean rank."""
-    _, place_N, counts = torch.unique(scores_N, return_inverse=True, return_counts=True)
-    upper = torch.cumsum(counts, 0).to(torch.float64)
-    ranks_N: Tensor = ((upper - counts + upper - 1) / 2)[place_N] / max(len(scores_N) - 1, 1)
-    return ranks_N

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from datamask_pipeline.arrays import mean_ranks
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -60,7 +62,9 @@ class SelectionResult:
 
     mask: NDArray[np.bool_]
     logits: NDArray[np.float64]
+    """Log-odds of `probabilities`, see `log_odds`; -inf for documents pruned by quality."""
     probabilities: NDArray[np.float64]
+    """Inclusion probability under the policy: of a relaxed mask the weight, of a mask without either 0 or 1."""
     marginals: Marginals
     threshold: float
     """The smallest total marginal that a pure threshold rule of the same budget would accept."""
@@ -76,3 +80,26 @@ class SelectionResult:
     """Wall seconds by phase; ``total`` is the whole call."""
     record: dict[str, Any]
     """Settings, seed, versions, counts and constants: everything but the input needed to compute it again."""
+
+
+CERTAIN = 40.0
+"""Where log-odds end: float64 does not tell their probability from 1, and from 0 they differ by 4e-18."""
+
+
+def log_odds(probabilities_N: NDArray[np.float64], scores_N: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``log(p / (1 - p))``, cut at plus and minus `CERTAIN`; where p is 1 or 0, up to 1 beyond that by rank of the score.
+
+    So it is finite, its sigmoid is p within 1e-17, and it orders documents by p and then by score.
+
+    Args:
+        probabilities_N: In [0, 1].
+        scores_N: What orders those that are in or out for certain.
+    """
+    odds_N = np.empty_like(probabilities_N)
+    surely_in, surely_out = probabilities_N >= 1, probabilities_N <= 0
+    odds_N[surely_in] = CERTAIN + mean_ranks(scores_N[surely_in])
+    odds_N[surely_out] = mean_ranks(scores_N[surely_out]) - CERTAIN - 1
+    between = ~(surely_in | surely_out)
+    exact = np.log(probabilities_N[between]) - np.log1p(-probabilities_N[between])
+    odds_N[between] = np.clip(exact, -CERTAIN, CERTAIN)
+    return odds_N

@@ -26,7 +26,7 @@ class Solution:
     mask_N: Tensor
     """bool, exactly the budget."""
     scores_N: Tensor
-    """float64: what the mask was cut from (logits, relaxed inclusion plus marginal, a ranking), higher is likelier."""
+    """float64: what orders documents of equal probability (logits, gradient, a ranking), higher is likelier."""
     probabilities_N: Tensor | None = None
     """float64 in [0, 1]: inclusion probability under the policy; none means the mask itself."""
     bound: float | None = None

@@ -1,9 +1,9 @@
-"""Improving a binary mask by exchanging documents. Knows no relaxation, rounding or policy.
+"""Improving a binary mask by swaps: one document in, one out. Knows no relaxation, rounding or policy.
 
 Shape suffixes: N documents, T candidates.
 
-Each round takes the documents nearest the threshold on both sides, exchanges pairs one after the other on the
-metrics' own models of what that does (``diversity.exchanges``), and keeps the longest prefix of exchanges that
+Each round takes the documents nearest the threshold on both sides, swaps pairs one after the other on the
+metrics' own models of what that does (``diversity.swap_models``), and keeps the longest prefix of swaps that
 raises the objective as measured in float32: a round never makes the mask worse.
 """
 
@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.diversity.exchanges import Exchanges
 from datamask_pipeline.diversity.moments import Moments, moments_of
+from datamask_pipeline.diversity.swap_models import SwapModel
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
@@ -30,12 +30,12 @@ BAND = 4096
 """A round scores only this many on each side; the band is refreshed when it runs dry."""
 LEAST_GAIN = 1e-12
 PROMISING = 32
-"""Unselected documents whose exchange with every selected candidate is modelled, at each exchange."""
+"""Unselected documents whose swap with every selected candidate is modelled, at each swap."""
 
 
 @dataclass(kw_only=True)
 class SwapResult:
-    """A mask, its float32 moments and objective, and how many documents were exchanged."""
+    """A mask, its float32 moments and objective, and how many documents were swapped in."""
 
     mask_N: Tensor
     moments: Moments
@@ -52,7 +52,7 @@ def swap(
     dtype: torch.dtype,
     goal: float = math.inf,
 ) -> SwapResult:
-    """Exchange documents of equal group, within a budget of tokens, while the objective rises.
+    """Swap documents of equal group, within a budget of tokens, while the objective rises.
 
     Args:
         mask_N: bool, within the budget.
@@ -123,15 +123,15 @@ def _round(
 ) -> bool:
     """One round in place; false when nothing was gained."""
     near = _nearest(scores_n, result.mask_N[band_n], budget, size, draws, within=band_n)
-    # In random order: of equal exchanges the first one is made.
+    # In random order: of equal swaps the first one is made.
     index_T = band_n[near][torch.randperm(len(near), generator=draws)]
     rows_TD = statistics.rows.take(index_T)
     linear_T = objective.linear_N(result.moments.count)[index_T]
-    pairs = _exchanges(
-        objective.exchanges(result.moments, linear_T, rows_TD),
+    pairs = _pairs(
+        objective.swap_model(result.moments, linear_T, rows_TD),
         result.mask_N[index_T].numpy(),
         budget.groups_N[index_T].numpy(),
-        _Room(budget, result.mask_N, index_T) if budget.tokens else None,
+        _TokensLeft(budget, result.mask_N, index_T) if budget.tokens else None,
     )
     while pairs:
         change_T = torch.zeros(len(index_T), dtype=torch.float64)
@@ -151,7 +151,7 @@ def _round(
     return False
 
 
-class _Room:
+class _TokensLeft:
     """What a budget of tokens has left, and what the candidates take of it."""
 
     def __init__(self, budget: Budget, mask_N: Tensor, index_T: Tensor) -> None:
@@ -159,20 +159,20 @@ class _Room:
         self.costs_T = budget.costs_N[index_T].numpy()
 
     def fits(self, outside: NDArray[np.int64], inside: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which exchanges stay within the budget."""
+        """Which swaps stay within the budget."""
         fitting: NDArray[np.bool_] = self.costs_T[outside][:, None] - self.costs_T[inside] <= self.left
         return fitting
 
-    def exchange(self, into: int, out: int) -> None:
+    def swap(self, into: int, out: int) -> None:
         """Take note of one."""
         self.left -= float(self.costs_T[into] - self.costs_T[out])
 
 
-def _exchanges(
-    model: Exchanges,
+def _pairs(
+    model: SwapModel,
     selected_T: NDArray[np.bool_],
     groups_T: NDArray[np.int64],
-    room: _Room | None,
+    tokens: _TokensLeft | None,
 ) -> list[tuple[int, int]]:
     """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
     pairs: list[tuple[int, int]] = []
@@ -183,27 +183,27 @@ def _exchanges(
             outside, inside = np.flatnonzero(members & ~selected_T), np.flatnonzero(members & selected_T)
             if not len(outside) or not len(inside):
                 break
-            into, out, gain = _best_pair(model, outside, inside, room)
+            into, out, gain = _best_pair(model, outside, inside, tokens)
             if not gain > LEAST_GAIN:
                 break
-            if room is not None:
-                room.exchange(into, out)
+            if tokens is not None:
+                tokens.swap(into, out)
             pairs.append((out, into))
             selected_T[into], selected_T[out] = True, False
-            model.exchange(into, out)
+            model.swap(into, out)
             if not model.follows:
                 members[[into, out]] = False  # what follows is unknown: each document moves once
     return pairs
 
 
 def _best_pair(
-    model: Exchanges, outside: NDArray[np.int64], inside: NDArray[np.int64], room: _Room | None
+    model: SwapModel, outside: NDArray[np.int64], inside: NDArray[np.int64], tokens: _TokensLeft | None
 ) -> tuple[int, int, float]:
-    """The exchange with the largest change: all of the selected against the most promising outside."""
+    """The swap with the largest change: all of the selected against the most promising outside."""
     if len(outside) > PROMISING:
         outside = outside[np.argpartition(-model.additions()[outside], PROMISING)[:PROMISING]]
     table = model.table(outside, inside)
-    if room is not None:
-        table = np.where(room.fits(outside, inside), table, -np.inf)
+    if tokens is not None:
+        table = np.where(tokens.fits(outside, inside), table, -np.inf)
     row, column = divmod(int(table.argmax()), len(inside))
     return int(outside[row]), int(inside[column]), float(table[row, column])

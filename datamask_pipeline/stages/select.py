@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "5"
+VERSION: Final = "6"
 
 
 class SelectConfig(SelectionConfig):

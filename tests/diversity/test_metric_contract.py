@@ -6,8 +6,8 @@ import torch
 
 from datamask_pipeline import families
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.exchanges import SummedExchanges
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.diversity.swap_models import SummedSwaps
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.families import METRICS
 
@@ -168,8 +168,8 @@ def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -
     assert isinstance(metric, MomentMetric)
     weights_N = 0.1 + 0.8 * torch.rand(N, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     moments = moments_of(rows_ND, weights_N, True)
-    bends_NN = metric.interaction(moments, rows_ND, rows_ND)
-    assert bends_NN is not None
+    hessian_NN = metric.interaction(moments, rows_ND, rows_ND)
+    assert hessian_NN is not None
 
     def scores(row: int, step: float) -> torch.Tensor:
         moved = weights_N.clone()
@@ -182,7 +182,7 @@ def test_interactions_are_second_derivatives(name: str, rows_ND: torch.Tensor) -
 
     for row in (0, 11):
         torch.testing.assert_close(
-            bends_NN[row], (scores(row, 1e-5) - scores(row, -1e-5)) / 2e-5, rtol=1e-5, atol=1e-9
+            hessian_NN[row], (scores(row, 1e-5) - scores(row, -1e-5)) / 2e-5, rtol=1e-5, atol=1e-9
         )
 
 
@@ -235,11 +235,11 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet"])
-def test_exchanges_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> None:
+def test_swaps_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> None:
     metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     mask_N = torch.arange(N) % 3 == 0
-    model = metric.exchanges(moments_of(rows_ND, mask_N, True), rows_ND)
+    model = metric.swap_model(moments_of(rows_ND, mask_N, True), rows_ND)
     assert model.follows
     for into, out in ((1, 0), (5, 9), (0, 1)):
         before = metric.value(moments_of(rows_ND, mask_N, True))
@@ -251,14 +251,14 @@ def test_exchanges_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> Non
             change = metric.value(moments_of(rows_ND, moved_N, True)) - before
             assert table[row, column] == pytest.approx(change, rel=1e-6, abs=1e-10)
         mask_N[into], mask_N[out] = True, False
-        model.exchange(into, out)
+        model.swap(into, out)
 
 
-def test_a_sum_of_metrics_exchanges_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
+def test_a_sum_of_metrics_swaps_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
     moments = moments_of(rows_ND, torch.arange(N) < 8, True)
-    first, second = (METRICS.make(name).exchanges(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
+    first, second = (METRICS.make(name).swap_model(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
     linear_N = np.linspace(0, 1, N)
-    both = SummedExchanges(linear_N, [(2.0, first), (0.5, second)])
+    both = SummedSwaps(linear_N, [(2.0, first), (0.5, second)])
     outside, inside = np.arange(8, N), np.arange(8)
     expected = 2 * first.table(outside, inside) + second.table(outside, inside) / 2
     expected += linear_N[outside][:, None] - linear_N[inside]

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, zscore
 
+from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.quality.combine import combine_scores, mean_ranks
+from datamask_pipeline.quality.combine import combine_scores
 
 A = np.array([0.1, 0.9, 0.5, 0.5])
 B = np.array([300.0, -20.0, 0.0, 7.0])

@@ -69,7 +69,10 @@ BUDGETS: tuple[dict[str, Any], ...] = (
     {"num_documents": 21, "quotas": {"a": 0.4, "b": 0.0, "*": 0.6}, "quality_pruning": 0.2},
 )
 SIZE = 100
-FEW = {"num_steps": 8, "num_epochs": 3, "num_rollouts": 6, "partial": 0.5}
+FEW: dict[str, dict[str, Any]] = {
+    "datamask": {"num_steps": 8},
+    "policy_gradient": {"num_epochs": 3, "num_rollouts": 6, "partial": 0.5},
+}
 
 
 @pytest.mark.parametrize("metric", METRICS.names())
@@ -109,7 +112,7 @@ def _select_and_count(
         normalisation="none" if kind is identical else "affine",
         seed=seed,
         num_workers=1,
-        **FEW,
+        **FEW.get(policy, {}),
         **budget,
     )
     case = (kind.__name__, policy, metric, budget, seed)

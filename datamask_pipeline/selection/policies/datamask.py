@@ -2,7 +2,7 @@
 
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
-* Any mixture whose metrics all have marginals: exchanges by marginals.
+* Any mixture whose metrics all have marginals: swaps by marginals.
 * Anything else, a black box: the paper's learner as it is by default; to set it, name policy ``policy_gradient``.
 """
 
@@ -55,7 +55,7 @@ class DataMaskPolicy(SelectionPolicy):
 
 def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     from datamask_pipeline.diversity.base import CoverageMetric
-    from datamask_pipeline.selection.exchange import can_exchange, choose_by_exchange
+    from datamask_pipeline.selection.marginal_swaps import can_swap_by_marginals, choose_by_marginal_swaps
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
@@ -66,8 +66,8 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         from datamask_pipeline.selection.facility.choose import choose_by_coverage
 
         return choose_by_coverage(problem)
-    if can_exchange(problem):
-        return choose_by_exchange(problem, config.num_steps)
+    if can_swap_by_marginals(problem):
+        return choose_by_marginal_swaps(problem, config.num_steps)
     return PolicyGradientPolicy().choose(problem)
 
 

@@ -1,4 +1,4 @@
-"""Exchanging documents by their marginals, for metrics of any mixture that offer them. Knows no moments.
+"""Swapping many documents at once by their marginals, for any mixture of metrics that offer them. Knows no moments.
 
 Shape suffixes: N documents, K selected.
 
@@ -23,8 +23,8 @@ FIRST_SHARE = 0.25
 """Share of the selected documents that the first step moves."""
 
 
-def choose_by_exchange(problem: Problem, num_steps: int) -> Solution:
-    """Start at the best quality and exchange until no number of documents raises the objective."""
+def choose_by_marginal_swaps(problem: Problem, num_steps: int) -> Solution:
+    """Start at the best quality and swap until no number of documents raises the objective."""
     batch = Batch(
         embeddings_ND=problem.rows.everything(),
         logits_N=torch.zeros(problem.num_rows),
@@ -39,7 +39,7 @@ def choose_by_exchange(problem: Problem, num_steps: int) -> Solution:
     ties_N = TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
     while step < num_steps:
         step += 1
-        candidate_N = _exchanged(mask_N, marginals_N, ties_N, problem.budget, share)
+        candidate_N = _swapped(mask_N, marginals_N, ties_N, problem.budget, share)
         num_moved = int((candidate_N & ~mask_N).sum())
         if num_moved == 0:
             break
@@ -55,12 +55,12 @@ def choose_by_exchange(problem: Problem, num_steps: int) -> Solution:
         scores_N=marginals_N,
         method="no bound: the metrics share none",
         converged=step < num_steps,
-        notes={"steps": step, "exchanges": moved},
+        notes={"steps": step, "swaps": moved},
     )
 
 
-def _exchanged(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget, share: float) -> Tensor:
-    """The mask after exchanging up to a share of each group's documents, as far as marginals promise a gain."""
+def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget, share: float) -> Tensor:
+    """The mask after swapping up to a share of each group's documents, as far as marginals promise a gain."""
     order_N = marginals_N + ties_N * marginals_N.abs().median()
     mask_N = mask_N.clone()
     for group, limit in enumerate(budget.limits):
@@ -77,7 +77,7 @@ def _exchanged(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budg
     return mask_N
 
 
-def can_exchange(problem: Problem) -> bool:
+def can_swap_by_marginals(problem: Problem) -> bool:
     """Whether every metric has marginals and the budget counts documents."""
     if problem.budget.tokens:
         return False

@@ -1,4 +1,4 @@
-"""What exchanging documents does to a metric, among a few candidates. Knows no quality, budget or mask.
+"""What swapping two documents does to a metric, among a few candidates. Knows no quality, budget or mask.
 
 Shape suffixes: T candidates, O of them outside a mask, I inside it.
 """
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Exchanges(ABC):
-    """Changes of a metric at a fixed number of documents, followed through one exchange after the other."""
+class SwapModel(ABC):
+    """Changes of a metric at a fixed number of documents, followed through one swap after the other."""
 
     follows: bool
-    """Whether an exchange changes what the next ones do; else it is unknown, and each candidate moves once."""
+    """Whether the model knows what a swap changes for the next ones; where it does not, each candidate moves once."""
 
     @abstractmethod
     def additions(self) -> NDArray[np.float64]:
@@ -26,22 +26,22 @@ class Exchanges(ABC):
         """The change on taking in one candidate and giving up another: shape (O, I)."""
 
     @abstractmethod
-    def exchange(self, into: int, out: int) -> None:
-        """Counts a pair as exchanged."""
+    def swap(self, into: int, out: int) -> None:
+        """Takes note that one candidate came in for another."""
 
 
-class QuadraticExchanges(Exchanges):
-    """Of a second-order model.
+class QuadraticSwaps(SwapModel):
+    """The second-order model.
 
     Args:
         scores_T: First derivatives, float64.
-        bends_TT: Second derivatives, float64; where a metric has none, the model is linear and nothing follows.
+        hessian_TT: Second derivatives, float64; where a metric has none, the model is linear and follows nothing.
     """
 
-    def __init__(self, scores_T: NDArray[np.float64], bends_TT: NDArray[np.float64] | None) -> None:
-        self.scores_T, self.bends_TT = scores_T, bends_TT
-        self.half_T = np.zeros_like(scores_T) if bends_TT is None else bends_TT.diagonal() / 2
-        self.follows = bends_TT is not None
+    def __init__(self, scores_T: NDArray[np.float64], hessian_TT: NDArray[np.float64] | None) -> None:
+        self.scores_T, self.hessian_TT = scores_T, hessian_TT
+        self.half_T = np.zeros_like(scores_T) if hessian_TT is None else hessian_TT.diagonal() / 2
+        self.follows = hessian_TT is not None
 
     def additions(self) -> NDArray[np.float64]:
         return self.scores_T + self.half_T
@@ -50,18 +50,18 @@ class QuadraticExchanges(Exchanges):
         gains_O = (self.scores_T + self.half_T)[outside_O]
         costs_I = (self.scores_T - self.half_T)[inside_I]
         changes_OI: NDArray[np.float64] = gains_O[:, None] - costs_I
-        if self.bends_TT is not None:
+        if self.hessian_TT is not None:
             # Two documents alike attract: taking one in while the other stays costs their interaction.
-            changes_OI -= self.bends_TT[np.ix_(outside_O, inside_I)]
+            changes_OI -= self.hessian_TT[np.ix_(outside_O, inside_I)]
         return changes_OI
 
-    def exchange(self, into: int, out: int) -> None:
-        if self.bends_TT is not None:
-            self.scores_T = self.scores_T + self.bends_TT[into] - self.bends_TT[out]
+    def swap(self, into: int, out: int) -> None:
+        if self.hessian_TT is not None:
+            self.scores_T = self.scores_T + self.hessian_TT[into] - self.hessian_TT[out]
 
 
-class DeterminantExchanges(Exchanges):
-    """Of ``scale * log det M``, where a document x adds ``w x x'`` to M: exact, by the matrix determinant lemma.
+class DeterminantSwaps(SwapModel):
+    """The model of ``scale * log det M``, where a document x adds ``w x x'`` to M: exact, by the matrix determinant lemma.
 
     Source: Fedorov 1972, the exchange of design points.
 
@@ -86,21 +86,21 @@ class DeterminantExchanges(Exchanges):
         changes_OI: NDArray[np.float64] = self.scale * np.log(factors_OI)
         return changes_OI
 
-    def exchange(self, into: int, out: int) -> None:
+    def swap(self, into: int, out: int) -> None:
         for document, sign in ((into, 1.0), (out, -1.0)):
             column_T = self.leverages_TT[:, document].copy()
             self.leverages_TT -= np.outer(column_T, column_T * (sign / (1 + sign * column_T[document])))
 
 
-class SummedExchanges(Exchanges):
-    """Of a weighted sum of metrics and a linear part.
+class SummedSwaps(SwapModel):
+    """The model of a weighted sum of metrics and a linear part.
 
     Args:
         linear_T: Linear part of each candidate, float64.
-        parts: Weight and exchanges of each metric.
+        parts: Weight and swap model of each metric.
     """
 
-    def __init__(self, linear_T: NDArray[np.float64], parts: list[tuple[float, Exchanges]]) -> None:
+    def __init__(self, linear_T: NDArray[np.float64], parts: list[tuple[float, SwapModel]]) -> None:
         self.linear_T, self.parts = linear_T, parts
         self.follows = all(part.follows for _, part in parts)
 
@@ -111,6 +111,6 @@ class SummedExchanges(Exchanges):
         linear_OI = self.linear_T[outside_O][:, None] - self.linear_T[inside_I]
         return linear_OI + sum(weight * part.table(outside_O, inside_I) for weight, part in self.parts)
 
-    def exchange(self, into: int, out: int) -> None:
+    def swap(self, into: int, out: int) -> None:
         for _, part in self.parts:
-            part.exchange(into, out)
+            part.swap(into, out)

@@ -1,0 +1,70 @@
+"""Dropping the worst by quality: who is dropped, how the whole block is told, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.pruning import prune
+from datamask_pipeline.selection.rows import MemoryRows
+
+SIZE = 50
+
+
+def budget(limits: tuple[float, ...] = (10.0,), groups: list[int] | None = None) -> Budget:
+    return Budget(
+        costs_N=torch.ones(SIZE, dtype=torch.float64),
+        groups_N=torch.tensor(groups or [0] * SIZE),
+        limits=limits,
+        tokens=False,
+        seed=0,
+    )
+
+
+def rows() -> MemoryRows:
+    draws = torch.Generator().manual_seed(0)
+    return MemoryRows(torch.nn.functional.normalize(torch.randn(SIZE, 4, generator=draws)), 16)
+
+
+def scores(seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=SIZE))
+
+
+def test_the_worst_share_is_dropped() -> None:
+    quality_N = scores()
+    pruned = prune(rows(), {"quality": quality_N}, budget(), SelectionConfig(quality_pruning=0.33))
+    assert (~pruned.kept_N).sum() == 16
+    assert set(np.flatnonzero(~pruned.kept_N)) == set(np.argsort(quality_N.numpy())[:16])
+    assert torch.equal(pruned.rows.everything(), rows().everything()[pruned.kept_N])
+    assert torch.equal(pruned.scores["quality"], quality_N[pruned.kept_N])
+    assert pruned.budget.limits == (10.0,)
+    assert len(pruned.budget.costs_N) == len(pruned.budget.groups_N) == 34
+
+
+def test_several_scores_count_by_their_mean_ranks() -> None:
+    """Against ranks of an independent library; scales differ by a million, and there are ties."""
+    one_N, other_N = (scores(1) * 4).round(), scores(2) * 1e6
+    config = SelectionConfig(quality_pruning=0.4, quality_weights={"one": 0.3, "other": 0.7})
+    pruned = prune(rows(), {"one": one_N, "other": other_N}, budget(), config)
+    ranks = 0.3 * rankdata(one_N) + 0.7 * rankdata(other_N)
+    assert set(np.flatnonzero(~pruned.kept_N)) == set(np.argsort(ranks)[:20])
+
+
+def test_values_are_spread_over_the_whole_block() -> None:
+    pruned = prune(rows(), {"quality": scores()}, budget(), SelectionConfig(quality_pruning=0.5))
+    spread = pruned.spread(np.arange(25.0), -1.0)
+    assert (spread[~pruned.kept_N] == -1).all()
+    assert spread[pruned.kept_N].tolist() == list(range(25))
+    whole = prune(rows(), {"quality": scores()}, budget(), SelectionConfig())
+    assert whole.kept_N.all()
+    assert whole.spread(np.arange(50), -1).tolist() == list(range(50))
+
+
+def test_a_quota_that_pruning_leaves_too_few_for_is_refused() -> None:
+    quality_N = torch.arange(SIZE, dtype=torch.float64)
+    quotas = budget((8.0, 2.0), [0] * 25 + [1] * 25)
+    with pytest.raises(ConfigurationError, match=r"quality_pruning 0\.4 leaves 5 where the budget needs 8"):
+        prune(rows(), {"quality": quality_N}, quotas, SelectionConfig(quality_pruning=0.4))
