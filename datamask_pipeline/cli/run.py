@@ -20,6 +20,7 @@ from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import Ref
+from datamask_pipeline.storage.changes import current_manifest, reasons
 
 
 def run(
@@ -37,7 +38,8 @@ def run(
 ) -> None:
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
-    What the record holds already is not computed again; a killed run goes on where it was.
+    What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
+    where it was.
 
     Examples:
 
@@ -91,6 +93,7 @@ def _run_release(
     reused = computed = 0
     reports: set[str] = set()
     for stage, key, call in pipeline.steps(release, until):
+        before = current_manifest(pipeline.store, FLOW.stage(stage).makes[0].artefact, key)
         started, marker = time.time(), time.time_ns()
         refs = call()
         tracker.clear()
@@ -99,6 +102,8 @@ def _run_release(
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
         line = f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}"
         console.print(line, highlight=False, soft_wrap=True)
+        for reason in reasons(pipeline.store, before, refs[0]) if fresh else []:
+            console.print(f"            computed again: {reason}", highlight=False, soft_wrap=True)
         if stage == "score" and fresh:
             for line in sorted(_reports(pipeline, refs[0]) - reports):
                 console.print(f"            {line}", highlight=False, soft_wrap=True)

@@ -37,7 +37,9 @@ def test_another_lambda_recomputes_selection_and_what_follows(
     record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
     settings = ("-s", f"store={record}", "-s", "select.lamb=0.9")
     arguments = ("run", "-c", str(tiny_config_file), *settings, "--until", "materialise")
-    lines = [line.split() for line in invoke(*arguments).splitlines()]
+    output = invoke(*arguments)
+    assert "computed again: setting lamb 0.5 -> 0.9" in output
+    lines = [line.split() for line in output.splitlines()]
     fresh = {line[0] for line in lines if len(line) > 4 and line[-2] == "s" and line[0] in STAGE_NAMES}
     reused = {line[0] for line in lines if "unchanged" in line and line[0] in STAGE_NAMES}
     assert "select" in fresh

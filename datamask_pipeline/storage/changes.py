@@ -1,0 +1,65 @@
+"""Why an artefact is not the one that was current before: what its manifest hashed that the other's did not."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.storage.ref import Ref
+from datamask_pipeline.storage.store import Store
+
+#: Of longer values of settings, so many characters are shown.
+SHOWN_CHARACTERS = 60
+
+
+def current_manifest(store: Store, stage: str, key: str) -> dict[str, Any] | None:
+    """The manifest of the current artefact; ``None`` where there is none, or it is damaged and will be made anew."""
+    try:
+        ref = store.current(stage, key)
+        return None if ref is None else store.manifest(ref)
+    except IntegrityError:
+        return None
+
+
+def reasons(store: Store, before: Mapping[str, Any] | None, made: Ref) -> list[str]:
+    """Why an artefact was made, one reason each; none where there was none before it.
+
+    Args:
+        store: The record.
+        before: The manifest that was current, as ``current_manifest`` gave it.
+        made: What was made.
+    """
+    if before is None:
+        return []
+    old, new = before["basis"], store.manifest(made)["basis"]
+    if before["fingerprint"] == made.fingerprint:
+        return ["a file of it was missing or damaged"]
+    found = []
+    if old["version"] != new["version"]:
+        found.append(f"new version of the stage: {old['version']} -> {new['version']}")
+    found += _settings(old["config"], new["config"])
+    for name in sorted(old["inputs"].keys() | new["inputs"].keys()):
+        if name not in old["inputs"]:
+            found.append(f"new input {name}")
+        elif name not in new["inputs"]:
+            found.append(f"input {name} is no longer read")
+        elif old["inputs"][name] != new["inputs"][name]:
+            found.append(f"input {name} changed")
+    return found
+
+
+def _settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Settings that differ, by dotted name."""
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"setting {prefix}{name}, which was {_short(old[name])}, is not read any more"
+        elif name not in old:
+            yield f"setting {prefix}{name} {_short(new[name])} was not read before"
+        elif isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
+            yield from _settings(old[name], new[name], f"{prefix}{name}.")
+        elif old[name] != new[name]:
+            yield f"setting {prefix}{name} {_short(old[name])} -> {_short(new[name])}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
