@@ -91,7 +91,7 @@ def test_an_object_that_changes_after_it_was_listed_is_refused(endpoint: str, bu
 
 
 def test_a_missing_bucket_is_named(endpoint: str, bucket: Any) -> None:
-    with pytest.raises(InputError, match=r"nowhere.*correct `root`"):
+    with pytest.raises(InputError, match=r"nowhere.*correct `source\.options\.root`"):
         source_at(endpoint, "s3://nowhere/x").crawls()
 
 
