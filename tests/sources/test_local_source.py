@@ -193,6 +193,23 @@ def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> 
     assert "content" not in entry
 
 
+@pytest.mark.parametrize("column", ["text", "id", "language", "kind"])
+@pytest.mark.parametrize("rows_per_group", [1, 4, 100])
+def test_a_dictionary_column_with_nulls_gives_its_values(
+    tmp_path: Path, column: str, rows_per_group: int
+) -> None:
+    values = ["x", None, "y", "x", None, None, "z", "y", None]
+    table = pa.Table.from_pylist([row(number) for number in range(9)], schema=FINEWEB)
+    encoded = pa.array(values).dictionary_encode()
+    if column in FINEWEB.names:
+        table = table.drop_columns([column])
+    table = table.append_column(column, encoded)
+    (tmp_path / "a").mkdir()
+    pq.write_table(table, tmp_path / "a" / "1.parquet", row_group_size=rows_per_group)
+    source = SOURCES.make("local", {"root": str(tmp_path)})
+    assert [entry[column] for entry in documents(source, "a")] == values
+
+
 def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> None:
     lines = [json.dumps(row(0, score=1.5, meta={"a": [1, None]})), json.dumps(row(1))]
     write_lines(tmp_path / "c" / "0.jsonl", lines)
