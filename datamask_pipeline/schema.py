@@ -100,7 +100,7 @@ REJECTED: Final = pa.schema(
         _SHARD,
         _ROW,
         column("id", TEXT, "The row's id; null where it has none that can be read."),
-        column("reason", TEXT, "Why it is no document.", formula="`sources/verdict.py` lists all reasons"),
+        column("reason", TEXT, "Why it is no document.", formula="`sources/filters.py` lists all reasons"),
         column("detail", TEXT, "The field and the value that decided."),
     ]
 )

@@ -53,11 +53,14 @@ def embed_windows(
         InputError: a document has no tokens, or its vector is zero or not finite; rows count over the windows.
     """
     checkpoints.mkdir(parents=True, exist_ok=True)
-    with EncoderWorkers(encoders) as workers, ThreadPoolExecutor(1, thread_name_prefix="tokenise") as pool:
+    with (
+        EncoderWorkers(encoders) as workers,
+        ThreadPoolExecutor(1, thread_name_prefix="tokenise") as tokeniser,
+    ):
 
         def begin(number: int, texts: Sequence[str]) -> "Future[Tokens] | None":
             known = _checkpoint(checkpoints, number).exists()
-            return None if known else pool.submit(workers.model.tokenise, list(texts))
+            return None if known else tokeniser.submit(workers.model.tokenise, list(texts))
 
         def finish(number: int, first: int, future: "Future[Tokens] | None") -> Window:
             window = _window(workers, _checkpoint(checkpoints, number), first, future, batch_tokens)

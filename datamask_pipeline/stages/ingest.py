@@ -14,7 +14,7 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.sources.base import Source
-from datamask_pipeline.sources.verdict import RowRules
+from datamask_pipeline.sources.filters import RowFilters
 from datamask_pipeline.stages.ingest_shards import CrawlWriter
 from datamask_pipeline.storage import Ref, Store
 
@@ -25,7 +25,7 @@ VERSION: Final = "5"
 Progress = Callable[[str, int, int | None], None]
 
 
-class IngestConfig(RowRules):
+class IngestConfig(RowFilters):
     """Which rows become documents, and how they are read."""
 
     batch_rows: int = execution_field(1_024, ge=1, description="Rows held in memory at a time.")
@@ -72,7 +72,7 @@ def run(
         store=store,
         crawl=crawl,
         source=source,
-        rules=config,
+        filters=config,
         batch_rows=config.batch_rows,
         schema=pa.schema([*schema.DOCUMENTS, *map(schema.source_column, extras)]),
         documents=builder,

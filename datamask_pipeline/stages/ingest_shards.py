@@ -27,14 +27,14 @@ from datamask_pipeline.arrays import int64_array, string_array, values_of, witho
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.sources.base import Reject, Shard, Source, SourceBatch
 from datamask_pipeline.sources.content import content_hashes
-from datamask_pipeline.sources.verdict import RowRules, invalid_utf8_rows, rows_to_judge, verdict
+from datamask_pipeline.sources.filters import RowFilters, invalid_utf8_rows, rejection, rows_to_check
 from datamask_pipeline.stages.repeated_ids import repeated_ids
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Store
 
 Record = dict[str, Any]
 
-#: What ``verdict`` reads of a row, in its order.
-JUDGED = ("id", "text", "language", "language_score")
+#: What ``rejection`` reads of a row, in its order.
+CHECKED = ("id", "text", "language", "language_score")
 
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")
@@ -47,7 +47,7 @@ class CrawlWriter:
     store: Store
     crawl: str
     source: Source
-    rules: RowRules
+    filters: RowFilters
     batch_rows: int
     schema: pa.Schema
     documents: ArtefactBuilder
@@ -60,7 +60,7 @@ class CrawlWriter:
         if known is not None and has_rejects:
             return known
         counts: Counter[str] = Counter()
-        batches = self._judged(shard, counts)
+        batches = self._filtered(shard, counts)
         return self.documents.write_part(
             shard.name, batches, self.schema, counts=counts, replace=True, plain=PLAIN
         )
@@ -82,7 +82,7 @@ class CrawlWriter:
             parts.append(self._without_duplicates(shard, rejected["rows"]))
         return parts, rejected_parts
 
-    def _judged(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
+    def _filtered(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
         """The shard's documents; every other row goes to the spill file, which is whole before the last batch."""
         path = self._spill_path(shard)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ class CrawlWriter:
             read = self.source.read(self.crawl, shard, batch_rows=self.batch_rows)
             for batch in read:
                 _check_rows(batch, counts["rows_in"], shard)
-                documents, rejects = self._judge(shard, batch)
+                documents, rejects = self._split(shard, batch)
                 counts["rows_in"] += documents.num_rows + len(rejects)
                 pending += rejects
                 if len(pending) >= ROW_GROUP_ROWS:
@@ -102,7 +102,7 @@ class CrawlWriter:
             spill.write_batch(self._rejected_batch(shard, pending))
         private.replace(path)
 
-    def _judge(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
+    def _split(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
         """Split a batch into documents, in the record's schema, and rejects, in row order."""
         rejects = list(batch.rejects)
         found, rows = batch.documents, batch.rows
@@ -112,9 +112,9 @@ class CrawlWriter:
             rejects.append(Reject(rows[index].as_py(), None, "undecodable_text", detail))
         found, rows = _without(found, rows, list(undecodable))
         unfit = []
-        for index in rows_to_judge(self.rules, found):
-            fields = (found.column(name)[index].as_py() for name in JUDGED)
-            if (reason := verdict(self.rules, *fields)) is not None:
+        for index in rows_to_check(self.filters, found):
+            fields = (found.column(name)[index].as_py() for name in CHECKED)
+            if (reason := rejection(self.filters, *fields)) is not None:
                 unfit.append(index)
                 rejects.append(Reject(rows[index].as_py(), found.column("id")[index].as_py(), *reason))
         found, rows = _without(found, rows, unfit)

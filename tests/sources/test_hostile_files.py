@@ -14,8 +14,8 @@ import zstandard
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.sources import Reject
+from datamask_pipeline.sources.filters import RowFilters
 from datamask_pipeline.sources.formats import lines, wet
-from datamask_pipeline.sources.verdict import RowRules
 
 MEGABYTES = 256
 
@@ -153,4 +153,4 @@ def test_a_suffix_may_be_in_capitals(tmp_path: Path) -> None:
 
 
 def test_a_line_has_room_for_the_largest_text_however_it_is_escaped() -> None:
-    assert len(json.dumps("\0")) * RowRules().max_text_bytes < lines.MOST_LINE_BYTES
+    assert len(json.dumps("\0")) * RowFilters().max_text_bytes < lines.MOST_LINE_BYTES

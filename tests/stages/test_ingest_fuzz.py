@@ -17,7 +17,7 @@ from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources.content import content_hash
-from datamask_pipeline.sources.verdict import REASONS
+from datamask_pipeline.sources.filters import REASONS
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 

@@ -1,4 +1,4 @@
-"""Whether a row becomes a document. Knows one row at a time: no file, no other row, no storage.
+"""The filters: why a row becomes no document. Knows one row at a time: no file, no other row, no storage.
 
 What makes a row unfit is always rejected; the filters reject only what their settings name.
 """
@@ -37,7 +37,7 @@ REASONS: Final = {
 BEGINS_SPACE: Final = np.isin(np.arange(256), [*range(9, 14), *range(28, 33), 0xC2, 0xE1, 0xE2, 0xE3])
 
 
-class RowRules(Settings):
+class RowFilters(Settings):
     """The filters; every one is off unless it is set."""
 
     languages: tuple[str, ...] = pydantic.Field(
@@ -59,8 +59,8 @@ class RowRules(Settings):
     )
 
 
-def verdict(
-    rules: RowRules,
+def rejection(
+    filters: RowFilters,
     identifier: str | None,
     text: str | None,
     language: str | None,
@@ -80,43 +80,43 @@ def verdict(
     for field, value in (("id", identifier), ("text", text)):
         if (place := value.find("\0")) >= 0:
             return "nul_byte", f"field {field}, character {place}"
-    if len(text) * 4 > rules.max_text_bytes and (size := len(text.encode())) > rules.max_text_bytes:
+    if len(text) * 4 > filters.max_text_bytes and (size := len(text.encode())) > filters.max_text_bytes:
         return "too_large", f"field text, {size} bytes"
-    if rules.languages and language not in rules.languages:
+    if filters.languages and language not in filters.languages:
         return "language", f"field language, value {language!r}"
-    if rules.min_language_score > 0 and not (
-        language_score is not None and language_score >= rules.min_language_score
+    if filters.min_language_score > 0 and not (
+        language_score is not None and language_score >= filters.min_language_score
     ):
         return "language_score", f"field language_score, value {language_score!r}"
-    if len(text) < rules.min_chars:
+    if len(text) < filters.min_chars:
         return "too_short", f"field text, {len(text)} characters"
-    if rules.max_chars is not None and len(text) > rules.max_chars:
+    if filters.max_chars is not None and len(text) > filters.max_chars:
         return "too_long", f"field text, {len(text)} characters"
     return None
 
 
-def rows_to_judge(rules: RowRules, documents: pa.RecordBatch) -> list[int]:
-    """Rows that ``verdict`` may reject: a screen over whole columns, for nearly every row passes.
+def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:
+    """Rows that ``rejection`` may reject: a look at whole columns, as nearly every row passes.
 
-    Every row it leaves out would pass; the reason of the others is for ``verdict`` to say.
+    Every row it leaves out would pass; the reason of the others is for ``rejection`` to say.
     """
     identifier, text = documents.column("id"), documents.column("text")
     edges, data = string_bytes(text)
     sizes = np.diff(edges)
     doubted = are_null(identifier) | (np.diff(string_bytes(identifier)[0]) == 0) | are_null(text)
-    doubted |= _may_be_space(edges, data) | (sizes > rules.max_text_bytes)
+    doubted |= _may_be_space(edges, data) | (sizes > filters.max_text_bytes)
     doubted |= _have_nul(identifier) | _have_nul(text)
-    if rules.min_chars > 0:
-        doubted |= _are_shorter(edges, data, rules.min_chars)
-    if rules.max_chars is not None:
+    if filters.min_chars > 0:
+        doubted |= _are_shorter(edges, data, filters.min_chars)
+    if filters.max_chars is not None:
         # A text has no more characters than bytes.
-        doubted |= sizes > rules.max_chars
-    if rules.languages:
-        doubted |= ~_are_among(documents.column("language"), rules.languages)
-    if rules.min_language_score > 0:
+        doubted |= sizes > filters.max_chars
+    if filters.languages:
+        doubted |= ~_are_among(documents.column("language"), filters.languages)
+    if filters.min_language_score > 0:
         score = documents.column("language_score")
         # Written as "not at least", so that NaN is doubted.
-        doubted |= are_null(score) | ~(values_of(score, np.float64) >= rules.min_language_score)
+        doubted |= are_null(score) | ~(values_of(score, np.float64) >= filters.min_language_score)
     rows: list[int] = np.flatnonzero(doubted).tolist()
     return rows
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources import content
 from datamask_pipeline.sources.content import content_hash, content_hashes, normal_form
-from datamask_pipeline.sources.verdict import REASONS, RowRules, invalid_utf8_rows, rows_to_judge, verdict
+from datamask_pipeline.sources.filters import REASONS, RowFilters, invalid_utf8_rows, rejection, rows_to_check
 
 
 def test_white_space_and_composition_do_not_make_a_text_new() -> None:
@@ -81,8 +81,8 @@ def test_no_row_that_a_rule_rejects_is_left_out(
     names = ("id", "text", "language", "language_score")
     entries = [dict(zip(names, row, strict=True)) for row in rows]
     batch = pa.RecordBatch.from_pylist(entries, schema=FINEWEB).slice(cut)
-    judged = set(rows_to_judge(RowRules(**rules), batch))
-    rejected = {n for n, row in enumerate(rows[cut:]) if verdict(RowRules(**rules), *row) is not None}
+    judged = set(rows_to_check(RowFilters(**rules), batch))
+    rejected = {n for n, row in enumerate(rows[cut:]) if rejection(RowFilters(**rules), *row) is not None}
     assert rejected <= judged
 
 
@@ -91,7 +91,7 @@ def test_every_text_of_white_space_alone_is_judged() -> None:
     rows = [{"id": "i", "text": text} for text in [*spaces, "".join(spaces)]]
     batch = pa.RecordBatch.from_pylist(rows, schema=FINEWEB)
     assert len(spaces) == 29
-    assert rows_to_judge(RowRules(), batch) == list(range(len(rows)))
+    assert rows_to_check(RowFilters(), batch) == list(range(len(rows)))
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_every_text_of_white_space_alone_is_judged() -> None:
 def test_a_row_is_judged_by_the_first_rule_it_breaks(
     rules: dict[str, object], values: tuple[str, str, str, float], reason: str | None
 ) -> None:
-    found = verdict(RowRules(**rules), *values)
+    found = rejection(RowFilters(**rules), *values)
     assert (found and found[0]) == reason
     names = ("id", "text", "language", "language_score")
     row = pa.RecordBatch.from_pylist([dict(zip(names, values, strict=True))], schema=FINEWEB)
-    assert reason is None or rows_to_judge(RowRules(**rules), row) == [0]
+    assert reason is None or rows_to_check(RowFilters(**rules), row) == [0]
     assert reason is None or reason in REASONS
 
 
@@ -134,7 +134,7 @@ def test_a_row_is_judged_by_the_first_rule_it_breaks(
     [("i", "ab\0", "field text, character 2"), ("i\0", "a\0", "field id, character 1")],
 )
 def test_a_nul_byte_is_named_with_its_field(name: str, text: str, detail: str) -> None:
-    assert verdict(RowRules(), name, text, "en", 0.9) == ("nul_byte", detail)
+    assert rejection(RowFilters(), name, text, "en", 0.9) == ("nul_byte", detail)
 
 
 def test_invalid_utf8_is_found_row_by_row() -> None:
