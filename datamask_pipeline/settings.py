@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import pydantic
+import pydantic.fields
 
 from datamask_pipeline.errors import ConfigurationError, suggestion
 
