@@ -8,7 +8,7 @@ import shutil
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -323,11 +323,8 @@ class Store:
 
         The system frees the lock when its holder ends, however that happens.
         """
-        check_key(stage, key)
-        path = self._local("locks") / f"{stage}/{key}.lock"
-        with storage_errors(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path)
+        lock = self._lock(stage, key)
+        with storage_errors(lock.lock_file):
             try:
                 lock.acquire(blocking=False)
             except Timeout:
@@ -338,8 +335,42 @@ class Store:
         finally:
             lock.release()
 
+    def _lock(self, stage: str, key: str) -> FileLock:
+        check_key(stage, key)
+        path = self._local("locks") / f"{stage}/{key}.lock"
+        with storage_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path)
+
     def sweep(self) -> int:
-        """Remove staging files of writers that no longer live on this host; returns how many."""
+        """Remove what nobody on this machine will use again; returns how many things.
+
+        That is staging files of writers that no longer live, and checkpoints that were last written before the current
+        artefact of their stage and key: work that was given up for other settings. Checkpoints without such an artefact
+        are what the next run goes on from.
+        """
+        return self._sweep_staging() + self._sweep_scratch()
+
+    def _sweep_scratch(self) -> int:
+        scratch, removed = self._local("scratch"), 0
+        for stage in sorted(path.name for path in scratch.iterdir()) if scratch.is_dir() else []:
+            for key in self.keys(stage):
+                folder = scratch / stage / key
+                if not folder.is_dir():
+                    continue
+                try:
+                    with self._lock(stage, key).acquire(blocking=False):
+                        removed += sum(map(_remove_before(self._written(stage, key)), folder.iterdir()))
+                except (Timeout, IntegrityError):
+                    continue  # somebody is at work; or the artefact is damaged and will be made again
+        return removed
+
+    def _written(self, stage: str, key: str) -> int:
+        """When the current artefact was finished, in nanoseconds; 0 where there is none."""
+        ref = self.current(stage, key)
+        return 0 if ref is None else int(self.manifest(ref)["written_at_ns"])
+
+    def _sweep_staging(self) -> int:
         staging = Path(self.root) / ".staging"
         removed = 0
         for path in staging.glob(f"{socket.gethostname()}.*") if self.is_local and staging.exists() else []:
@@ -445,6 +476,19 @@ def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
         if None in found or sum(size for size in found if size is not None) != tree["bytes"]:
             return False
     return True
+
+
+def _remove_before(moment_ns: int) -> Callable[[Path], bool]:
+    """Removes a directory in which nothing was written since; says whether it did."""
+
+    def remove(directory: Path) -> bool:
+        times = (path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")])
+        if not directory.is_dir() or max(times) >= moment_ns:
+            return False
+        shutil.rmtree(directory, ignore_errors=True)
+        return True
+
+    return remove
 
 
 def _alive(pid: int) -> bool:

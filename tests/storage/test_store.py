@@ -160,3 +160,28 @@ def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
     manifest.write_text("{")
     with pytest.raises(IntegrityError, match="not JSON"):
         store.manifest(ref)
+
+
+def test_checkpoints_of_work_that_was_given_up_are_swept(tmp_path: Path) -> None:
+    """What lies before the current artefact of its stage and key is over; what has none is gone on with."""
+    store = Store(tmp_path)
+    given_up = begin(store, x=2).scratch() / "windows" / "window-0"
+    unfinished = store.begin("ingest", "crawl-2", version="1", config={}, inputs={}).scratch() / "window-0"
+    busy = store.begin("embed", "crawl-1", version="1", config={}, inputs={}).scratch() / "window-0"
+    for path in (given_up, unfinished, busy):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"1")
+        os.utime(path.parent, (1, 1))
+        os.utime(path, (1, 1))
+    os.utime(given_up.parent.parent, (1, 1))
+    for builder in (begin(store), store.begin("embed", "crawl-1", version="2", config={}, inputs={})):
+        builder.commit(write(builder, [ROWS]))
+    newer = begin(store, x=3).scratch() / "window-0"
+    newer.write_bytes(b"1")
+    os.utime(newer, ns=(2**62, 2**62))
+    with store.exclusive("embed", "crawl-1"):
+        assert store.sweep() == 1
+    assert [path.exists() for path in (given_up, unfinished, busy, newer)] == [False, True, True, True]
+    assert store.sweep() == 1, "nobody is at work on the embedding any more"
+    assert not busy.exists()
+    assert store.sweep() == 0
