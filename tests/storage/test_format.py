@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE
+
+CRAWLS = ("tiny-2024-10", "tiny-2024-18")
 
 
 @pytest.fixture
@@ -63,6 +66,20 @@ def test_the_record_before_prints_its_report_and_stays_as_it_was(old: Path) -> N
     assert all(arm in shown for arm in ("random", "datamask"))
     assert all(figure in shown for figure in ("576", "512", "5.0738", "5.0727", "piqa", "0.3333"))
     assert tree(old) == before
+
+
+def test_a_run_on_the_record_before_says_what_it_computes_again_and_keeps_what_was_there(old: Path) -> None:
+    before, artefact = tree(old / "record"), why(SELECTED)["copies"][0]["record"]["artefact"]
+    shown = invoke("run", "--until", "ingest")
+    assert "first: 2 steps computed, 0 unchanged and reused" in shown
+    assert shown.count(f"computed again: new version of the stage: 4 -> {ingest.VERSION}") == 2
+    after = tree(old / "record")
+    replaced = {f"{stage}/{crawl}/current.json" for stage in ("ingest", "rejected") for crawl in CRAWLS}
+    assert {name: after[name] for name in before if name not in replaced} == {
+        name: digest for name, digest in before.items() if name not in replaced
+    }
+    assert json.loads((old / "record" / FORMAT_FILE).read_text()) == {"format": FORMAT}
+    assert why(SELECTED)["copies"][0]["record"]["artefact"] != artefact
 
 
 @pytest.mark.parametrize(
