@@ -67,8 +67,8 @@ def only_candidates_are_judged(artefact: Artefact) -> Verdict:
 def numbers_are_finite(artefact: Artefact) -> Verdict:
     """Every number is finite, probabilities within 0..1; a number is null only where the row's reason says why.
 
-    A document pruned by quality was never judged by the learner. A metric without marginals leaves no threshold,
-    and then no reason may speak of one.
+    A document pruned by quality was never judged by the learner. Where no threshold decided, no reason may speak of
+    one; a marginal may be unknown only there, or where quality alone decided.
     """
     wrong = artefact.count(
         f"""
@@ -78,8 +78,11 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
                     AND coalesce(isfinite(threshold), true)
                 ELSE isfinite(logit) AND isfinite(quality_marginal)
                     AND CASE WHEN threshold IS NULL
-                        THEN diversity_marginal IS NULL AND NOT contains(reason, 'threshold')
-                        ELSE isfinite(threshold) AND isfinite(diversity_marginal) END
+                        THEN coalesce(isfinite(diversity_marginal), true) AND NOT contains(reason, 'threshold')
+                        ELSE isfinite(threshold) AND contains(reason, 'threshold')
+                            AND CASE WHEN contains(reason, 'quality')
+                                THEN coalesce(isfinite(diversity_marginal), true)
+                                ELSE isfinite(diversity_marginal) END END
                 END, false)
         """
     )

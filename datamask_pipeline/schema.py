@@ -232,7 +232,8 @@ SELECTION: Final = pa.schema(
         column(
             "threshold",
             NUMBER,
-            "The total marginal above which as many documents of its block lie as are selected; null: no rule of that kind.",
+            "What as many documents of its block reach as are selected: of the total marginal, or of quality where the "
+            "reason says so; null: no threshold decided.",
             unit="normalised objective",
         ),
         column("reason", TEXT, "Why it is in or out.", formula="`selection/reasons.py` lists all reasons"),

@@ -42,7 +42,7 @@ from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
-from datamask_pipeline.selection.reasons import PRUNED, reasons, threshold_of
+from datamask_pipeline.selection.reasons import PRUNED, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.statistics import squared_of
@@ -244,8 +244,8 @@ def _result(
     config = problem.config
     mask_n = solution.mask_N.numpy()
     totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
-    threshold, cuts_n = threshold_of(totals_n, mask_n, problem.budget.groups_N.numpy())
-    reasons_n = reasons(POLICIES.find(config.policy).out_and_in, totals_n, mask_n, cuts_n)
+    decision, groups_n = POLICIES.find(config.policy).decision, problem.budget.groups_N.numpy()
+    found = decided(decision, totals_n, _double(solution.scores_N), mask_n, groups_n)
     probabilities_n = _double(
         solution.mask_N if solution.probabilities_N is None else solution.probabilities_N
     )
@@ -258,7 +258,7 @@ def _result(
     if bound is not None and not pruned.kept_N.all():
         method += "; among the documents that pruning by quality left"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
-    record["reasons"] = dict(sorted(Counter(reasons_n).items()))
+    record["reasons"] = dict(sorted(Counter(found.reasons_N).items()))
     return SelectionResult(
         mask=mask,
         logits=pruned.spread(log_odds(probabilities_n, _double(solution.scores_N)), -np.inf),
@@ -267,8 +267,8 @@ def _result(
             quality_N=pruned.spread(evaluation.quality_N.numpy(), np.nan),
             diversity_N=pruned.spread(evaluation.diversity_N.numpy(), np.nan),
         ),
-        threshold=threshold,
-        reasons=pruned.spread(reasons_n, PRUNED),
+        threshold=found.threshold,
+        reasons=pruned.spread(found.reasons_N, PRUNED),
         curve=curve.table(),
         objective=Objective(
             value=evaluation.value,

@@ -1,63 +1,107 @@
-"""Why a document is in or out, as one short string. Knows no learner.
+"""Why a document is in or out, as one short string, and the threshold where there is one. Knows no learner.
 
 Shape suffixes: N documents.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-ABOVE = "above threshold"
-BELOW = "below threshold"
-ABOVE_BUT_OUT = "exception: above threshold, out by rounding or swap"
-BELOW_BUT_IN = "exception: below threshold, in by rounding or swap"
-DRAWN = "random draw"
-NOT_DRAWN = "not drawn"
 PRUNED = "pruned by quality"
-BY_RULE = "in by the policy's rule"
-NOT_BY_RULE = "out by the policy's rule"
 
 
-def threshold_of(
-    totals_N: NDArray[np.float64], mask_N: NDArray[np.bool_], groups_N: NDArray[np.int64]
-) -> tuple[float, NDArray[np.float64]]:
-    """The total marginal that cuts as many documents as the mask holds: over the block, and of each document's group.
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """How a policy decides, in the words of the record.
 
-    NaN where marginals are unknown.
+    Attributes:
+        out: Why a document is out.
+        into: Why one is in.
+        compared: What a threshold is compared with: a document's total marginal, or the policy's own score of it
+            (``Solution.scores_N``). None where the policy decides by no threshold; the record then has none.
+        out_all_the_same: Why one is out that reaches the threshold.
+        in_all_the_same: Why one is in that does not.
     """
-    cuts_N = np.empty(len(totals_N))
-    for group in np.unique(groups_N):
-        members = groups_N == group
-        cuts_N[members] = _cut(totals_N[members], int(mask_N[members].sum()))
-    return _cut(totals_N, int(mask_N.sum())), cuts_N
+
+    out: str
+    into: str
+    compared: Literal["marginals", "scores"] | None = None
+    out_all_the_same: str = ""
+    in_all_the_same: str = ""
 
 
-def _cut(totals_N: NDArray[np.float64], count: int) -> float:
-    if count == 0:
-        return float("inf")
-    return float(-np.partition(-totals_N, count - 1)[count - 1])
+BY_RULE = Decision(out="out by the policy's rule", into="in by the policy's rule")
+BY_DRAW = Decision(out="not drawn", into="random draw")
+BY_TURN = Decision(
+    out="not picked: at every turn another document gained more", into="picked: the largest gain at its turn"
+)
+BY_MARGINALS = Decision(
+    compared="marginals",
+    out="below threshold",
+    into="above threshold",
+    out_all_the_same="exception: above threshold, out by rounding or swap",
+    in_all_the_same="exception: below threshold, in by rounding or swap",
+)
+BY_QUALITY = Decision(
+    compared="scores",
+    out="quality below threshold",
+    into="quality at or above threshold",
+    out_all_the_same="exception: quality at or above threshold, out by lot among equals or for want of budget",
+    in_all_the_same="exception: quality below threshold, fills what was left of the budget",
+)
 
 
-def reasons(
-    out_and_in: tuple[str, str] | None,
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """The threshold of the block, NaN where none decided, and each document's reason."""
+
+    threshold: float
+    reasons_N: NDArray[np.object_]
+
+
+def decided(
+    decision: Decision,
     totals_N: NDArray[np.float64],
+    scores_N: NDArray[np.float64],
     mask_N: NDArray[np.bool_],
-    cuts_N: NDArray[np.float64],
-) -> NDArray[np.object_]:
-    """One reason for each document: an array of references to the strings above.
+    groups_N: NDArray[np.int64],
+) -> Decided:
+    """Threshold and reasons of a mask.
+
+    The threshold is the value that as many documents reach as are selected; under quotas, reasons compare each
+    document with that of its group.
 
     Args:
-        out_and_in: The policy's own two reasons; none where documents are in for their marginals.
-        totals_N: Their marginals; a metric without them has no threshold that a document could stand above.
+        decision: The policy's.
+        totals_N: Total marginals; NaN where a metric has none, and then no threshold decides by them.
+        scores_N: The policy's own scores.
         mask_N: Who is in.
-        cuts_N: Each document's threshold.
+        groups_N: The group of each document.
     """
-    if out_and_in is not None or np.isnan(totals_N).any():
-        return _one_of(list(out_and_in or (NOT_BY_RULE, BY_RULE)), mask_N)
-    return _one_of([BELOW, BELOW_BUT_IN, ABOVE_BUT_OUT, ABOVE], mask_N + 2 * (totals_N >= cuts_N))
+    if decision.compared == "marginals" and np.isnan(totals_N).any():
+        decision = BY_RULE
+    if decision.compared is None:
+        return Decided(threshold=float("nan"), reasons_N=_one_of([decision.out, decision.into], mask_N))
+    compared_N = totals_N if decision.compared == "marginals" else scores_N
+    cuts_N = np.empty(len(compared_N))
+    for group in np.unique(groups_N):
+        members = groups_N == group
+        cuts_N[members] = _cut(compared_N[members], int(mask_N[members].sum()))
+    names = [decision.out, decision.in_all_the_same, decision.out_all_the_same, decision.into]
+    return Decided(
+        threshold=_cut(compared_N, int(mask_N.sum())),
+        reasons_N=_one_of(names, mask_N + 2 * (compared_N >= cuts_N)),
+    )
+
+
+def _cut(values_N: NDArray[np.float64], count: int) -> float:
+    if count == 0:
+        return float("inf")
+    return float(-np.partition(-values_N, count - 1)[count - 1])
 
 
 def _one_of(names: list[str], codes_N: NDArray[Any]) -> NDArray[np.object_]:

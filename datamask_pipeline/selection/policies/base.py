@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from datamask_pipeline.selection.reasons import BY_RULE, NOT_BY_RULE
+from datamask_pipeline.selection.reasons import BY_RULE, Decision
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ class SelectionPolicy(ABC):
     Config: ClassVar[type[Settings]] = Settings
     """Its own settings; none unless a member says so. Users write them beside those of the selection."""
 
-    out_and_in: ClassVar[tuple[str, str] | None] = (NOT_BY_RULE, BY_RULE)
-    """Why a document is out, and in; none where it is for its marginals, which the threshold then says."""
+    decision: ClassVar[Decision] = BY_RULE
+    """How it decides: whether a threshold does, and each document's reason."""
 
     config: Any
 

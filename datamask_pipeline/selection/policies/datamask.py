@@ -14,6 +14,7 @@ import pydantic
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.policies.policy_gradient import PolicyGradientPolicy
+from datamask_pipeline.selection.reasons import BY_MARGINALS
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class DataMaskPolicy(SelectionPolicy):
     """Choose the learner by the metrics; see the module."""
 
     name = "datamask"
-    out_and_in = None
+    decision = BY_MARGINALS
     Config = DataMaskConfig
     config: DataMaskConfig
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.reasons import BY_TURN
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.problem import Problem
@@ -15,7 +16,7 @@ class GreedyPolicy(SelectionPolicy):
     """Add the document of the largest gain until the budget is met."""
 
     name = "greedy"
-    out_and_in = None
+    decision = BY_TURN
 
     def check(self, problem: Problem) -> None:
         from datamask_pipeline.selection.greedy import check_greedy

@@ -9,6 +9,7 @@ import pydantic
 
 from datamask_pipeline.families import ESTIMATORS
 from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.reasons import BY_MARGINALS
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class PolicyGradientPolicy(SelectionPolicy):
     """The learner with the estimator that the settings name."""
 
     name = "policy_gradient"
-    out_and_in = None
+    decision = BY_MARGINALS
     Config = PolicyGradientConfig
     config: PolicyGradientConfig
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.reasons import BY_QUALITY
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.problem import Problem
@@ -15,6 +16,7 @@ class QualityTopKPolicy(SelectionPolicy):
     """The best by quality; equal scores are drawn by the seed."""
 
     name = "quality_topk"
+    decision = BY_QUALITY
 
     def choose(self, problem: Problem) -> Solution:
         from datamask_pipeline.selection.solution import Solution

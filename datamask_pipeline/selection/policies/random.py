@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.reasons import DRAWN, NOT_DRAWN
+from datamask_pipeline.selection.reasons import BY_DRAW
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.problem import Problem
@@ -16,7 +16,7 @@ class RandomPolicy(SelectionPolicy):
     """Every mask of the budget is equally likely; the control for everything else."""
 
     name = "random"
-    out_and_in = (NOT_DRAWN, DRAWN)
+    decision = BY_DRAW
 
     def choose(self, problem: Problem) -> Solution:
         import torch

@@ -1,0 +1,51 @@
+"""A threshold and a reason speak only where the policy decided by it."""
+
+import numpy as np
+import pytest
+
+from datamask_pipeline import select_documents
+
+
+@pytest.mark.parametrize("policy", ["random", "semdedup", "greedy"])
+def test_a_policy_without_a_threshold_shows_none(clustered, policy: str) -> None:
+    rows, quality = clustered
+    result = select_documents(rows, quality, policy=policy)
+    assert np.isnan(result.threshold)
+    assert not any("threshold" in reason for reason in result.record["reasons"])
+    assert len(result.record["reasons"]) == 2
+    assert all(len(set(result.reasons[side])) == 1 for side in (result.mask, ~result.mask))
+
+
+@pytest.mark.parametrize("lamb", [0.0, 0.5, 1.0])
+def test_the_threshold_of_the_best_by_quality_is_their_cut(clustered, lamb: float) -> None:
+    rows, quality = clustered
+    result = select_documents(rows, quality, policy="quality_topk", lamb=lamb)
+    zero, one = result.normalisation["quality"]
+    scaled = (quality - zero) / (one - zero)
+    assert result.threshold == pytest.approx(scaled[result.mask].min())
+    assert result.threshold > scaled[~result.mask].max()
+    assert set(result.reasons[result.mask]) == {"quality at or above threshold"}
+    assert set(result.reasons[~result.mask]) == {"quality below threshold"}
+
+
+def test_equals_at_the_cut_and_what_fills_a_budget_are_exceptions(clustered) -> None:
+    rows, _ = clustered
+    result = select_documents(rows, np.repeat([1.0, 0.0], 200), policy="quality_topk")
+    assert set(result.reasons[200:]) == {"quality below threshold"}
+    assert {reason.split(":")[0] for reason in result.reasons[:200][~result.mask[:200]]} == {"exception"}
+    tokens = np.full(400, 10.0)
+    tokens[25] = 195.0
+    filled = select_documents(
+        rows, np.linspace(1, 0, 400), policy="quality_topk", token_counts=tokens, num_tokens=400
+    )
+    assert not filled.mask[25]
+    assert filled.reasons[25].startswith("exception: quality at or above threshold, out")
+
+
+def test_reasons_under_quotas_compare_within_the_group(clustered) -> None:
+    rows, quality = clustered
+    groups = np.where(quality > np.median(quality), "good", "bad")
+    result = select_documents(
+        rows, quality, policy="quality_topk", groups=list(groups), quotas={"good": 0.5, "bad": 0.5}
+    )
+    assert set(result.record["reasons"]) == {"quality at or above threshold", "quality below threshold"}
