@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "6"
+VERSION: Final = "7"
 
 
 class SelectConfig(SelectionConfig):
