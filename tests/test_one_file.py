@@ -325,6 +325,17 @@ def configured(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
+def test_local_questions_are_made_for_a_new_benchmark_too(extended: Path, tmp_path: Path) -> None:
+    config = configured(tmp_path)
+    datamask(extended, "run", "-c", config, "--until", "questions")
+    (manifest,) = (tmp_path / "record" / "questions" / "first").rglob("manifest.json")
+    sets = {
+        item["task"]: item["num_questions"] for item in json.loads(manifest.read_text())["metadata"]["sets"]
+    }
+    assert len(sets) == 13
+    assert sets["my_arc"] == sets["arc_challenge"]
+
+
 @pytest.mark.slow
 def test_the_chain_runs_with_a_new_member_of_every_family(extended: Path, tmp_path: Path) -> None:
     good = [{"text": f"good words number {n}", "label": 1} for n in range(60)]

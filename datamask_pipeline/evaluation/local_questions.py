@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.passages import Spot, content_words, find_spots
 
 _DOCUMENTS_PER_QUESTION = 10
@@ -65,7 +66,7 @@ _Maker = Callable[[Spot, _Pool], Row | None]
 def write_local_questions(
     documents: Iterable[tuple[str, str]], directory: Path, *, num_questions: int, seed: int
 ) -> None:
-    """Write `<task>.jsonl` for the twelve tasks, and `about.json`, below `directory`.
+    """Write `<task>.jsonl` for each task of a layout that is known here, and `about.json`, below `directory`.
 
     Args:
         documents: (id, text) of documents that no model is trained on.
@@ -88,7 +89,7 @@ def write_local_questions(
             "evaluate.questions at a directory",
         )
     directory.mkdir(parents=True, exist_ok=True)
-    for task, make in _MAKERS.items():
+    for task, make in _makers().items():
         generator = random.Random(f"{task}:{seed}")
         pool = _Pool(spots, words, generator)
         rows: list[Row] = []
@@ -99,6 +100,14 @@ def write_local_questions(
         (directory / f"{task}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     about = {"source": "local", "made_from": "held-out documents", "seed": seed, "sentences": len(spots)}
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _makers() -> dict[str, _Maker]:
+    """What makes the questions of each task: its own maker, or that of a task in the same layout."""
+    tasks = all_benchmarks()
+    by_layout = {tasks[task].layout: make for task, make in _MAKERS.items()}
+    found = {task: _MAKERS.get(task, by_layout.get(benchmark.layout)) for task, benchmark in tasks.items()}
+    return {task: make for task, make in found.items() if make is not None}
 
 
 def _hellaswag(spot: Spot, pool: _Pool) -> Row:
