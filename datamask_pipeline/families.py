@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datamask_pipeline.diversity.base import DiversityMetric
     from datamask_pipeline.evaluation.layouts.base import Layout
     from datamask_pipeline.quality.base import Scorer
-    from datamask_pipeline.selection.estimators.base import GradientEstimator
     from datamask_pipeline.selection.policies.base import SelectionPolicy
+    from datamask_pipeline.selection.policy_gradient.estimators.base import GradientEstimator
     from datamask_pipeline.sources.base import Source
     from datamask_pipeline.sources.formats.base import FileFormat
 
@@ -257,9 +257,9 @@ POLICIES: Family[SelectionPolicy] = Family(
     kind="selection policy",
 )
 ESTIMATORS: Family[GradientEstimator] = Family(
-    package="datamask_pipeline.selection.estimators",
+    package="datamask_pipeline.selection.policy_gradient.estimators",
     attribute="ESTIMATOR",
-    base="datamask_pipeline.selection.estimators.base:GradientEstimator",
+    base="datamask_pipeline.selection.policy_gradient.estimators.base:GradientEstimator",
     kind="gradient estimator",
 )
 LAYOUTS: Family[Layout] = Family(

@@ -36,6 +36,7 @@ from datamask_pipeline.selection.inputs import (
     checked_rows,
 )
 from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of
+from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.policies.base import SelectionPolicy
@@ -45,7 +46,6 @@ from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.reasons import PRUNED, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
-from datamask_pipeline.selection.statistics import squared_of
 from datamask_pipeline.selection.timings import Timings
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.selection.budget import TIE, Budget
-from datamask_pipeline.selection.estimators.base import Batch
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rewards import marginals, rewards
 from datamask_pipeline.selection.seeds import generator

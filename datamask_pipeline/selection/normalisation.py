@@ -26,12 +26,12 @@ from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.facility.evaluate import mask_value
+from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.statistics import Statistics, squared_of
 
 RANDOM_MASKS = 4
 PROXY_DOCUMENTS = 4096

@@ -14,11 +14,11 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import Rows
 from datamask_pipeline.selection.solution import Report
-from datamask_pipeline.selection.statistics import Statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import checked_marginals, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.estimators.base import Batch
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
 
 
 def rewards(batch: Batch, masks_GN: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
-        from datamask_pipeline.selection.moments import choose_by_moments
+        from datamask_pipeline.selection.moments.choose import choose_by_moments
 
         return choose_by_moments(problem, config)
     if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):

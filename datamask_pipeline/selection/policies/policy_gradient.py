@@ -21,7 +21,8 @@ class PolicyGradientConfig(Settings):
     """Epochs, batches and learning rates; the estimator's own settings stand beside them."""
 
     estimator: str = pydantic.Field(
-        "group_relative", description="Gradient estimator by name: one file of selection/estimators."
+        "group_relative",
+        description="Gradient estimator by name: one file of selection/policy_gradient/estimators.",
     )
     num_epochs: int = pydantic.Field(5000, ge=1, description="Epochs.")
     partial: float = pydantic.Field(
@@ -61,12 +62,12 @@ class PolicyGradientPolicy(SelectionPolicy):
     config: PolicyGradientConfig
 
     def check(self, problem: Problem) -> None:
-        from datamask_pipeline.selection.policy_gradient import check_policy_gradient
+        from datamask_pipeline.selection.policy_gradient.choose import check_policy_gradient
 
         check_policy_gradient(problem, self.config)
 
     def choose(self, problem: Problem) -> Solution:
-        from datamask_pipeline.selection.policy_gradient import choose_by_policy_gradient
+        from datamask_pipeline.selection.policy_gradient.choose import choose_by_policy_gradient
 
         return choose_by_policy_gradient(problem, self.config)
 

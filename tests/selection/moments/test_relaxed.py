@@ -10,9 +10,7 @@ from scipy.optimize import minimize
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
-from datamask_pipeline.selection.parallel import Workers
-from datamask_pipeline.selection.relaxed import (
+from datamask_pipeline.selection.moments.relaxed import (
     SEGMENT_TOLERANCE,
     Ascent,
     RelaxedObjective,
@@ -20,8 +18,10 @@ from datamask_pipeline.selection.relaxed import (
     ascend,
     start_at,
 )
+from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
+from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
+from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
-from datamask_pipeline.selection.statistics import Statistics, squared_of
 
 MOMENTS = [name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric)]
 CONCAVE = [name for name in MOMENTS if METRICS.classes()[name].concave]

@@ -20,8 +20,8 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
-from datamask_pipeline.selection.statistics import Statistics
 
 SEGMENT_TOLERANCE = 1e-5
 """How near to the best point of a segment the search ends, as a share of the segment's length."""

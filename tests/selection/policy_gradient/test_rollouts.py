@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.rollouts import IndependentInclusion, Rollouts, WithoutReplacement
+from datamask_pipeline.selection.policy_gradient.rollouts import (
+    IndependentInclusion,
+    Rollouts,
+    WithoutReplacement,
+)
 
 N, K = 6, 3
 LOGITS = torch.tensor([0.3, -1.0, 0.8, 0.0, 1.5, -0.4], dtype=torch.float64)

@@ -9,11 +9,11 @@ import torch
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
+from datamask_pipeline.selection.moments.swaps import SwapResult, swap
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
-from datamask_pipeline.selection.statistics import Statistics, squared_of
-from datamask_pipeline.selection.swaps import SwapResult, swap
 
 MOMENTS = [name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric)]
 EXACT = ["Pair_simi", "DiSF_uncentred", "LogDet"]

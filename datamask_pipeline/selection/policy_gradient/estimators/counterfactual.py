@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from datamask_pipeline.selection.estimators.base import Batch, Estimate, GradientEstimator
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch, Estimate, GradientEstimator
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Counterfactual(GradientEstimator):
     def estimate(self, batch: Batch, draws: torch.Generator) -> Estimate:
         import torch
 
+        from datamask_pipeline.selection.policy_gradient.rollouts import IndependentInclusion
         from datamask_pipeline.selection.rewards import marginals, rewards
-        from datamask_pipeline.selection.rollouts import IndependentInclusion
 
         policy = IndependentInclusion(batch.logits_N, batch.budget)
         masks_GN = _of_two(policy.sample(self.config.num_rollouts, draws).masks_GN)
@@ -50,7 +50,7 @@ class Counterfactual(GradientEstimator):
         return Estimate(gradient_N=policy.logit_gradient(mean_N), rewards_G=rewards(batch, masks_GN))
 
     def update(self, estimate: Estimate, batch: Batch) -> Tensor:
-        from datamask_pipeline.selection.rollouts import IndependentInclusion
+        from datamask_pipeline.selection.policy_gradient.rollouts import IndependentInclusion
 
         return IndependentInclusion(batch.logits_N, batch.budget).natural_step(estimate.gradient_N)
 

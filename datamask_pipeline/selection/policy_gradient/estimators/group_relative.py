@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pydantic
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.estimators.base import Batch, Estimate, GradientEstimator
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch, Estimate, GradientEstimator
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class GroupRelative(GradientEstimator):
             )
 
     def estimate(self, batch: Batch, draws: torch.Generator) -> Estimate:
+        from datamask_pipeline.selection.policy_gradient.rollouts import WithoutReplacement
         from datamask_pipeline.selection.rewards import advantages, rewards
-        from datamask_pipeline.selection.rollouts import WithoutReplacement
 
         config = self.config
         policy = WithoutReplacement(batch.logits_N, batch.budget)

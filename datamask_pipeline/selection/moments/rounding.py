@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.statistics import Statistics
 
 
 def round_mask(

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import ESTIMATORS
-from datamask_pipeline.selection.estimators.base import Batch
 from datamask_pipeline.selection.policies.policy_gradient import PolicyGradientConfig
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
+from datamask_pipeline.selection.policy_gradient.rollouts import inclusion_probabilities
 from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.rollouts import inclusion_probabilities
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 

@@ -6,11 +6,11 @@ import torch
 
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.moments.rounding import draw_mask, filled, round_mask
+from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
-from datamask_pipeline.selection.rounding import draw_mask, filled, round_mask
 from datamask_pipeline.selection.rows import MemoryRows
-from datamask_pipeline.selection.statistics import Statistics, squared_of
 
 
 def budget(seed: int, limits: tuple[float, ...], size: int, costs_N: torch.Tensor | None = None) -> Budget:

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.moments.rounding import filled, round_mask
+from datamask_pipeline.selection.moments.statistics import Statistics
+from datamask_pipeline.selection.moments.swaps import swap
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.relaxed import Ascent, RelaxedObjective, ascend, start_at
-from datamask_pipeline.selection.rounding import filled, round_mask
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
-from datamask_pipeline.selection.statistics import Statistics
-from datamask_pipeline.selection.swaps import swap
 
 SAMPLE_STEPS = 12
 ROUNDING_SHARE = 0.1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.estimators.base import Batch, Estimate, GradientEstimator
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch, Estimate, GradientEstimator
 
 if TYPE_CHECKING:
     import torch
@@ -33,8 +33,8 @@ class Expected(GradientEstimator):
     def estimate(self, batch: Batch, draws: torch.Generator) -> Estimate:
         import torch
 
+        from datamask_pipeline.selection.policy_gradient.rollouts import IndependentInclusion
         from datamask_pipeline.selection.rewards import marginals
-        from datamask_pipeline.selection.rollouts import IndependentInclusion
 
         _refuse_others(batch.objective)
         policy = IndependentInclusion(batch.logits_N, batch.budget)
@@ -48,7 +48,7 @@ class Expected(GradientEstimator):
         )
 
     def update(self, estimate: Estimate, batch: Batch) -> Tensor:
-        from datamask_pipeline.selection.rollouts import IndependentInclusion
+        from datamask_pipeline.selection.policy_gradient.rollouts import IndependentInclusion
 
         return IndependentInclusion(batch.logits_N, batch.budget).natural_step(estimate.gradient_N)
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.diversity.swap_models import SwapModel
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.statistics import Statistics
 
 FEWEST, MOST = 256, 1024
 """Documents on each side of the threshold whose interactions a round models; rounds grow from one to the other."""

@@ -10,15 +10,15 @@ from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import ESTIMATORS, METRICS
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.estimators.base import Batch
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
-from datamask_pipeline.selection.rewards import advantages, marginals, rewards
-from datamask_pipeline.selection.rollouts import (
+from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
+from datamask_pipeline.selection.policy_gradient.rollouts import (
     IndependentInclusion,
     Rollouts,
     WithoutReplacement,
     inclusion_probabilities,
 )
+from datamask_pipeline.selection.rewards import advantages, marginals, rewards
 
 N, D, K = 6, 4, 3
 NAMES = sorted(METRICS.classes())
