@@ -1,5 +1,5 @@
-"""The asset graph: one file a stage, its asset checks below the asset. Knows Dagster and the chain, no method.
+"""The asset graph, made from the flow by one factory. Knows Dagster and the chain, no method.
 
-An asset's body calls one method of ``datamask_pipeline.pipeline.Pipeline``; what it makes is the same as in the
-plain chain. Beside the stages: partitions, jobs, sensors and schedules.
+A file of a stage's name holds the checks of its assets and what their pages show. An asset's step calls
+``datamask_pipeline.pipeline.Pipeline.run``, so what it makes is the same as in the plain chain.
 """
