@@ -167,14 +167,16 @@ def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
 
 def _budgets(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
     """Each block's settings: a budget in documents or tokens is shared out by the blocks' sizes."""
-    ends = np.cumsum([len(block) for block in blocks])
+    from datamask_pipeline.selection.budget import shared_out
+
+    sizes = np.array([len(block) for block in blocks])
     settings = []
     for name in ("num_documents", "num_tokens"):
         whole = getattr(config, name)
         if whole is not None and len(blocks) > 1:
-            shares = np.diff(np.round(whole * ends / ends[-1]).astype(int), prepend=0)
+            shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
             values = config.model_dump(exclude_unset=True)
-            settings = [config.model_validate({**values, name: int(share)}) for share in shares]
+            settings = [config.model_validate({**values, name: share}) for share in shares]
     return settings or [config] * len(blocks)
 
 
