@@ -28,6 +28,25 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
+def long_texts() -> list[str]:
+    """A class or module at a time, with prose enough to make questions of."""
+    found = {
+        "\n\n".join(
+            text
+            for text in (
+                item.__doc__,
+                *(member.__doc__ for member in vars(item).values() if callable(member)),
+            )
+            if isinstance(text, str)
+        )
+        for module in _MODULES
+        for item in (module, *vars(module).values())
+        if hasattr(item, "__dict__")
+    }
+    return sorted(text for text in found if len(text) > 200)
+
+
+@pytest.fixture(scope="session")
 def tokenizer(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, tmp_path_factory.mktemp("tokenizer"), vocab_size=400, sequence_length=16)
 
