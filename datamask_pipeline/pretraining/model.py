@@ -45,6 +45,15 @@ def build_model(config: PretrainConfig, *, vocab_size: int, end_of_text: int) ->
         return _BUILDERS[config.architecture](config, shared)
 
 
+def training_arguments(config: PretrainConfig) -> dict[str, Any]:
+    """What a forward pass in training asks for besides the batch.
+
+    The loss that balances experts is asked for here and not in the model's own configuration, as generation, which
+    reads a cache, cannot compute it.
+    """
+    return {"output_router_logits": True} if config.architecture == "moe" else {}
+
+
 def count_parameters(model: PreTrainedModel) -> int:
     """Trainable numbers, each tied one once."""
     return sum(parameter.numel() for parameter in model.parameters())
@@ -63,7 +72,6 @@ def _moe(config: PretrainConfig, shared: dict[str, Any]) -> PreTrainedModel:
             num_local_experts=config.num_experts,
             num_experts_per_tok=config.experts_per_token,
             sliding_window=None,
-            output_router_logits=True,
         )
     )
 

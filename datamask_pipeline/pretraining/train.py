@@ -30,7 +30,7 @@ from datamask_pipeline.pretraining.checkpoints import (
 )
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.data import PackedBlocks, TokenStore, open_store, tokenise
-from datamask_pipeline.pretraining.model import build_model, count_parameters
+from datamask_pipeline.pretraining.model import build_model, count_parameters, training_arguments
 from datamask_pipeline.pretraining.validate import Validation, bits_per_byte
 
 
@@ -99,6 +99,7 @@ def pretrain(
             seed=config.seed,
         )
         trainer = _FiniteTrainer(
+            forward_arguments=training_arguments(config),
             model=model,
             args=_arguments(config, states),
             train_dataset=blocks,
@@ -121,6 +122,14 @@ def pretrain(
 
 class _FiniteTrainer(Trainer):
     """Stops before the optimiser follows a loss that is not finite."""
+
+    def __init__(self, *, forward_arguments: dict[str, Any], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._forward_arguments = forward_arguments
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The loss of a batch, by the arguments of training."""
+        return super().compute_loss(model, inputs | self._forward_arguments, *args, **kwargs)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step's loss.

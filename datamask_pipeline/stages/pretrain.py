@@ -14,7 +14,7 @@ from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "pretrain"
-VERSION: Final = "1"
+VERSION: Final = "2"
 TREE: Final = "models"
 
 

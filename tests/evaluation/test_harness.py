@@ -17,6 +17,8 @@ from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.harness import Evaluation, evaluate
 from datamask_pipeline.evaluation.questions import QuestionSet, prepare_questions
+from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.pretraining.model import build_model
 
 _CONFIG = EvaluateConfig(questions_per_task=6, max_length=128, batch_size=8)
 
@@ -156,6 +158,18 @@ def test_an_answer_that_does_not_fit_is_named(
         asked = [item for item in questions if item.benchmark.task == task]
         with pytest.raises(ConfigurationError, match=f"task '{task}': an answer of .* raise max_length"):
             evaluate(model, tokenizer, asked, tmp_path, _CONFIG.model_copy(update={"max_length": 4}))
+
+
+def test_a_model_of_experts_answers_open_questions(
+    tokenizer: PreTrainedTokenizerFast, questions: list[QuestionSet], tmp_path: Path
+) -> None:
+    """Generation reads a cache: the loss that balances experts in training cannot be computed there."""
+    sizes = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 32}
+    config = PretrainConfig(architecture="moe", sequence_length=128, **sizes)
+    model = build_model(config, vocab_size=len(tokenizer), end_of_text=tokenizer.eos_token_id)
+    asked = [item for item in questions if item.benchmark.task == "nq_open"]
+    found = evaluate(model, tokenizer, asked, tmp_path, _CONFIG)
+    assert len(found.answers) == 6
 
 
 _ALONE = """
