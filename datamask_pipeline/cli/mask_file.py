@@ -164,7 +164,7 @@ def run_record(result: SelectionResult) -> dict[str, Any]:
         "objective": asdict(result.objective),
         "certificate": asdict(result.certificate),
         "normalisation": {name: list(pair) for name, pair in result.normalisation.items()},
-        "threshold": result.threshold,
+        "threshold": None if np.isnan(result.threshold) else result.threshold,
         "timings_seconds": result.timings,
         "curve": result.curve.to_pydict(),
     }

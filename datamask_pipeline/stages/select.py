@@ -248,7 +248,7 @@ def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:
             {
                 "objective": vars(result.objective),
                 "certificate": vars(result.certificate),
-                "threshold": result.threshold,
+                "threshold": None if np.isnan(result.threshold) else result.threshold,
                 "normalisation": result.normalisation,
                 "timings": result.timings,
                 "record": result.record,

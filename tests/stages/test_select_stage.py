@@ -1,5 +1,6 @@
 """Selection over the record: blocks share one budget, missing scores leave with a reason, nothing is lost."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,15 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     """In two records, or the second call would only find the first one's artefact."""
     refs = [Inputs(Store(tmp_path / str(n))).select(ratio=0.2, num_workers=n)[0] for n in (1, 2)]
     assert refs[0] == refs[1]
+
+
+def test_a_manifest_is_json_where_no_threshold_decided(tmp_path: Path) -> None:
+    inputs = Inputs(Store(tmp_path))
+    inputs.select(policy="random", num_documents=31)
+    (manifest,) = (path for path in tmp_path.rglob("*.json") if "blocks" in path.read_text(encoding="utf-8"))
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    found = json.loads(manifest.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert [block["threshold"] for block in found["metadata"]["blocks"]] == [None]
