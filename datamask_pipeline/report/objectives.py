@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: What the normalised scale means, for every arm whose objective is on it.
-AFFINE_SCALE = "0 is the mean of random masks, 1 the best of each term alone"
+AFFINE_SCALE = "0 is the mean of random masks, 1 an estimate of the best of each term alone"
 
 
 def objective_names(selections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -31,7 +31,7 @@ def learning_curve_figure(curve: pa.Table) -> Any:
             axes.plot(*zip(*bounds, strict=True), linestyle="--", label="upper bound", **style)
     blocks = len({row["block"] for row in rows})
     axes.set_xlabel("step" if blocks == 1 else f"step ({blocks} blocks, one colour each)")
-    axes.set_ylabel("objective (0 = random,\n1 = best of each term alone)")
+    axes.set_ylabel("objective (0 = random,\n1 = estimated best of each term)")
     _legend(figure, axes)
     return figure
 
