@@ -355,6 +355,75 @@ ANSWERS: Final = pa.schema(
     ]
 )
 
+#: What the manifest of a comparison says of an arm, under ``metadata.arms``.
+REPORT_ARMS: Final = pa.schema(
+    [
+        column("arm", TEXT, "The arm."),
+        column("documents", INTEGER, "Documents of its subset.", unit="documents"),
+        column("tokens", INTEGER, "Their length, as ingested.", unit="tokens of the source"),
+        column(
+            "objective",
+            NUMBER,
+            "Value of its mask; a mean over blocks, weighted by the documents selected.",
+            unit="the arm's own objective: comparable where `objective_of` is equal",
+        ),
+        column("objective_of", TEXT, "The function that `objective` is a value of."),
+        column(
+            "objective_random",
+            NUMBER,
+            "Mean value of random masks of the same budget.",
+            unit="as `objective`",
+        ),
+        column(
+            "gap",
+            NUMBER,
+            "How far the mask may be from the best; null: no certificate, or several blocks.",
+            unit="share of the distance from random to the bound",
+        ),
+        column(
+            "bits_per_byte",
+            NUMBER,
+            "Mean over the arm's models, on the held-out texts.",
+            unit="bits per byte of UTF-8",
+        ),
+        column("runs", INTEGER, "Models of the arm.", unit="models"),
+        column(
+            "tasks",
+            pa.map_(TEXT, NUMBER),
+            "Each benchmark's headline metric: mean over the arm's models.",
+            unit="0 to 1",
+        ),
+        column("mean", NUMBER, "Mean over the benchmarks of `tasks`.", unit="0 to 1"),
+    ]
+)
+
+#: What it says of an arm against the baseline, under ``metadata.differences``.
+REPORT_DIFFERENCES: Final = pa.schema(
+    [
+        column("arm", TEXT, "The arm."),
+        column("architecture", TEXT, "The models' architecture."),
+        column("task", TEXT, "The benchmark."),
+        column(
+            "difference",
+            NUMBER,
+            "Mean score less that of the baseline, over the same questions and seeds.",
+            unit="as the benchmark's headline metric",
+        ),
+        column(
+            "half_width",
+            NUMBER,
+            "Half of the 95 % interval of the difference; null: `no_interval` says why.",
+            unit="as `difference`",
+            formula="Student's t of the paired differences",
+        ),
+        column("interval", TEXT, "What the sample is: `seeds`, or `questions` where there is one seed."),
+        column("no_interval", TEXT, "Why there is no interval; null: there is one."),
+        column("seeds", INTEGER, "Seeds that both have.", unit="seeds"),
+        column("questions", INTEGER, "Questions that both were asked, of each seed.", unit="questions"),
+        column("discordant", INTEGER, "Pairs of answers that differ.", unit="pairs"),
+    ]
+)
+
 #: A trained probe.
 PROBE: Final = pa.schema(
     [

@@ -126,7 +126,7 @@ def _run(given: argparse.Namespace) -> None:
     value = result.objective
     print(
         f"selected {int(result.mask.sum())} of {len(result.mask)} documents: objective {value.value:.6f} "
-        f"(random {value.random:.6f}), quality {value.quality:.6f}, diversity {value.diversity:.6f}"
+        f"(random {value.random:z.6f}), quality {value.quality:.6f}, diversity {value.diversity:.6f}"
     )
 
 

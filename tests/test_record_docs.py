@@ -20,18 +20,25 @@ COLUMNS = re.compile(r"(<!-- columns: [^\n]* -->\n).*?(<!-- end of columns -->)"
 
 
 def columns_as_markdown() -> str:
-    """A table for each kind of artefact that has rows."""
+    """A table for each kind of artefact that has rows, and for those in the manifest of a comparison."""
     lines = []
     for artefact, table in schema.TABLES.items():
         lines += [f"### `{artefact}/<{table.key}>`", "", f"One row per {table.row}.", ""]
-        lines += ["| column | type | meaning |", "|---|---|---|"]
-        for field in table.columns:
-            meaning = str(schema.description(field)).replace("|", chr(92) + "|")
-            lines.append(f"| `{field.name}` | {field.type} | {meaning} |")
-        if table.more:
-            lines.append(f"| ... | | Then {table.more}. |")
+        lines += (
+            [*_rows(table.columns), f"| ... | | Then {table.more}. |"] if table.more else _rows(table.columns)
+        )
         lines.append("")
+    for name, columns in (("arms", schema.REPORT_ARMS), ("differences", schema.REPORT_DIFFERENCES)):
+        lines += [f"### `metadata.{name}` in the manifest of `compare`", "", *_rows(columns), ""]
     return "\n".join(lines) + "\n"
+
+
+def _rows(columns: Any) -> list[str]:
+    lines = ["| column | type | meaning |", "|---|---|---|"]
+    for field in columns:
+        meaning = str(schema.description(field)).replace("|", chr(92) + "|")
+        lines.append(f"| `{field.name}` | {field.type} | {meaning} |")
+    return lines
 
 
 def blocks(language: str) -> list[str]:

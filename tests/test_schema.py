@@ -41,6 +41,16 @@ def test_no_stage_writes_a_table_that_is_not_described(tiny_run: Pipeline) -> No
     assert with_parts == set(TABLES)
 
 
+def test_every_figure_of_the_report_is_described(tiny_run: Pipeline) -> None:
+    ref = tiny_run.store.current("compare", "first")
+    assert ref is not None
+    metadata = tiny_run.store.manifest(ref)["metadata"]
+    for name, columns in (("arms", schema.REPORT_ARMS), ("differences", schema.REPORT_DIFFERENCES)):
+        assert metadata[name]
+        assert {key for row in metadata[name] for key in row} <= set(columns.names)
+        assert all(schema.description(field) for field in columns)
+
+
 @pytest.mark.parametrize("artefact", schema.TABLES)
 def test_a_column_is_described_once(artefact: str) -> None:
     columns = schema.TABLES[artefact].columns

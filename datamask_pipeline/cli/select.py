@@ -182,7 +182,7 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
     value, certificate = result.objective, result.certificate
     yield f"selected {int(result.mask.sum())} of {len(result.mask)} documents -> {output}"
     yield (
-        f"objective {value.value:.6f} (random {value.random:.6f}): "
+        f"objective {value.value:.6f} (random {value.random:z.6f}): "
         f"quality {value.quality:.6f}, diversity {value.diversity:.6f}"
     )
     if certificate.bound is None:
