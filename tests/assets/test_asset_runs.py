@@ -128,7 +128,7 @@ def test_the_subset_says_where_its_columns_come_from(dagster_run) -> None:
     lineage = event.asset_materialization.metadata["dagster/column_lineage"].value.deps_by_column
     (text,), (score,) = lineage["text"], lineage["score_rules"]
     assert (text.asset_key.to_user_string(), text.column_name) == ("crawl_documents", "text")
-    assert (score.asset_key.to_user_string(), score.column_name) == ("quality_scores", "score")
+    assert (score.asset_key.to_user_string(), score.column_name) == ("release_index", "score_rules")
 
 
 def test_a_second_run_computes_nothing_and_says_so(dagster_run) -> None:
