@@ -17,10 +17,10 @@ STAGES = {
     "embed": "file 3",
     "score": "file 3",
     "pool": "file 3",
-    "tokenizer": "file 2",
     "gather": "file 3",
     "select": "step 3",
     "materialise": "file 3",
+    "tokenizer": "file 2",
     "pretrain": "step 5",
     "evaluate": "file 2",
 }
