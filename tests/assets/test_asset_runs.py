@@ -91,6 +91,7 @@ def test_metadata_says_what_an_artefact_is(dagster_run) -> None:
             assert metadata["dagster/row_count"] == ref.rows
             with store.part_file(ref, store.part_names(ref)[0]) as part:
                 names = [column.name for column in metadata["dagster/column_schema"].columns]
+                assert all(column.description for column in metadata["dagster/column_schema"].columns), asset
                 assert names == part.schema_arrow.names
 
 
