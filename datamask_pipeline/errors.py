@@ -32,14 +32,18 @@ class UnknownNameError(ConfigurationError):
         name: The name given.
         known: The names there are.
         where: Path of the setting that gives the name, where there is one.
+        remedy: What else the reader can do.
     """
 
-    def __init__(self, family: str, name: str, known: Iterable[str], where: str = "") -> None:
+    def __init__(
+        self, family: str, name: str, known: Iterable[str], where: str = "", *, remedy: str = ""
+    ) -> None:
         names = sorted(known)
         listed = ", ".join(names) or "none"
         place = f"{where}: " if where else ""
         super().__init__(
             f"{place}unknown {family} {name!r}{suggestion(name, names)}; choose one of: {listed}"
+            + (f"; {remedy}" if remedy else "")
         )
         self.family, self.name = family, name
 

@@ -25,8 +25,19 @@ class Settings(pydantic.BaseModel):
     members: ClassVar[Mapping[str, Any]] = {}
     """Fields that name a member, with the member's `families.Family`: its settings stand beside these."""
 
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Fields of which one may be given: it takes the place of another that was inherited."""
+
     without_members: ClassVar[type[pydantic.BaseModel] | None] = None
     """The class without its members' settings, where this one was made with them."""
+
+    @classmethod
+    def inherited(cls, base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+        """What of `base` stands beside `own`: what it neither sets itself nor gives in another way."""
+        replaced = {*own}
+        if any(own.get(name) is not None for name in cls.one_of):
+            replaced |= {*cls.one_of}
+        return {name: value for name, value in base.items() if name not in replaced}
 
     def result_config(self) -> dict[str, Any]:
         """The fields that affect results, as JSON values, of settings inside settings too: what a fingerprint holds."""

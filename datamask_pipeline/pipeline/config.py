@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 import pydantic
 import yaml
 
-from datamask_pipeline.errors import ConfigurationError, suggestion
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError, suggestion
 from datamask_pipeline.families import readers, with_members
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
@@ -22,6 +22,9 @@ from datamask_pipeline.stages.select import SelectConfig
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 Model = TypeVar("Model", bound=Settings)
+
+#: Sections whose members the user names, and what one is called.
+NAMED = {"releases": "release", "arms": "arm", "architectures": "architecture"}
 
 #: Environment variables that the composition root and the commands read.
 CONFIG_VARIABLE = "DATAMASK_CONFIG"
@@ -159,9 +162,11 @@ def load_config(
     Args:
         name_or_path: A packaged configuration's name or a YAML file; by default what DATAMASK_CONFIG names,
             or else the embedded default.
-        overrides: Values by dotted key, e.g. ``{"select.lamb": 0.3}``; they win over the file.
+        overrides: Values by dotted key, e.g. ``{"select.lamb": 0.3}``; they win over the file. One setting of an arm,
+            architecture or release is changed only where the file has that; a new one is given as a whole.
 
     Raises:
+        UnknownNameError: an override changes an arm, architecture or release that the file does not have.
         ConfigurationError: no such file, broken YAML, or a setting that is unknown or out of bounds.
     """
     wanted = name_or_path or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
@@ -170,6 +175,8 @@ def load_config(
     values.setdefault("name", Path(wanted).stem)
     if os.environ.get(STORE_VARIABLE):
         values["store"] = os.environ[STORE_VARIABLE]
+    for key, value in (overrides or {}).items():
+        _make_room(values, key, value)
     for key, value in (overrides or {}).items():
         _set(values, key, value)
     try:
@@ -182,7 +189,7 @@ def changed(config: Model, overrides: Mapping[str, Any] | None) -> Model:
     """A configuration with some fields replaced, validated again."""
     if not overrides:
         return config
-    before = config.model_dump(exclude_unset=True)
+    before = config.inherited(config.model_dump(exclude_unset=True), overrides)
     # Another policy may read other settings than the one before.
     model = with_members(type(config), {**before, **overrides})
     kept = {name: value for name, value in before.items() if name in model.model_fields}
@@ -220,8 +227,28 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
     return values
 
 
+def _make_room(values: dict[str, Any], key: str, value: Any) -> None:
+    """Take out of the file what an override gives in another way: a budget of another kind."""
+    *parents, leaf = key.split(".")
+    if leaf in SelectConfig.one_of and parents[:1] in (["select"], ["arms"]):
+        holder: Any = values
+        for parent in parents:
+            holder = holder.get(parent) if isinstance(holder, dict) else None
+        if isinstance(holder, dict):
+            kept = SelectConfig.inherited(holder, {leaf: value})
+            holder.clear()
+            holder.update(kept)
+
+
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, leaf = key.split(".")
+    if parents and (kind := NAMED.get(parents[0])):
+        default = PipelineConfig.model_fields[parents[0]].default
+        known = values.setdefault(parents[0], {name: dict(settings) for name, settings in default.items()})
+        if len(parents) > 1 and isinstance(known, dict) and parents[1] not in known:
+            raise UnknownNameError(
+                kind, parents[1], known, key, remedy=f"add a new {kind} as a whole, best in the file"
+            )
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):

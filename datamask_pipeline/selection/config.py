@@ -26,6 +26,7 @@ class SelectionConfig(Settings):
     """
 
     members: ClassVar[Mapping[str, Any]] = {"policy": POLICIES}
+    one_of: ClassVar[tuple[str, ...]] = ("ratio", "num_documents", "num_tokens")
 
     policy: str = Field("datamask", description="Selection policy by name: one file of selection/policies.")
 
@@ -50,7 +51,7 @@ class SelectionConfig(Settings):
         None, description="Frozen (zero, one) of each term, as an earlier result recorded them."
     )
 
-    # The budget: one of three.
+    # The budget: one of three; null is one that is not given.
     ratio: float = Field(0.1, gt=0, le=1, description="Selected share of the block's documents, in (0, 1].")
     num_documents: int | None = Field(None, ge=1, description="Budget in documents, instead of ratio.")
     num_tokens: int | None = Field(None, ge=1, description="Budget in tokens, instead of ratio.")
@@ -80,12 +81,20 @@ class SelectionConfig(Settings):
         60.0, ge=0, description="Seconds between checkpoints, where a folder is given."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_given(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {name: value for name, value in values.items() if value is not None or name not in cls.one_of}
+
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        given = {"ratio", "num_documents", "num_tokens"} & self.model_fields_set
-        given = {name for name in given if getattr(self, name) is not None}
+        given = sorted({*self.one_of} & self.model_fields_set)
         if len(given) > 1:
-            raise ValueError(f"one budget, not {len(given)}: {', '.join(sorted(given))}")
+            raise ValueError(
+                f"one budget, not {len(given)}: {', '.join(given)}; leave one of them, set the others to null"
+            )
         if self.quotas is not None:
             if min(self.quotas.values(), default=-1.0) < 0 or abs(sum(self.quotas.values()) - 1) > 1e-6:
                 raise ValueError(f"quotas are shares of the budget that sum to 1, not {self.quotas}")

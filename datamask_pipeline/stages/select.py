@@ -60,7 +60,7 @@ class SelectConfig(SelectionConfig):
         """
         model = with_members(cls, {**base, **own}, where)
         taken = {
-            name: value for name, value in base.items() if name in model.model_fields and name not in own
+            name: value for name, value in cls.inherited(base, own).items() if name in model.model_fields
         }
         if isinstance(options := taken.get("diversity_options"), Mapping):
             used = _metrics_named({**taken, **own}.get("diversity", cls.model_fields["diversity"].default))
