@@ -16,22 +16,24 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.selection.budget import TIE
-from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.kmeans import nearest_means, unit_means
 from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.rows import Rows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
-ITERATIONS = 10
+ROUNDS = 9
+"""Times the means are taken anew; documents are assigned once more after the last."""
 BLOCK_ROWS = 2048
 
 
 def choose_by_clusters(problem: Problem, num_clusters: int | None) -> Solution:
     """The documents that are least like another one of their cluster; by default as many clusters as sqrt(N)."""
     num_clusters = min(num_clusters or max(1, round(math.sqrt(problem.num_rows))), problem.num_rows)
-    _, cluster_N, closeness_N = kmeans(
-        problem.rows, num_clusters, problem.workers, generator(problem.config.seed, "policy", "semdedup")
-    )
+    draws = generator(problem.config.seed, "policy", "semdedup")
+    first_C = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:num_clusters]).values
+    first_CD = problem.rows.take(first_C)
+    means_CD = unit_means(problem.rows, first_CD, ROUNDS, torch.float32, problem.workers)
+    cluster_N, closeness_N = nearest_means(problem.rows, means_CD, torch.float32, problem.workers)
     draws = generator(problem.config.seed, "policy", "semdedup", "ties")
     closeness_N += TIE * torch.rand(problem.num_rows, generator=draws)
     members = [torch.nonzero(cluster_N == cluster).squeeze(1) for cluster in range(num_clusters)]
@@ -47,38 +49,8 @@ def choose_by_clusters(problem: Problem, num_clusters: int | None) -> Solution:
     return Solution(
         mask_N=problem.budget.best(-redundancy_N),
         scores_N=-redundancy_N,
-        notes={"clusters": num_clusters, "iterations": ITERATIONS},
+        notes={"clusters": num_clusters, "rounds": ROUNDS},
     )
-
-
-def kmeans(
-    rows: Rows, num_clusters: int, workers: Workers, draws: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Spherical k-means from random rows.
-
-    Returns:
-        Unit centres (C, D), the cluster of each row (int64) and its cosine to the centre (float32).
-    """
-    first_C = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:num_clusters]).values
-    centres_CD = rows.take(first_C)
-    for iteration in range(ITERATIONS):
-
-        def assign(span: tuple[int, int], centres_CD: Tensor = centres_CD) -> tuple[Tensor, Tensor, Tensor]:
-            rows_nD = rows.chunk(*span)
-            closeness_n, cluster_n = (rows_nD @ centres_CD.T).max(1)
-            sums_CD = torch.zeros_like(centres_CD).index_add_(0, cluster_n, rows_nD)
-            return cluster_n.cpu(), closeness_n.cpu(), sums_CD
-
-        clusters, closeness, totals_CD = [], [], torch.zeros_like(centres_CD, dtype=torch.float64)
-        for cluster_n, closeness_n, sums_CD in workers.map(assign, rows.spans()):
-            clusters.append(cluster_n)
-            closeness.append(closeness_n)
-            totals_CD += sums_CD
-        norms_C = torch.linalg.vector_norm(totals_CD, dim=1, keepdim=True)
-        if iteration < ITERATIONS - 1:
-            # A cluster that lost its last document keeps its centre.
-            centres_CD = torch.where(norms_C > 0, totals_CD / norms_C.clamp(min=1e-30), centres_CD).float()
-    return centres_CD, torch.cat(clusters), torch.cat(closeness)
 
 
 def _redundancy(rows_nD: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from datamask_pipeline.selection.kmeans import nearest_means, unit_means
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.rows import MemoryRows, Rows
 
 SAMPLE_PER_CLUSTER = 8
 ROUNDS = 4
@@ -66,22 +68,22 @@ class Clusters:
 def spherical_clusters(
     documents_ND: Tensor, num_clusters: int, draws: torch.Generator, workers: Workers, dtype: torch.dtype
 ) -> Clusters:
-    """Spherical k-means on a sample (Dhillon and Modha 2001), then every document at the nearest centroid found.
+    """Spherical k-means on a sample, then every document at the nearest centroid found.
 
     Families first, then each family's share of the clusters within it; documents find theirs through the families.
     So the work does not grow as the number of documents times that of clusters.
     """
     size = min(len(documents_ND), SAMPLE_PER_CLUSTER * num_clusters)
-    sample_nD = documents_ND[torch.randperm(len(documents_ND), generator=draws)[:size]]
-    families_FD = _means(sample_nD, max(1, num_clusters // CLUSTERS_PER_FAMILY), dtype, workers)
-    owner_n = _assign(sample_nD, families_FD, dtype, workers)
+    sample = MemoryRows(documents_ND[torch.randperm(len(documents_ND), generator=draws)[:size]], CHUNK)
+    families_FD = _means(sample, max(1, num_clusters // CLUSTERS_PER_FAMILY), dtype, workers)
+    owner_n, _ = nearest_means(sample, families_FD, dtype, workers)
     held_F, families_n = torch.unique(owner_n, return_inverse=True)
     families_FD = families_FD[held_F.to(families_FD.device)]
     members = torch.split(torch.argsort(families_n, stable=True), torch.bincount(families_n).tolist())
 
     def split(members_m: Tensor) -> Tensor:
-        share = len(members_m) / len(sample_nD)
-        return _means(sample_nD[members_m.to(sample_nD.device)], math.ceil(share * num_clusters), dtype)
+        share = len(members_m) / sample.num_rows
+        return _means(sample.chosen(members_m), math.ceil(share * num_clusters), dtype)
 
     found = list(workers.map(split, members))
     centroids_CD = torch.cat(found)
@@ -97,29 +99,9 @@ def spherical_clusters(
     )
 
 
-def _means(rows_nD: Tensor, number: int, dtype: torch.dtype, workers: Workers | None = None) -> Tensor:
-    """Unit means of k-means from the first rows; one that lost its members keeps its place."""
-    means_CD = rows_nD[:number].clone()
-    for _ in range(ROUNDS):
-        owner_n = _assign(rows_nD, means_CD, dtype, workers).to(rows_nD.device)
-        sums_CD = torch.zeros_like(means_CD, dtype=torch.float64)
-        sums_CD.index_add_(0, owner_n, rows_nD.double())
-        norms_C1 = torch.linalg.vector_norm(sums_CD, dim=1, keepdim=True)
-        means_CD = torch.where(norms_C1 > 0, (sums_CD / norms_C1).float(), means_CD)
-    return means_CD
-
-
-def _assign(
-    rows_nD: Tensor, centroids_CD: Tensor, dtype: torch.dtype, workers: Workers | None = None
-) -> Tensor:
-    """The nearest centroid of each row, int64 on the CPU: by the workers, or within one of them."""
-    search_DC = centroids_CD.to(dtype).T
-
-    def work(start: int) -> Tensor:
-        return (rows_nD[start : start + CHUNK].to(dtype) @ search_DC).argmax(1).cpu()
-
-    starts = range(0, len(rows_nD), CHUNK)
-    return torch.cat(list(map(work, starts) if workers is None else workers.map(work, starts)))
+def _means(rows: Rows, number: int, dtype: torch.dtype, workers: Workers | None = None) -> Tensor:
+    """Unit means of k-means from the first rows."""
+    return unit_means(rows, rows.chunk(0, min(number, rows.num_rows)), ROUNDS, dtype, workers)
 
 
 def _assign_by_family(
@@ -133,7 +115,7 @@ def _assign_by_family(
     """The nearest centroid of each document among those of the families most similar to its own: int64 (N,)."""
     ends = [0, *torch.bincount(families_C).cumsum(0).tolist()]
     near_Fn = (families_FD @ families_FD.T).topk(min(NEAR_FAMILIES, len(families_FD)), dim=1).indices.tolist()
-    family_N = _assign(documents_ND, families_FD, dtype, workers)
+    family_N, _ = nearest_means(MemoryRows(documents_ND, CHUNK), families_FD, dtype, workers)
     order_N = torch.argsort(family_N, stable=True)
     members = torch.split(order_N, torch.bincount(family_N, minlength=len(families_FD)).tolist())
 
