@@ -38,7 +38,8 @@ def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Meta
     ]
     headline: Metadata = {}
     for arm in arms:
-        cells = [f"{arm['documents']:,}", f"{arm['tokens']:,}", arm["objective_of"]]
+        tokens = "-" if arm["tokens"] is None else f"{arm['tokens']:,}"
+        cells = [f"{arm['documents']:,}", tokens, arm["objective_of"]]
         cells += [_number(arm[name]) for name in ("objective", "gap", "bits_per_byte", "mean")]
         lines.append(f"| {arm['arm']} | {' | '.join(cells)} |")
         for name in ("objective", "bits_per_byte", "mean"):

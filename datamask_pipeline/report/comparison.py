@@ -45,6 +45,31 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
     return compared
 
 
+def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Of each task: ``n`` questions, ``chance``, and whether any model is clearly ``above_chance``.
+
+    Args:
+        rows: Results of final checkpoints: ``task, value, n, chance``; a value is a mean over questions, in 0..1.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: str(row["task"])):
+        about = found.setdefault(row["task"], {"n": row["n"], "chance": row["chance"], "above_chance": False})
+        about["n"] = min(about["n"], row["n"])
+        about["above_chance"] |= lower_bound(row["value"], row["n"]) > row["chance"]
+    return found
+
+
+def lower_bound(score: float, n: int) -> float:
+    """Lower end of the exact 95 % binomial interval of a mean over n questions, sound at 0 and 1 too.
+
+    Formula: the 2.5 % quantile of Beta(k, n - k + 1), k = n score. Source: Clopper and Pearson, 1934.
+    """
+    from scipy.stats import beta
+
+    right = score * n
+    return float(beta.ppf(0.025, right, n - right + 1)) if right > 0 else 0.0
+
+
 def mean_score(rows: Sequence[Row], arm: str) -> float:
     """Mean over the tasks of the arm's mean over runs; NaN without rows."""
     by_task: dict[str, list[float]] = {}

@@ -17,7 +17,7 @@ from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "materialise"
-VERSION: Final = "4"
+VERSION: Final = "5"
 
 #: What makes a document of a subset the one it is, whatever the mask thought of it.
 DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
@@ -98,8 +98,8 @@ def run(
             )
             for number, ref in enumerate(documents.values())
         ]
-        (tokens,) = connection.execute(
-            "SELECT coalesce(sum(token_count), 0)::BIGINT FROM selected"
+        tokens, counted = connection.execute(
+            "SELECT coalesce(sum(token_count), 0)::BIGINT, count(token_count) FROM selected"
         ).fetchall()[0]
     selected = int(store.manifest(selection)["counts"]["kept"])
     written = sum(int(part["rows"]) for part in parts)
@@ -111,7 +111,8 @@ def run(
     metadata = {
         "release": release,
         "arm": arm,
-        "tokens": tokens,
+        "tokens": tokens if counted == written else None,  # a sum over some of them is no length of all
+        "without_token_count": written - counted,
         "selection": selection_id(selection),
         "documents_digest": combined_digest((part["name"], part["identity_digest"]) for part in parts),
     }

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.summary import print_summary
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import require
 
 
@@ -48,16 +48,51 @@ def test_secrets_of_a_store_are_not_printed(tiny_run: Pipeline) -> None:
 
 def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline, tmp_path: Path) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    shutil.copy(tiny_file(tiny_run), tmp_path)
     copied = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
     (path,) = copied.store.part_paths(require(copied.store, "compare", "first"))
     table = pq.read_table(path)
-    for value, warned in ((0.99, False), (None, True)):
+    for value, n, warned in ((0.99, 200, False), (1.0, 2, True), (None, 200, True)):
         values = table.column("chance") if value is None else pa.array([value] * len(table))
-        errors = pa.array([0.001] * len(table))
-        changed = table.set_column(table.schema.get_field_index("value"), "value", values)
-        pq.write_table(changed.set_column(table.schema.get_field_index("stderr"), "stderr", errors), path)
+        columns = {"value": values, "n": pa.array([n] * len(table)), "stderr": pa.array([0.0] * len(table))}
+        changed = table
+        for name, column in columns.items():
+            changed = changed.set_column(table.schema.get_field_index(name), name, column)
+        pq.write_table(changed, path)
         assert ("clearly above chance" in summary(copied)) == warned
     assert "On 12 of 12 tasks" in summary(copied)
+    assert "piqa (n 200)" in summary(copied)
+    (told,) = json.loads(reported(copied, "--json"))
+    assert told["tasks"]["piqa"] == {"n": 200, "chance": 0.5, "above_chance": False}
+    assert told["caveat"].startswith("On 12 of 12 tasks")
+    for row in csv.DictReader(io.StringIO(reported(copied, "--csv"))):
+        assert (row["piqa n"], row["piqa chance"], row["caveat"]) == ("200", "0.5", told["caveat"])
+
+
+def test_another_selection_does_not_pass_for_the_compared_one(tiny_run: Pipeline, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "select.lamb": 0.9}
+    later = Pipeline(load_config(str(tiny_file(tiny_run)), settings))
+    compared = require(later.store, "materialise", "first/datamask")
+    assert "newer selection" not in summary(later)
+    for stage in ("select", "materialise"):
+        later.run(stage, "first", "datamask")
+    assert require(later.store, "materialise", "first/datamask") != compared
+    lines = summary(later).splitlines()
+    assert f"subset of datamask:  {later.store.root}/{compared.location}/" in lines
+    (line,) = (line for line in lines if line.startswith("why a document"))
+    assert shlex.split(line.split(":  ", 1)[1])[3] in {
+        row["id"] for row in later.store.read_table(compared).to_pylist()
+    }
+    (line,) = (line for line in lines if "newer selection" in line)
+    assert line.startswith("datamask has a newer selection, not in this table (setting lamb 0.5 -> 0.9)")
+
+
+def test_tokens_are_those_the_models_were_trained_on(tiny_run: Pipeline) -> None:
+    (told,) = json.loads(reported(tiny_run, "--json"))
+    for arm in told["arms"]:
+        model = require(tiny_run.store, "pretrain", f"first/{arm['arm']}.dense.seed0")
+        assert arm["tokens"] == tiny_run.store.manifest(model)["metadata"]["subset_tokens"]
 
 
 @pytest.fixture
@@ -72,6 +107,10 @@ def many_arms(tiny_run: Pipeline, tmp_path: Path) -> Pipeline:
         first | {"arm": f"an_arm_with_a_long_name_{number}", "tokens": 123_456_789_000 + number, "gap": 4e-5}
         for number in range(7)
     ]
+    for number in range(7):
+        manifest["inputs"][f"subsets/an_arm_with_a_long_name_{number}"] = manifest["inputs"][
+            "subsets/datamask"
+        ]
     path.write_text(json.dumps(manifest))
     return copied
 
@@ -139,7 +178,9 @@ def tiny_file(pipeline: Pipeline) -> Path:
 def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> None:
     (release,) = json.loads(reported(tiny_run, "--json"))
     metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
-    assert release == {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
+    told = {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
+    assert {name: release[name] for name in told} == told
+    assert release.keys() - told.keys() == {"tasks", "caveat", "subsets", "superseded"}
 
 
 def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:

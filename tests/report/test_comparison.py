@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from datamask_pipeline.report.comparison import differences, final_rows, mean_score
+from datamask_pipeline.report.comparison import differences, final_rows, lower_bound, mean_score, tasks_asked
 
 
 def answers(arm: str, seed: int, values: list[float]) -> list[dict[str, object]]:
@@ -84,3 +84,19 @@ def test_only_the_last_checkpoint_of_each_run_is_final() -> None:
     rows += [{"run": "b", "checkpoint": 5, "arm": "b", "task": "t", "value": 1}]
     assert [(row["run"], row["checkpoint"]) for row in final_rows(rows)] == [("a", 20), ("b", 5)]
     assert mean_score(final_rows(rows), "a") == 20
+
+
+@pytest.mark.parametrize(("n", "right"), [(2, 2), (5, 4), (40, 13), (7, 0)])
+def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> None:
+    from scipy.stats import binomtest
+
+    interval = binomtest(right, n).proportion_ci(0.95, method="exact")
+    assert lower_bound(right / n, n) == pytest.approx(interval.low, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "value", "above"), [(2, 1.0, False), (2, 0.0, False), (200, 1.0, True), (3, 0.3, False)]
+)
+def test_a_few_right_answers_are_no_certainty(n: int, value: float, above: bool) -> None:
+    rows = [{"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25}]
+    assert tasks_asked(rows) == {"piqa": {"n": n, "chance": 0.25, "above_chance": above}}

@@ -1,14 +1,16 @@
 """The subset is what the mask selects: each document found by its place, with its own scores beside its text."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tiny_chain import write_tiny_config
 
 from datamask_pipeline.errors import IntegrityError
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.schema import DOCUMENTS
 from datamask_pipeline.stages import materialise
 from datamask_pipeline.storage import Ref, require
@@ -67,3 +69,18 @@ def test_documents_that_moved_since_are_refused(tiny_run: Pipeline, tmp_path: Pa
             index=require(store, "gather", RELEASE),
             selection=require(store, "select", ARM),
         )
+
+
+def test_lengths_of_some_are_no_length_of_all(tmp_path: Path) -> None:
+    config = write_tiny_config(tmp_path)
+    (path, *_) = sorted((tmp_path / "crawls").rglob("*.jsonl"))
+    rows = [json.loads(line) | {"token_count": None} for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pipeline = Pipeline(load_config(str(config), {"arms": {"random": {"policy": "random"}}}))
+    for _, _, call in pipeline.steps(RELEASE, "materialise"):
+        (ref, *_) = call()
+    subset = pipeline.store.read_table(ref).to_pylist()
+    missing = sum(row["token_count"] is None for row in subset)
+    metadata = pipeline.store.manifest(ref)["metadata"]
+    assert 0 < missing < len(subset)
+    assert (metadata["tokens"], metadata["without_token_count"]) == (None, missing)
