@@ -68,7 +68,7 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
     """Every number is finite, probabilities within 0..1; a number is null only where the row's reason says why.
 
     A document pruned by quality was never judged by the learner. Where no threshold decided, no reason may speak of
-    one; a marginal may be unknown only there, or where quality alone decided.
+    one; a marginal may be unknown only there, or where quality or the logit decided.
     """
     wrong = artefact.count(
         f"""
@@ -80,7 +80,7 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
                     AND CASE WHEN threshold IS NULL
                         THEN coalesce(isfinite(diversity_marginal), true) AND NOT contains(reason, 'threshold')
                         ELSE isfinite(threshold) AND contains(reason, 'threshold')
-                            AND CASE WHEN contains(reason, 'quality')
+                            AND CASE WHEN regexp_matches(reason, 'quality|logit')
                                 THEN coalesce(isfinite(diversity_marginal), true)
                                 ELSE isfinite(diversity_marginal) END END
                 END, false)

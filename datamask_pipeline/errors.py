@@ -81,7 +81,8 @@ class InputError(DataMaskError, ValueError):
         place = ", ".join(f"{name} {item}" for name, item in named.items() if item is not None)
         message = problem + (f" ({place})" if place else "") + (f"; {remedy}" if remedy else "")
         super().__init__(message)
-        self.file, self.row, self.field, self.value, self.remedy = file, row, field, value, remedy
+        self.problem, self.file, self.row, self.field = problem, file, row, field
+        self.value, self.remedy = value, remedy
 
 
 class StorageError(DataMaskError, OSError):

@@ -232,9 +232,9 @@ SELECTION: Final = pa.schema(
         column(
             "threshold",
             NUMBER,
-            "What as many documents of its block reach as are selected: of the total marginal, or of quality where the "
-            "reason says so; null: no threshold decided.",
-            unit="normalised objective",
+            "What as many documents of its block reach as are selected: of the total marginal, or of quality or logit "
+            "where the reason says so; null: no threshold decided.",
+            unit="normalised objective; of logits log-odds",
         ),
         column("reason", TEXT, "Why it is in or out.", formula="`selection/reasons.py` lists all reasons"),
     ]

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from datamask_pipeline.cli.mask_file import check_output, read_input, write_output
+    from datamask_pipeline.cli.mask_file import check_output, read_input, users_names, write_output
     from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
     from datamask_pipeline.selection.api import check_settings, select_documents
 
@@ -117,7 +117,8 @@ def _run(given: argparse.Namespace) -> None:
                 **settings,
             )
 
-    result = learn(given.n_rollout, given.checkpoint)
+    with users_names(given.input, {"ids": "chunk_id", "embeddings": "feature_arr"}):
+        result = learn(given.n_rollout, given.checkpoint)
     write_output(given.output, given.input, result)
     if given.plot is not None:
         curves = {f"G = {given.n_rollout}": result.curve}

@@ -56,16 +56,18 @@ def _arm_lines(arm: Story) -> Iterator[str]:
     if row is None:
         yield "      was not among the eligible documents"
         return
-    yield f"      {row['reason']}"
+    threshold = row["threshold"]
+    yield (
+        f"      {row['reason']}; "
+        + ("decided by no threshold" if threshold is None else f"threshold {_number(threshold)}")
+    )
     yield (
         f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
         f"probability {_number(row['probability'])}"
     )
-    threshold = row["threshold"]
     yield (
         f"      marginal: quality {_number(row['quality_marginal'])} + diversity "
-        f"{_number(row['diversity_marginal'])}, "
-        + ("decided by no threshold" if threshold is None else f"threshold {_number(threshold)}")
+        f"{_number(row['diversity_marginal'])}"
     )
     yield "      settings: " + ", ".join(f"{key}={value}" for key, value in _telling(arm["config"]).items())
     if arm["subset"]:

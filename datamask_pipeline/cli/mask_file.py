@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ BATCH_ROWS = 8192
 ADDED = {"selected": pa.bool_(), "logit": pa.float64(), "probability": pa.float64()}
 EXPLAINING = {"quality_marginal": pa.float64(), "diversity_marginal": pa.float64(), "reason": pa.string()}
 METADATA_KEY = b"datamask"
+OPTIONS = {"token_counts": "--token-column", "groups": "--group-column"}
+"""What the engine may lack, and the option that names its column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,27 @@ def read_input(
         token_counts=None if token_column is None else _numbers(table, token_column, path),
         groups=None if group_column is None else table.column(group_column).to_pylist(),
     )
+
+
+@contextmanager
+def users_names(path: Path, columns: Mapping[str, str | None]) -> Iterator[None]:
+    """Tell what the engine refuses by the user's file and columns.
+
+    Args:
+        path: The file whose rows the engine was given.
+        columns: The engine's name of what it was given -> the file's column, None where none was named.
+    """
+    try:
+        yield
+    except InputError as error:
+        remedy, field = error.remedy, error.field
+        if field is not None and field in columns:
+            field = columns[field]
+            if field is None:
+                remedy = f"name their column by {OPTIONS[str(error.field)]}"
+        raise InputError(
+            error.problem, file=str(path), row=error.row, field=field, value=error.value, remedy=remedy
+        ) from error
 
 
 def check_output(path: Path, source: Path, *, explain: bool = False) -> None:

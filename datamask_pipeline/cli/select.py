@@ -92,7 +92,8 @@ def select(
     """Choose documents for quality and diversity together, from a Parquet file of scores and embeddings.
 
     The objective is lamb x mean quality + (1 - lamb) x diversity; both are
-    scaled so that 0 is a random choice and 1 the best each reaches alone.
+    scaled so that 0 is a random choice and 1 an estimate of the best each
+    reaches alone.
     Where the metric allows a proof, the last lines say how far from the best
     possible the choice can be at most (the gap).
 
@@ -114,7 +115,7 @@ def select(
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
-    from datamask_pipeline.cli.mask_file import check_output, read_input, write_output
+    from datamask_pipeline.cli.mask_file import check_output, read_input, users_names, write_output
     from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
     from datamask_pipeline.selection.api import check_settings, select_documents
 
@@ -145,16 +146,23 @@ def select(
             scratch=scratch,
         )
         bars.update(task, description="selecting", line="")
-        result = select_documents(
-            data.embeddings,
-            data.quality,
-            ids=data.ids,
-            token_counts=data.token_counts,
-            groups=data.groups,
-            checkpoint_dir=checkpoint,
-            progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
-            **named,
-        )
+        columns = {
+            "ids": id_column,
+            "embeddings": embedding_column,
+            "token_counts": token_column,
+            "groups": group_column,
+        }
+        with users_names(input, columns):
+            result = select_documents(
+                data.embeddings,
+                data.quality,
+                ids=data.ids,
+                token_counts=data.token_counts,
+                groups=data.groups,
+                checkpoint_dir=checkpoint,
+                progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
+                **named,
+            )
         bars.update(task, description="writing", line=str(output))
         write_output(output, input, result, explain=explain)
     if plot is not None:
@@ -185,6 +193,8 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
         f"objective {value.value:.6f} (random {value.random:z.6f}): "
         f"quality {value.quality:.6f}, diversity {value.diversity:.6f}"
     )
+    if normalised := result.record["rows_normalised_to_unit"]:
+        yield f"{normalised} of {len(result.mask)} embeddings were not of unit norm and have been normalised"
     if certificate.bound is None:
         yield certificate.method
     else:

@@ -183,12 +183,17 @@ def _normalised(
         terms=tuple(scale.with_constants(term, constants) for term in terms),
     )
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    random_value = objective.combine(problem.budget.mean(quality_N), objective.diversity(raw))
+    if config.normalisation != "none" and config.normalisation_constants is None:
+        random_value = (
+            0.0  # The block's own constants put every term's random mean at zero; the rest is rounding.
+        )
     identity = _identity(config, objective, checked, pruned, constants)
     return replace(
         problem,
         objective=objective,
         constants=constants,
-        random_value=objective.combine(problem.budget.mean(quality_N), objective.diversity(raw)),
+        random_value=random_value,
         checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds, curve),
     )
 
@@ -245,10 +250,12 @@ def _result(
     mask_n = solution.mask_N.numpy()
     totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
     decision, groups_n = POLICIES.find(config.policy).decision, problem.budget.groups_N.numpy()
-    found = decided(decision, totals_n, _double(solution.scores_N), mask_n, groups_n)
     probabilities_n = _double(
         solution.mask_N if solution.probabilities_N is None else solution.probabilities_N
     )
+    scores_n = _double(solution.scores_N)
+    logits_n = log_odds(probabilities_n, scores_n)
+    found = decided(decision, totals_n, scores_n, logits_n, mask_n, groups_n)
     mask = pruned.spread(mask_n, False)
     # The mask itself is a value that is reached: what rounding left the bound below it is no bound.
     bound = None if solution.bound is None else max(solution.bound, evaluation.value)
@@ -261,7 +268,7 @@ def _result(
     record["reasons"] = dict(sorted(Counter(found.reasons_N).items()))
     return SelectionResult(
         mask=mask,
-        logits=pruned.spread(log_odds(probabilities_n, _double(solution.scores_N)), -np.inf),
+        logits=pruned.spread(logits_n, -np.inf),
         probabilities=pruned.spread(probabilities_n, 0.0),
         marginals=Marginals(
             quality_N=pruned.spread(evaluation.quality_N.numpy(), np.nan),

@@ -21,15 +21,16 @@ class Decision:
     Attributes:
         out: Why a document is out.
         into: Why one is in.
-        compared: What a threshold is compared with: a document's total marginal, or the policy's own score of it
-            (``Solution.scores_N``). None where the policy decides by no threshold; the record then has none.
+        compared: What a threshold is compared with: a document's total marginal, the policy's own score of it
+            (``Solution.scores_N``), or its logit as the record has it. None where the policy decides by no threshold;
+            the record then has none.
         out_all_the_same: Why one is out that reaches the threshold.
         in_all_the_same: Why one is in that does not.
     """
 
     out: str
     into: str
-    compared: Literal["marginals", "scores"] | None = None
+    compared: Literal["marginals", "scores", "logits"] | None = None
     out_all_the_same: str = ""
     in_all_the_same: str = ""
 
@@ -53,6 +54,13 @@ BY_QUALITY = Decision(
     out_all_the_same="exception: quality at or above threshold, out by lot among equals or for want of budget",
     in_all_the_same="exception: quality below threshold, fills what was left of the budget",
 )
+BY_LOGITS = Decision(
+    compared="logits",
+    out="logit below threshold",
+    into="logit at or above threshold",
+    out_all_the_same="exception: logit at or above threshold, out by lot among equals or for want of budget",
+    in_all_the_same="exception: logit below threshold, fills what was left of the budget",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +75,7 @@ def decided(
     decision: Decision,
     totals_N: NDArray[np.float64],
     scores_N: NDArray[np.float64],
+    logits_N: NDArray[np.float64],
     mask_N: NDArray[np.bool_],
     groups_N: NDArray[np.int64],
 ) -> Decided:
@@ -79,6 +88,7 @@ def decided(
         decision: The policy's.
         totals_N: Total marginals; NaN where a metric has none, and then no threshold decides by them.
         scores_N: The policy's own scores.
+        logits_N: Log-odds of the inclusion probabilities.
         mask_N: Who is in.
         groups_N: The group of each document.
     """
@@ -86,7 +96,7 @@ def decided(
         decision = BY_RULE
     if decision.compared is None:
         return Decided(threshold=float("nan"), reasons_N=_one_of([decision.out, decision.into], mask_N))
-    compared_N = totals_N if decision.compared == "marginals" else scores_N
+    compared_N = {"marginals": totals_N, "scores": scores_N, "logits": logits_N}[decision.compared]
     cuts_N = np.empty(len(compared_N))
     for group in np.unique(groups_N):
         members = groups_N == group

@@ -67,8 +67,8 @@ class SelectionResult:
     """Inclusion probability under the policy: of a relaxed mask the weight, of a mask without either 0 or 1."""
     marginals: Marginals
     threshold: float
-    """What as many documents reach as are selected: of total marginals, or of quality where that alone decided; NaN
-    where no threshold decided."""
+    """What as many documents reach as are selected: of total marginals, of quality or of `logits`, as the reasons say;
+    NaN where no threshold decided."""
     reasons: NDArray[np.object_]
     """One short string per document, of the set in `selection.reasons`."""
     curve: pa.Table

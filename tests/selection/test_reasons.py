@@ -49,3 +49,34 @@ def test_reasons_under_quotas_compare_within_the_group(clustered) -> None:
         rows, quality, policy="quality_topk", groups=list(groups), quotas={"good": 0.5, "bad": 0.5}
     )
     assert set(result.record["reasons"]) == {"quality at or above threshold", "quality below threshold"}
+
+
+@pytest.mark.parametrize("num_rollouts", [8, 64])
+def test_policy_gradient_is_decided_by_the_cut_in_the_logits(clustered, num_rollouts: int) -> None:
+    rows, quality = clustered
+    result = select_documents(
+        rows, quality, policy="policy_gradient", num_epochs=20, num_rollouts=num_rollouts, lamb=0.3
+    )
+    assert result.threshold == result.logits[result.mask].min() > result.logits[~result.mask].max()
+    assert set(result.reasons[result.mask]) == {"logit at or above threshold"}
+    assert set(result.reasons[~result.mask]) == {"logit below threshold"}
+
+
+def test_logits_that_are_all_equal_are_decided_by_lot(clustered) -> None:
+    rows, _ = clustered
+    result = select_documents(
+        rows, np.linspace(0, 1, 400), policy="policy_gradient", num_epochs=1, partial=0.1, init="same"
+    )
+    out = set(result.reasons[~result.mask])
+    assert any(reason.startswith("exception: logit at or above threshold, out by lot") for reason in out)
+
+
+@pytest.mark.parametrize("policy", ["random", "datamask"])
+def test_the_random_value_is_zero_by_construction(clustered, policy: str) -> None:
+    rows, quality = clustered
+    scaled = select_documents(rows, quality, policy=policy, diversity="Pair_simi")
+    assert str(scaled.objective.random) == "0.0"
+    frozen = select_documents(
+        rows, quality + 1, policy=policy, diversity="Pair_simi", normalisation_constants=scaled.normalisation
+    )
+    assert abs(frozen.objective.random) > 1e-3

@@ -254,8 +254,8 @@ def test_a_black_box_learns(clustered) -> None:
     assert result.objective.value > 0.5
     assert result.certificate.method.startswith("no bound")
     assert np.isnan(result.marginals.diversity_N).all()
-    assert np.isnan(result.threshold)
-    assert result.record["reasons"] == {"in by the policy's rule": 40, "out by the policy's rule": 360}
+    assert result.threshold == result.logits[result.mask].min()
+    assert result.record["reasons"] == {"logit at or above threshold": 40, "logit below threshold": 360}
 
 
 def test_frozen_constants_are_used_as_they_are(clustered) -> None:

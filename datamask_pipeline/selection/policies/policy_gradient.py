@@ -9,7 +9,7 @@ import pydantic
 
 from datamask_pipeline.families import ESTIMATORS
 from datamask_pipeline.selection.policies.base import SelectionPolicy
-from datamask_pipeline.selection.reasons import BY_MARGINALS
+from datamask_pipeline.selection.reasons import BY_LOGITS
 from datamask_pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PolicyGradientPolicy(SelectionPolicy):
     """The learner with the estimator that the settings name."""
 
     name = "policy_gradient"
-    decision = BY_MARGINALS
+    decision = BY_LOGITS
     Config = PolicyGradientConfig
     config: PolicyGradientConfig
 

@@ -1,0 +1,107 @@
+"""`datamask select` speaks of the user's file and columns, and tells what it did to the vectors."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import InputError
+
+NUM_ROWS = 60
+COLUMNS = ["--id-column", "doc", "--quality-column", "edu", "--embedding-column", "vec"]
+
+
+def columns() -> dict[str, list[Any]]:
+    draws = np.random.default_rng(0)
+    vectors = draws.standard_normal((NUM_ROWS, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return {
+        "doc": [f"d{n}" for n in range(NUM_ROWS)],
+        "edu": draws.random(NUM_ROWS).tolist(),
+        "vec": vectors.tolist(),
+        "length": [100.0] * NUM_ROWS,
+        "site": ["a", "b"] * (NUM_ROWS // 2),
+    }
+
+
+def selected(folder: Path, values: dict[str, list[Any]], *options: str) -> Any:
+    pq.write_table(pa.table(values), folder / "in.parquet")
+    paths = ["-i", str(folder / "in.parquet"), "-o", str(folder / "out.parquet")]
+    return CliRunner().invoke(app, ["select", *paths, *COLUMNS, *options])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "options", "told"),
+    [
+        ("vec", [0.0] * 8, (), "zero vector"),
+        ("vec", [float("nan")] * 8, (), "not finite"),
+        ("doc", "d3", (), "an id stands in row 3 already"),
+        ("doc", None, (), "an id is null"),
+        ("edu", float("nan"), (), "not finite"),
+        ("length", 0.0, ("--token-column", "length", "--num-tokens", "2000"), "without tokens"),
+        ("site", "c", ("--group-column", "site", "-s", "quotas={a: 0.5, b: 0.5}"), "has no quota"),
+    ],
+)
+def test_a_bad_value_is_named_by_file_column_and_row(
+    tmp_path: Path, column: str, value: Any, options: tuple[str, ...], told: str
+) -> None:
+    values = columns()
+    values[column][7] = value
+    result = selected(tmp_path, values, *options)
+    assert isinstance(result.exception, InputError), result.exception
+    assert told in str(result.exception)
+    assert f"(file {tmp_path / 'in.parquet'}, row 7, field {column}" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--num-tokens", "2000"), "name their column by --token-column"),
+        (("-s", "quotas={a: 0.5, b: 0.5}"), "name their column by --group-column"),
+    ],
+)
+def test_a_column_that_was_not_named_is_asked_for(
+    tmp_path: Path, options: tuple[str, ...], remedy: str
+) -> None:
+    result = selected(tmp_path, columns(), *options)
+    assert isinstance(result.exception, InputError), result.exception
+    assert remedy in str(result.exception)
+    assert "field" not in str(result.exception)
+
+
+def test_vectors_made_unit_are_told(tmp_path: Path) -> None:
+    values = columns()
+    told = "embeddings were not of unit norm and have been normalised"
+    assert told not in selected(tmp_path, values).output
+    values["vec"][:5] = [[3 * number for number in vector] for vector in values["vec"][:5]]
+    assert f"5 of {NUM_ROWS} {told}" in selected(tmp_path, values).output
+
+
+def test_the_scale_and_its_zero_are_told(tmp_path: Path) -> None:
+    help_text = " ".join(CliRunner().invoke(app, ["select", "--help"]).output.split())
+    assert "1 an estimate of the best each reaches alone" in help_text
+    assert "(random 0.000000)" in selected(tmp_path, columns()).output
+    metadata = pq.read_schema(tmp_path / "out.parquet").metadata
+    assert json.loads(metadata[b"datamask"])["objective"]["random"] == 0.0
+
+
+def test_reasons_of_the_paper_s_learner_are_its_own(tmp_path: Path) -> None:
+    learner = (
+        "--policy",
+        "policy_gradient",
+        "-s",
+        "num_epochs=20",
+        "-s",
+        "num_rollouts=8",
+        "-s",
+        "partial=0.5",
+    )
+    output = selected(tmp_path, columns(), *learner).output
+    assert "logit at or above threshold" in output
+    assert "exception" not in output
