@@ -232,6 +232,7 @@ import pydantic
 import torch
 
 from datamask_pipeline.selection.policies.base import SelectionPolicy
+from datamask_pipeline.selection.reasons import Decision
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.settings import Settings
 
@@ -243,7 +244,7 @@ class EveryConfig(Settings):
 class Every(SelectionPolicy):
     name = "every_nth"
     Config = EveryConfig
-    out_and_in = ("between two steps", "on a step")
+    decision = Decision(out="between two steps", into="on a step")
 
     def choose(self, problem):
         order_N = torch.argsort(problem.objective.quality_N, descending=True, stable=True)
@@ -254,12 +255,12 @@ class Every(SelectionPolicy):
 
 POLICY = Every
 ''',
-    "selection/estimators/signs.py": '''
+    "selection/policy_gradient/estimators/signs.py": '''
 """The paper's estimator with the signs of its step only."""
 
 import pydantic
 
-from datamask_pipeline.selection.estimators.group_relative import GroupRelative, GroupRelativeConfig
+from datamask_pipeline.selection.policy_gradient.estimators.group_relative import GroupRelative, GroupRelativeConfig
 
 
 class SignsConfig(GroupRelativeConfig):
