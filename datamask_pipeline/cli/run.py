@@ -51,9 +51,11 @@ def run(
     with progress_bars(console) as bar:
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
-        pipeline.check(until)
+        pipeline.check(until, releases_of(pipeline, release))
         pipeline.store.sweep()
         for name in releases_of(pipeline, release):
+            if new := pipeline.left_out(name):
+                console.print(_left_out_line(pipeline, name, new), highlight=False, soft_wrap=True)
             _run_release(pipeline, name, until, console, tracker)
     for name in releases_of(pipeline, release):
         if until in (None, "compare"):
@@ -109,6 +111,15 @@ def _run_release(
                 console.print(f"            {line}", highlight=False, soft_wrap=True)
             reports |= _reports(pipeline, refs[0])
     console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
+
+
+def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:
+    frozen = ", ".join(pipeline.planned_crawls(release))
+    verb, it = ("crawl {} is", "it") if len(new) == 1 else ("crawls {} are", "them")
+    return (
+        f"{verb.format(', '.join(new))} not in release {release}, which was frozen with {frozen}; "
+        f"name a new release to take {it} in"
+    )
 
 
 def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:

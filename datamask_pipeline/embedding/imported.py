@@ -187,7 +187,8 @@ class ImportedVectors(ImportedFiles):
         vector_column: Column of vectors.
 
     Raises:
-        InputError: as ``ImportedFiles``, or the column is no list of floating-point numbers.
+        InputError: as ``ImportedFiles``, or the column is no list of floating-point numbers, or its
+            first vector is not D wide.
     """
 
     def __init__(self, location: str, id_column: str, vector_column: str) -> None:
@@ -202,6 +203,21 @@ class ImportedVectors(ImportedFiles):
                     file=str(path),
                     field=vector_column,
                 )
+        self._check_width()
+
+    def _check_width(self) -> None:
+        """Refuse a first vector of another width; the others' are checked as they are read."""
+        first = next(_batches(self.paths[0], [self.value_column], rows=1), None)
+        width = None if first is None else pc.list_value_length(first.column(0))[0].as_py()
+        if width not in (None, EMBEDDING_DIM):
+            raise InputError(
+                f"vectors must be {EMBEDDING_DIM} wide",
+                file=str(self.paths[0]),
+                row=0,
+                field=self.value_column,
+                value=width,
+                remedy="embed with a base-size model",
+            )
 
     def gather(self, ids_N: Sequence[str] | pa.ChunkedArray, target: Path) -> tuple[NDArray[np.float16], int]:
         """The vectors of these documents, in their order, in a memory-mapped file; and how many had to be made unit.
@@ -283,10 +299,10 @@ class ImportedVectors(ImportedFiles):
         return stored_nD, int(off_n.sum())
 
 
-def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path, columns: list[str], rows: int = 65_536) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(path) as opened:
-            yield from opened.iter_batches(columns=columns)
+            yield from opened.iter_batches(rows, columns=columns)
     except (pa.ArrowException, OSError) as error:
         if "UTF8" in str(error):  # of a dictionary, which Arrow decodes as a whole
             raise InputError(

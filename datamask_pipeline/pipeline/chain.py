@@ -5,7 +5,7 @@ Both the plain runner and the Dagster assets call `Pipeline.run`, so both make t
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
@@ -17,6 +17,7 @@ from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Scope, Stage
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage.ref import check_key
 
 Progress = Callable[[str, int, int | None], None]
 #: An artefact of the record: the name it is kept under, and its key.
@@ -44,11 +45,12 @@ class Pipeline:
         """The document source."""
         return SOURCES.make(self.config.source.name, self.config.source.options, "source.options")
 
-    def check(self, until: str | None = None) -> None:
+    def check(self, until: str | None = None, wanted: Collection[str] | None = None) -> None:
         """Refuse before any work what a stage would refuse later.
 
         Args:
             until: Only what this stage and those before it need; all stages by default.
+            wanted: Only what these releases need; by default all that are configured.
 
         Raises:
             UnknownNameError: with the names there are.
@@ -58,7 +60,12 @@ class Pipeline:
             StorageError: the record cannot be reached.
         """
         self.store.reach()
-        check(self.config, self.crawls(), FLOW.until(until))
+        for crawl in self.crawls():
+            check_key(FLOW.stages[0].name, crawl)
+        names = self.config.releases if wanted is None else wanted
+        check(
+            self.config, self.source, {name: self.planned_crawls(name) for name in names}, FLOW.until(until)
+        )
 
     # -- crawls and releases -----------------------------------------------------------------------------
 
@@ -71,7 +78,16 @@ class Pipeline:
         return sorted(releases.names(self.store) | set(self.config.releases))
 
     def release_crawls(self, release: str) -> list[str]:
-        """The crawls a release froze when it was first asked for.
+        """The crawls of a release, frozen when they are first asked for.
+
+        Raises: as `planned_crawls`.
+        """
+        frozen = releases.frozen_crawls(self.store, release)
+        planned = self._planned(release, frozen)
+        return planned if frozen is not None else releases.freeze(self.store, release, planned)
+
+    def planned_crawls(self, release: str) -> list[str]:
+        """The crawls that a release froze, or would freeze now.
 
         Raises:
             UnknownNameError: neither the record nor the configuration knows the release, or the source knows no
@@ -79,7 +95,17 @@ class Pipeline:
             ConfigurationError: the configuration now names other crawls than were frozen.
             IntegrityError: the record's file of the release is damaged.
         """
+        return self._planned(release, releases.frozen_crawls(self.store, release))
+
+    def left_out(self, release: str) -> list[str]:
+        """The source's crawls that came after a release of every crawl was frozen."""
+        configured = self.config.releases.get(release)
+        if configured is None or configured.crawls is not None:
+            return []
         frozen = releases.frozen_crawls(self.store, release)
+        return [] if frozen is None else [crawl for crawl in self.crawls() if crawl not in frozen]
+
+    def _planned(self, release: str, frozen: list[str] | None) -> list[str]:
         if release not in self.config.releases:
             if frozen is None:
                 raise UnknownNameError("release", release, self.releases())
@@ -89,11 +115,14 @@ class Pipeline:
             known = self.crawls()
             for crawl in named or ():
                 if crawl not in known:
-                    raise UnknownNameError(f"crawl of release {release!r}", crawl, known)
-            return releases.freeze(self.store, release, list(named or known))
+                    raise UnknownNameError(
+                        f"crawl of release {release!r}", crawl, known, f"releases.{release}.crawls"
+                    )
+            return list(named or known)
         if named is not None and list(named) != frozen:
             raise ConfigurationError(
-                f"release {release!r} was frozen with crawls {frozen}, not {list(named)}; give the new set a new name"
+                f"releases.{release}.crawls: release {release!r} was frozen with crawls {frozen}, not {list(named)}; "
+                "give the new set a new name"
             )
         return frozen
 

@@ -1,41 +1,108 @@
-"""Refuses before any work what a stage would refuse later. Knows the flow and the configuration; reads no rows."""
+"""Refuses before any work what a stage would refuse later. Knows flow, settings and source.
 
-from collections.abc import Iterator, Sequence
+Of the documents it reads the first of each crawl at most.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownNameError
+from datamask_pipeline.errors import (
+    ConfigurationError,
+    DataMaskError,
+    InputError,
+    UnknownNameError,
+    suggestion,
+)
+from datamask_pipeline.families import SCORERS
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.pipeline.stage import Stage
-from datamask_pipeline.stages import compare, ingest, materialise, pretrain, select
-from datamask_pipeline.storage.ref import check_key
+from datamask_pipeline.schema import DOCUMENTS
+from datamask_pipeline.selection.config import OTHER_GROUPS
+from datamask_pipeline.sources.base import Source
+from datamask_pipeline.stages import compare, materialise, pretrain, score, select
 
 
-def check(config: PipelineConfig, crawls: Sequence[str], stages: Sequence[Stage]) -> None:
+def check(
+    config: PipelineConfig, source: Source, releases: Mapping[str, Sequence[str]], stages: Sequence[Stage]
+) -> None:
     """Check the settings of some stages: each by its own ``check``, and what two of them have to agree on.
+
+    Args:
+        config: Every setting.
+        source: The document source.
+        releases: The crawls of each release.
+        stages: The stages.
 
     Raises:
         DataMaskError: what is wrong, and where in the configuration.
     """
-    for crawl in crawls:
-        check_key(ingest.STAGE, crawl)
+    crawls = sorted({crawl for members in releases.values() for crawl in members})
     for stage in stages:
         for member, settings in config.settings(stage).items():
             with _named(f"{stage.scope} {member!r}" if member else ""):
-                if hasattr(stage.module, "check"):
+                if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
     names = {stage.name for stage in stages}
+    present = {*source.crawls()}
+    for crawl in crawls:
+        if crawl in present:
+            source.check(crawl)
+            if score.STAGE in names:
+                _check_score_columns(config, source, crawl)
     if select.STAGE in names:
         for arm in config.arms:
-            for name in config.select_config(arm).scorers:
-                if name not in config.score.scorers:
-                    raise UnknownNameError(f"scorer of arm {arm!r}", name, config.score.scorers)
+            _check_arm(config, arm, releases)
     if pretrain.STAGE in names and not config.pool.validation_share:
         raise ConfigurationError(
             "pool.validation_share is 0, but models are validated on documents that no arm sees; raise it, or stop at "
             f"{materialise.STAGE}"
         )
     if compare.STAGE in names and config.compare.baseline not in config.arms:
-        raise UnknownNameError("arm to compare with", config.compare.baseline, config.arms)
+        raise UnknownNameError(
+            "arm to compare with", config.compare.baseline, config.arms, "compare.baseline"
+        )
+
+
+def _check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> None:
+    for scorer in SCORERS.make_each(config.score.scorers, config.score.options, "score.options"):
+        wanted = [column for column in scorer.columns if column not in DOCUMENTS.names]
+        fields = source.known_fields(crawl) if wanted else None
+        if fields is None:
+            continue
+        known = [*DOCUMENTS.names, *(field.name for field in fields)]
+        for column in wanted:
+            if column not in known:
+                raise InputError(
+                    f"score.scorers: {scorer.name!r} reads a column that crawl {crawl!r} does not have"
+                    f"{suggestion(column, known)}; there are: {', '.join(known)}",
+                    field=column,
+                    remedy=f"name another in `score.options.{scorer.name}`, or leave the scorer out",
+                )
+
+
+def _check_arm(config: PipelineConfig, arm: str, releases: Mapping[str, Sequence[str]]) -> None:
+    settings = config.select_config(arm)
+    with _named(f"arm {arm!r}"):
+        select.check(settings, functools.partial(config.arm_path, arm))
+    for name in settings.scorers:
+        if name not in config.score.scorers:
+            raise UnknownNameError(
+                f"scorer of arm {arm!r}", name, config.score.scorers, config.arm_path(arm, "scorers")
+            )
+    if settings.quotas is None or settings.quota_by != "crawl":
+        return  # the domains are known once the documents are read
+    where = config.arm_path(arm, "quotas")
+    for release, crawls in releases.items():
+        for name, share in settings.quotas.items():
+            if share and name not in (*crawls, OTHER_GROUPS):
+                raise UnknownNameError(f"crawl of release {release!r} in arm {arm!r}", name, crawls, where)
+        without = [crawl for crawl in crawls if crawl not in settings.quotas]
+        if without and OTHER_GROUPS not in settings.quotas:
+            raise ConfigurationError(
+                f"{where}: crawl {without[0]!r} of release {release!r} has no quota in arm {arm!r}; name it, or give "
+                f"all others one as {OTHER_GROUPS!r}"
+            )
 
 
 @contextmanager

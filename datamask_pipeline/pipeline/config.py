@@ -109,6 +109,10 @@ class PipelineConfig(Settings):
         """The settings of one arm."""
         return SelectConfig.of_arm(self.select, self.arms[arm], f"arms.{arm}")
 
+    def arm_path(self, arm: str, setting: str) -> str:
+        """Where a setting of an arm is written, or would be."""
+        return f"arms.{arm}.{setting}" if setting in self.arms[arm] else f"select.{setting}"
+
     def run_names(self) -> list[str]:
         """``<arm>.<architecture>.seed<n>`` of every model to pretrain."""
         product = itertools.product(self.arms, self.architectures, self.seeds)

@@ -16,6 +16,9 @@ from datamask_pipeline.families import POLICIES, readers, with_members
 from datamask_pipeline.hardware import resolve_dtype
 from datamask_pipeline.settings import Settings, execution_field, validated
 
+OTHER_GROUPS = "*"
+"""The quota of every group that has none of its own."""
+
 Budget = Literal["ratio", "num_documents", "num_tokens"]
 
 

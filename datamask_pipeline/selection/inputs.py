@@ -19,14 +19,11 @@ from torch import Tensor
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, shared_out
-from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.config import OTHER_GROUPS, SelectionConfig
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 from datamask_pipeline.vectors import are_unit
-
-OTHER_GROUPS = "*"
-"""The quota of every group that has none of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

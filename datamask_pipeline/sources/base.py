@@ -74,6 +74,17 @@ class Source(abc.ABC):
     name: ClassVar[str]
     Config: ClassVar[type[Settings]]
 
+    def check(self, crawl: str) -> None:  # noqa: B027 - what lies far away is not fetched to be checked
+        """Refuse a crawl that cannot be read, as far as it shows without work.
+
+        Raises:
+            InputError: a column is missing, or the crawl cannot be read.
+        """
+
+    def known_fields(self, crawl: str) -> list[pa.Field] | None:
+        """`extra_fields`, where they are known without work; else ``None``."""
+        return self.extra_fields(crawl)
+
     @abc.abstractmethod
     def crawls(self) -> list[str]:
         """Names of the crawls there are, sorted."""

@@ -4,11 +4,11 @@ A type is widened when no value can change by it (string layouts, float32 to flo
 anything else is refused with the file, the column, both types and the remedy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import InputError, suggestion
 from datamask_pipeline.schema import FINEWEB
 
 #: Columns without which a row is no document.
@@ -39,15 +39,7 @@ def check_columns(
         if name not in found.names:
             if field.name in optional:
                 continue
-            cure = f"add it, or map another column to it with `columns: {{{field.name}: ...}}`"
-            if field.name not in ESSENTIAL:
-                cure += ", or name it in `optional_columns` to have it filled with null"
-            raise InputError(
-                f"a column is missing; there are: {', '.join(found.names) or 'none'}",
-                file=location,
-                field=name,
-                remedy=cure,
-            )
+            raise missing_column(field.name, name, found.names, location)
         kind = found.field(name).type
         if not _widens(kind, field.type):
             raise InputError(
@@ -56,6 +48,29 @@ def check_columns(
                 field=name,
                 remedy=f"write the column as {field.type}",
             )
+
+
+def missing_column(
+    name: str, theirs: str, found: Iterable[str], location: str, row: int | None = None
+) -> InputError:
+    """The refusal of a file without a column that a document needs.
+
+    Args:
+        name: FineWeb's name of the column.
+        theirs: What the file was said to call it.
+        found: The file's columns.
+        location: The file.
+        row: The row that lacks it, where rows have keys of their own.
+    """
+    if theirs != name:
+        remedy = f"correct `source.options.columns.{name}`, which names it"
+    else:
+        remedy = f"add it, or map another column to it with `columns: {{{name}: ...}}`"
+    if name not in ESSENTIAL:
+        remedy += ", or name it in `optional_columns` to have it filled with null"
+    names = list(found)
+    problem = f"no column {theirs!r}{suggestion(theirs, names)}; there are: {', '.join(names) or 'none'}"
+    return InputError(f"a column is missing: {problem}", file=location, row=row, field=theirs, remedy=remedy)
 
 
 def extra_fields(found: pa.Schema, *, renamed: Mapping[str, str]) -> list[pa.Field]:

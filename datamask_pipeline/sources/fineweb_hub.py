@@ -79,6 +79,9 @@ class FineWebHubSource(Source):
             for name, file in self._files(crawl).items()
         ]
 
+    def known_fields(self, crawl: str) -> list[pa.Field] | None:
+        return None  # a shard would have to be fetched
+
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         """Those of the crawl's first file; a later file with others is refused when it is read."""
         first = next(iter(self._files(crawl).values()))

@@ -109,6 +109,20 @@ class LocalSource(Source):
     def crawls(self) -> list[str]:
         return sorted(self._listing)
 
+    def check(self, crawl: str) -> None:
+        """Read the first row of the crawl's first file, where that lies on this machine."""
+        path = next(iter(self._paths(crawl).values()))
+        if self._is_local:
+            form, file = self._format_of(path), self._file(path)
+            extras = form.extra_fields(file, self._columns)
+            with contextlib.closing(
+                form.read(file, self._columns, crawl=crawl, extras=extras, batch_rows=1)
+            ) as rows:
+                next(rows, None)
+
+    def known_fields(self, crawl: str) -> list[pa.Field] | None:
+        return self.extra_fields(crawl) if self._is_local else None
+
     def shards(self, crawl: str) -> list[Shard]:
         paths = self._paths(crawl)
         return [Shard(name, path, self._digest(path), self._fs.size(path)) for name, path in paths.items()]

@@ -67,9 +67,26 @@ def check(config: EmbedConfig) -> None:
     for scorer in make_heads(config.heads, config.head_options).values():
         scorer.check()
     if config.imported_file:
-        ImportedVectors(config.imported_file, config.imported_id_column, config.imported_vector_column)
-        return
-    config.check()
+        imported_vectors(config)
+    else:
+        config.check()
+
+
+def imported_vectors(config: EmbedConfig) -> ImportedVectors:
+    """The vectors that stand in a file already.
+
+    Raises:
+        ConfigurationError: heads are asked for, too.
+        InputError: the file cannot be used.
+    """
+    if config.heads:
+        raise ConfigurationError(
+            "embed.heads: imported embeddings have no forward pass to read heads off; empty `heads`, and score in the "
+            "score stage"
+        )
+    return ImportedVectors(
+        str(config.imported_file), config.imported_id_column, config.imported_vector_column
+    )
 
 
 def run(
@@ -169,14 +186,8 @@ class _Imported:
 
     def __init__(self, config: EmbedConfig, store: Store, documents: Ref) -> None:
         self._config, self._store, self._documents = config, store, documents
-        self._file = ImportedVectors(
-            str(config.imported_file), config.imported_id_column, config.imported_vector_column
-        )
+        self._file = imported_vectors(config)
         named = ("imported_id_column", "imported_vector_column", "imported_model", "imported_revision")
-        if config.heads:
-            raise ConfigurationError(
-                "imported embeddings have no forward pass to read heads off; empty `heads`, and score in the score stage"
-            )
         self.schema = schema.EMBEDDINGS
         self.settings = {name: getattr(config, name) for name in named}
         self.digest = self._file.digest

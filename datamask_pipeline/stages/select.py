@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
-from datamask_pipeline.hardware import device_kind
+from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows, require_token_counts, with_index
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
@@ -45,6 +45,15 @@ class SelectConfig(SelectionConfig):
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
     )
 
+    @pydantic.field_validator("scorers")
+    @classmethod
+    def _some_weight(cls, scorers: dict[str, float]) -> dict[str, float]:
+        if scorers and not any(scorers.values()):
+            raise ValueError(
+                "the weights are all 0; give a scorer another, or leave `scorers` empty for all alike"
+            )
+        return scorers
+
     @classmethod
     def of_arm(cls, base: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Self:
         """The settings of one arm.
@@ -72,15 +81,26 @@ def _metrics_named(diversity: Any) -> list[str]:
     return list(diversity) if isinstance(diversity, Mapping) else [str(diversity)]
 
 
-def check(config: SelectConfig) -> None:
+def check(config: SelectConfig, where: Callable[[str], str]) -> None:
     """Refuse settings that the engine would refuse; loads no learner.
+
+    Args:
+        config: The arm's settings.
+        where: The path of a setting in what the user wrote.
 
     Raises:
         UnknownNameError: no policy or metric has that name.
-        ConfigurationError: a metric's option is wrong.
+        ConfigurationError: a metric's option is wrong, or the device is not there.
     """
     POLICIES.beside(config.policy, config)
-    METRICS.make_each(config.diversity_weights, config.diversity_options, "diversity_options")
+    for name in config.diversity_weights:
+        METRICS.find(name, where("diversity"))
+    METRICS.make_each(config.diversity_weights, config.diversity_options, where("diversity_options"))
+    if config.device != "cpu":  # sparing the import of torch
+        try:
+            present_device(config.device)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where('device')}: {error}") from error
 
 
 def run(

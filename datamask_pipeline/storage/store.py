@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
+from datamask_pipeline.storage.places import unwritable
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
@@ -71,7 +72,7 @@ class Store:
         self._format: int | None = None
 
     def reach(self) -> None:
-        """Refuse a record that cannot be reached or read, before any work.
+        """Refuse a record that cannot be reached, read or, on this machine's disks, written; creates nothing.
 
         Raises:
             StorageError: the storage refuses, or does not answer.
@@ -85,6 +86,10 @@ class Store:
                 "the credentials and `storage_options`"
             ) from error
         self.format()
+        if self.is_local and (problem := unwritable(self.root)) is not None:
+            raise StorageError(
+                f"store {self.root_url!r} cannot be written: {problem}; name another directory in `store`"
+            )
 
     def format(self) -> int:
         """The version of the record's format; 1 where none is stated.

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import IO, Any, ClassVar
 
@@ -71,7 +71,7 @@ class FileFormat(abc.ABC):
     @abc.abstractmethod
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
-    ) -> Iterator[SourceBatch]:
+    ) -> Generator[SourceBatch]:
         """The file's rows in order; what does not fit the schema as `Reject`, nothing left out.
 
         Args:

@@ -8,7 +8,7 @@ Keys beyond the schema: those declared become typed columns, all others stay tog
 import codecs
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
-from datamask_pipeline.sources.columns import ESSENTIAL
+from datamask_pipeline.sources.columns import ESSENTIAL, missing_column
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 
@@ -37,7 +37,7 @@ class JsonLines(FileFormat):
 
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
-    ) -> Iterator[SourceBatch]:
+    ) -> Generator[SourceBatch]:
         del crawl
         with file.open() as stream:
             yield from read_jsonl(
@@ -129,13 +129,7 @@ def _check_keys(record: Mapping[str, Any], location: str, renamed: Mapping[str, 
     for name in ESSENTIAL:
         key = renamed.get(name, name)
         if key not in record:
-            raise InputError(
-                f"a column is missing; the first record has: {', '.join(record) or 'none'}",
-                file=location,
-                row=0,
-                field=key,
-                remedy=f"add it, or map another key to it with `columns: {{{name}: ...}}`",
-            )
+            raise missing_column(name, key, record, location, row=0)
 
 
 class _BatchBuilder:

@@ -1,7 +1,7 @@
 """Reads one Parquet file as batches in FineWeb's schema. Knows no file system: it is given an open file."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Parquet(FileFormat):
 
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
-    ) -> Iterator[SourceBatch]:
+    ) -> Generator[SourceBatch]:
         del crawl
         with _opened(file) as opened:
             yield from read_parquet(

@@ -8,7 +8,7 @@ headers, becomes a ``Reject``; a file whose compression is damaged, or that ends
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import IO, Any, Final
 
@@ -65,7 +65,7 @@ class Wet(FileFormat):
 
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
-    ) -> Iterator[SourceBatch]:
+    ) -> Generator[SourceBatch]:
         del columns  # a record's headers have their own names
         with file.open() as stream:
             yield from read_wet(stream, file.location, crawl, extras=extras, batch_rows=batch_rows)
