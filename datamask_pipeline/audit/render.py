@@ -46,15 +46,17 @@ def _release_lines(release: Story) -> Iterator[str]:
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
     for arm in release["arms"]:
-        yield from _arm_lines(arm)
+        yield from _arm_lines(arm, eligible=candidate["eligible"])
 
 
-def _arm_lines(arm: Story) -> Iterator[str]:
+def _arm_lines(arm: Story, *, eligible: bool) -> Iterator[str]:
     place = "IN" if arm["selected"] else "out"
     yield f"    {arm['arm']}: {place}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
+    if arm["subset_is_older"]:
+        yield "      the subset in the record is older than this mask: run stage materialise"
     row = arm["selection"]
     if row is None:
-        yield "      was not among the eligible documents"
+        yield from _why_not_asked(arm, eligible=eligible)
         return
     threshold = row["threshold"]
     yield (
@@ -65,6 +67,8 @@ def _arm_lines(arm: Story) -> Iterator[str]:
         f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
         f"probability {_number(row['probability'])}"
     )
+    if arm["scores"]:
+        yield f"      quality is {_quality(arm)}"
     yield (
         f"      marginal: quality {_number(row['quality_marginal'])} + diversity "
         f"{_number(row['diversity_marginal'])}"
@@ -79,6 +83,35 @@ def _arm_lines(arm: Story) -> Iterator[str]:
                 f"        {result['task']}: {result['metric']} {_number(result['value'])} +- "
                 f"{_number(result['stderr'])} (n {result['n']}, checkpoint {result['checkpoint']})"
             )
+
+
+def _why_not_asked(arm: Story, *, eligible: bool) -> Iterator[str]:
+    """Why the arm decided nothing of the document."""
+    unscored = [score for score in arm["scores"] if score["score"] is None]
+    if not eligible:
+        yield "      was not among the eligible documents"
+    elif unscored:
+        for score in unscored:
+            yield f"      no score by {score['scorer']}: {score['reason']}"
+    else:
+        yield "      was not in the pool when this mask was learnt: run stage select"
+    if arm["representative"]:
+        about = arm["representative"]
+        place = "IN" if about["selected"] else "out"
+        yield f"      its representative {about['id']} of {about['crawl']} is {place}"
+
+
+def _quality(arm: Story) -> str:
+    """How the scores became the quality."""
+    made = {
+        "rank": "the rank among the release's eligible documents, 0 lowest to 1 highest, of",
+        "zscore": "the z-score among the release's eligible documents of",
+        "none": "the score itself of",
+    }[arm["config"]["score_normalisation"]]
+    scores = arm["scores"]
+    told = [f"{score['scorer']} {_number(score['score'])} (weight {score['weight']:g})" for score in scores]
+    mean = "the weighted mean of " if len(scores) > 1 else ""
+    return f"{mean}{made} {', '.join(told)}"
 
 
 def _telling(config: Story) -> Story:

@@ -1,7 +1,7 @@
 """A document's whole story, read from the record. Knows no learner and changes nothing."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +53,20 @@ class _Reader:
         return self.store.current(stage, key)
 
     def rows(
-        self, stage: str, key: str, where: str = "true", values: Sequence[str] = (), columns: str = "*"
+        self,
+        stage: str,
+        key: str,
+        where: str = "true",
+        values: Sequence[str] = (),
+        columns: str = "*",
+        document_id: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Rows of that id in one artefact, each with the part file and row it stands in."""
+        """Rows of that id, or of another, in one artefact, each with the part file and row it stands in."""
         ref = self.ref(stage, key)
         if ref is None or not self.store.part_names(ref):
             return []
         sql = f"SELECT * FROM {duck.parts_sql(self.store, [ref], columns)} WHERE id = ? AND {where}"
-        cursor = self.connection.execute(sql, [self.document_id, *values])
+        cursor = self.connection.execute(sql, [document_id or self.document_id, *values])
         names = [description[0] for description in cursor.description or []]
         return [self._placed(ref, dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
@@ -99,23 +105,32 @@ def _copy(reader: _Reader, crawl: str, *, with_text: bool) -> Iterator[dict[str,
 def _release(reader: _Reader, release: str) -> Iterator[dict[str, Any]]:
     ref = reader.ref("pool", release)
     for row in reader.rows("pool", release):
+        scores = {score["scorer"]: score for score in reader.rows("score", row["crawl"])}
         arms = [
-            _decision(reader, release, key.split("/", 1)[1], row["crawl"])
+            _decision(reader, release, key.split("/", 1)[1], row, scores)
             for key in reader.store.keys("select")
             if key.split("/", 1)[0] == release
         ]
         yield {"release": release, "fingerprint": ref.short if ref else None, "candidate": row, "arms": arms}
 
 
-def _decision(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, Any]:
+def _decision(
+    reader: _Reader,
+    release: str,
+    arm: str,
+    candidate: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
     """One arm's selection of one document, with what was made of it."""
-    key = f"{release}/{arm}"
+    key, crawl = f"{release}/{arm}", candidate["crawl"]
     ref = reader.ref("select", key)
     assert ref is not None
     manifest = reader.store.manifest(ref)
     rows = reader.rows("select", key, "crawl = ?", [crawl])
     selection = rows[0] if rows else None
     subset_ref = reader.made_from("materialise", key, "selection", ref)
+    weights = dict(manifest["basis"]["config"]["scorers"]) or dict.fromkeys(scores, 1.0)
+    used = {name: {**scores[name], "weight": weight} for name, weight in weights.items() if name in scores}
     columns = "crawl, id, selection_id"
     subset = reader.rows("materialise", key, "crawl = ?", [crawl], columns) if subset_ref else []
     models = [
@@ -133,9 +148,23 @@ def _decision(reader: _Reader, release: str, arm: str, crawl: str) -> dict[str, 
         "seed": manifest["basis"]["config"].get("seed"),
         "code_version": manifest["basis"]["version"],
         "selection": selection,
+        "scores": [
+            {name: score[name] for name in ("scorer", "score", "reason", "weight")} for score in used.values()
+        ],
+        "representative": _representative(reader, key, candidate),
         "subset": subset[0]["record"] if subset else None,
+        "subset_is_older": subset_ref is None and reader.ref("materialise", key) is not None,
         "models": models,
     }
+
+
+def _representative(reader: _Reader, key: str, candidate: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Whether the document that stands for this copy is in; ``None`` for a document that stands for itself."""
+    crawl, name = candidate["representative_crawl"], candidate["representative_id"]
+    if (crawl, name) == (candidate["crawl"], candidate["id"]):
+        return None
+    rows = reader.rows("select", key, "crawl = ?", [crawl], document_id=name)
+    return {"id": name, "crawl": crawl, "selected": bool(rows and rows[0]["selected"])}
 
 
 def _model(reader: _Reader, key: str, subset: Ref) -> Iterator[dict[str, Any]]:

@@ -1,14 +1,17 @@
 """`datamask audit`: questions to the record."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
-from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.differences import other_settings
 
 app = typer.Typer(help="Ask the record: why is a document in, or out?", no_args_is_help=True)
 
@@ -41,3 +44,15 @@ def why(
         typer.echo(json.dumps(story, ensure_ascii=False, indent=1))
     else:
         typer.echo("\n".join(story_lines(story)))
+    if is_configured(config, settings):
+        for line in _not_as_configured(pipeline, story):
+            typer.echo(line, err=True)
+
+
+def _not_as_configured(pipeline: Pipeline, story: Mapping[str, Any]) -> Iterator[str]:
+    """The settings in which a current selection is not the configuration's."""
+    for release in story["releases"]:
+        for arm in release["arms"]:
+            key = f"{release['release']}/{arm['arm']}"
+            for line in other_settings(pipeline, "select", key, arm["config"]):
+                yield f"not as configured: {line} ({key})"

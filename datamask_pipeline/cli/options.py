@@ -1,5 +1,6 @@
 """Options that several commands share. Knows the configuration and no stage."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.chain import Progress
+from datamask_pipeline.pipeline.config import CONFIG_VARIABLE
 
 ConfigOption = Annotated[
     str | None,
@@ -38,6 +40,12 @@ def build_pipeline(
 ) -> Pipeline:
     """The chain that the shared options describe."""
     return Pipeline(load_config(config, parse_pairs(settings)), progress=progress)
+
+
+def is_configured(config: str | None, settings: list[str] | None) -> bool:
+    """Whether the user gave a configuration, and not only the place of a record."""
+    named = config or os.environ.get(CONFIG_VARIABLE)
+    return bool(named) or any(not key.startswith("store") for key in parse_pairs(settings))
 
 
 def releases_of(pipeline: Pipeline, release: str | None) -> list[str]:

@@ -13,13 +13,15 @@ from datamask_pipeline.cli.options import (
     ReleaseOption,
     SetOption,
     build_pipeline,
+    is_configured,
     releases_of,
 )
 from datamask_pipeline.cli.probe import held_out_line
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.storage import Ref
+from datamask_pipeline.pipeline.differences import other_settings_of_report
+from datamask_pipeline.storage import Ref, require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 
 
@@ -73,7 +75,10 @@ def report(
         bool, typer.Option("--csv", help="Print CSV: a row for each arm, figures unrounded.")
     ] = False,
 ) -> None:
-    """Print the table over the arms of a release that has been run."""
+    """Print the table over the arms of a release that has been run.
+
+    The figures are the record's; where it was made with other settings than a configuration given, a line says so.
+    """
     if as_json and as_csv:
         raise ConfigurationError("one form at a time: give --json or --csv")
     pipeline = build_pipeline(config, settings)
@@ -87,6 +92,11 @@ def report(
     else:
         for name in names:
             summary.print_summary(pipeline, name)
+    if is_configured(config, settings):
+        for name in names:
+            manifest = pipeline.store.manifest(require(pipeline.store, "compare", name))
+            for line, made in other_settings_of_report(pipeline, manifest).items():
+                typer.echo(f"not as configured: {line} ({', '.join(made)})", err=True)
 
 
 def _run_release(

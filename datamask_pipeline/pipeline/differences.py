@@ -1,0 +1,51 @@
+"""Which settings of an artefact are not those of the configuration. Knows manifests' settings; reads no data."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from datamask_pipeline.lineage import plain
+from datamask_pipeline.pipeline.chain import Pipeline
+from datamask_pipeline.pipeline.flow import FLOW
+
+#: What a comparison was made from, by the first word of its manifest's inputs, and the stage that made it.
+_COMPARED = {"selections": "select", "models": "pretrain", "results": "evaluate"}
+
+
+def other_settings(pipeline: Pipeline, stage: str, key: str, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that differ, such as ``select.lamb: record 0.9, configuration 0.5``; none for an unknown arm.
+
+    Args:
+        pipeline: The configuration.
+        stage: The stage that made the artefact.
+        key: The artefact's key.
+        recorded: The settings in the artefact's manifest.
+    """
+    found = FLOW.stage(stage)
+    member = key.partition("/")[2] if found.varies else None
+    settings = pipeline.config.settings(found).get(member)
+    if settings is None:
+        return
+    configured: dict[str, Any] = plain(settings.result_config())
+    for name in sorted(configured.keys() & recorded.keys()):
+        chosen_by_machine = getattr(settings, name, None) == "auto"
+        if configured[name] != recorded[name] and not chosen_by_machine:
+            yield f"{found.section}.{name}: record {recorded[name]}, configuration {configured[name]}"
+
+
+def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The settings that differ, each with the arms or runs of a comparison that were made so.
+
+    Args:
+        pipeline: The configuration.
+        comparison: The comparison's manifest.
+    """
+    found: dict[str, list[str]] = {}
+    for line in other_settings(pipeline, "compare", comparison["key"], comparison["basis"]["config"]):
+        found[line] = [comparison["key"]]
+    for name, ref in comparison["inputs"].items():
+        what, _, member = name.partition("/")
+        if what in _COMPARED:
+            recorded = pipeline.store.manifest_at(ref["location"])["basis"]["config"]
+            for line in other_settings(pipeline, _COMPARED[what], ref["key"], recorded):
+                found.setdefault(line, []).append(member)
+    return found
