@@ -65,12 +65,7 @@ def fit(vectors_ND: NDArray[np.floating], labels_N: NDArray[np.float64], *, l2: 
         InputError: there is only one label.
     """
     distinct = np.unique(labels_N)
-    if len(distinct) < 2:
-        raise InputError(
-            "all labelled examples have the same label",
-            value=float(distinct[0]) if len(distinct) else None,
-            remedy="give examples of at least two labels",
-        )
+    check_labels(labels_N)
     from sklearn.linear_model import LogisticRegression, Ridge
     from threadpoolctl import threadpool_limits
 
@@ -92,6 +87,33 @@ def fit(vectors_ND: NDArray[np.floating], labels_N: NDArray[np.float64], *, l2: 
     return LinearProbe("classification", logistic.coef_[0], float(logistic.intercept_[0]), 0.0, 1.0)
 
 
+def check_labels(labels_N: NDArray[np.float64]) -> None:
+    """Refuse labels that nothing can be learnt from.
+
+    Raises:
+        InputError: there is only one label.
+    """
+    distinct = np.unique(labels_N)
+    if len(distinct) < 2:
+        raise InputError(
+            "all labelled examples have the same label",
+            value=float(distinct[0]) if len(distinct) else None,
+            remedy="give examples of at least two labels",
+        )
+
+
+def check_held_out(labels_N: NDArray[np.float64]) -> None:
+    """Refuse held-out labels that nothing can be measured by.
+
+    Raises:
+        InputError: there is only one label.
+    """
+    if len(np.unique(labels_N)) < 2:
+        raise InputError(
+            f"the {len(labels_N)} held-out examples have only one label", remedy="give more labelled examples"
+        )
+
+
 def held_out_rows(keys: list[str], share: float) -> NDArray[np.bool_]:
     """Which examples are held out: decided by a hash of each example's key, not by its position."""
     marks = [
@@ -109,10 +131,7 @@ def evaluate(
     Raises:
         InputError: the held-out examples have only one label, so nothing can be measured.
     """
-    if len(np.unique(labels_N)) < 2:
-        raise InputError(
-            f"the {len(labels_N)} held-out examples have only one label", remedy="give more labelled examples"
-        )
+    check_held_out(labels_N)
     scores_N = probe.predict(vectors_ND)
     if probe.task == "classification":
         from sklearn.metrics import roc_auc_score

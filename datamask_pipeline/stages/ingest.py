@@ -4,8 +4,9 @@ Each shard is one part, published whole; a killed run goes on after the last who
 until every shard is through: a file that cannot be read as a whole refuses the crawl.
 """
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,10 +14,12 @@ import pyarrow as pa
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.settings import execution_field
-from datamask_pipeline.sources.base import Source
+from datamask_pipeline.sources.base import Shard, Source
 from datamask_pipeline.sources.filters import RowFilters
 from datamask_pipeline.stages.ingest_shards import CrawlWriter
 from datamask_pipeline.storage import Ref, Store
+
+logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
@@ -47,7 +50,7 @@ def run(
         The documents, and the rejected rows.
 
     Raises:
-        InputError: a shard cannot be read as a whole, or the crawl has none.
+        InputError: a shard cannot be read as a whole, or the crawl has none that holds a row.
         IntegrityError: rows were lost or invented between source and record.
     """
     shards = source.shards(crawl)
@@ -84,12 +87,35 @@ def run(
             progress(f"ingest {crawl}", number + 1, len(shards))
     parts, rejected_parts = writer.settle(shards)
 
-    metadata = {
+    metadata: dict[str, Any] = {
         "source": source.name,
         "shards": {shard.name: {"location": shard.location, "digest": shard.digest} for shard in shards},
     }
+    if empty := _empty_shards(shards, parts):
+        metadata["empty_shards"] = empty
     rejected_ref = rejected.commit(rejected_parts, metadata=metadata)
     return builder.commit(parts, counts=_totals(parts, rejected_parts), metadata=metadata), rejected_ref
+
+
+def _empty_shards(shards: Sequence[Shard], parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Names of the shards without a row, as writers of partitioned data leave them; they are told in one line.
+
+    Raises:
+        InputError: no shard has a row.
+    """
+    empty = [
+        shard for shard, part in zip(shards, parts, strict=True) if part["counts"].get("rows_in", 0) == 0
+    ]
+    if len(empty) == len(shards):
+        raise InputError(
+            f"all {len(shards)} shards are empty: no file holds a row",
+            file=empty[0].location,
+            value=0,
+            remedy="point the source at files with documents",
+        )
+    if empty:
+        logger.warning("%d of %d shards hold no row, e.g. %s", len(empty), len(shards), empty[0].location)
+    return [shard.name for shard in empty]
 
 
 def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:

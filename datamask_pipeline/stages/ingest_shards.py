@@ -59,7 +59,7 @@ class CrawlWriter:
         has_rejects = self.rejected.part(shard.name) is not None or self._spill_path(shard).exists()
         if known is not None and has_rejects:
             return known
-        counts: Counter[str] = Counter()
+        counts: Counter[str] = Counter(rows_in=0)
         batches = self._filtered(shard, counts)
         return self.documents.write_part(
             shard.name, batches, self.schema, counts=counts, replace=True, plain=PLAIN

@@ -106,6 +106,7 @@ def _trained(
     builder: ArtefactBuilder, scorer: TrainedScorer, space: VectorSpace, progress: Progress | None
 ) -> Ref:
     examples = read_examples(scorer.config)
+    held_out = _held_out(scorer, examples)
     vectors_ND: NDArray[np.floating[Any]]
     begun = time.perf_counter()
     if examples.vectors_ND is not None:
@@ -113,21 +114,36 @@ def _trained(
     else:
         vectors_ND = _embed(_encoder_of(space), examples, builder.scratch() / "windows", progress)
     embedded = time.perf_counter()
-    model, report = _fit(scorer, examples, vectors_ND)
+    model, report = _fit(scorer, examples, held_out, vectors_ND)
     report["seconds"] = {"embedding": embedded - begun, "fit": time.perf_counter() - embedded}
     part = builder.write_part(PART, model.to_batches(), model.schema)
     return builder.commit([part], metadata=report)
 
 
-def _fit(
-    scorer: TrainedScorer, examples: Examples, vectors_ND: NDArray[np.floating]
-) -> tuple[pa.Table, dict[str, Any]]:
+def _held_out(scorer: TrainedScorer, examples: Examples) -> NDArray[np.bool_]:
+    """Which examples are held out, once both sides are seen to have labels to learn from and to measure by.
+
+    Raises:
+        InputError: too few examples, or one label alone.
+    """
+    linear.check_labels(examples.labels_N)
     held_out = linear.held_out_rows(examples.texts, scorer.config.held_out_share)
     if held_out.all() or not held_out.any():
         raise InputError(
             f"{len(examples.texts)} labelled examples are too few to hold some out",
             remedy="give more examples",
         )
+    linear.check_labels(examples.labels_N[~held_out])
+    linear.check_held_out(examples.labels_N[held_out])
+    return held_out
+
+
+def _fit(
+    scorer: TrainedScorer,
+    examples: Examples,
+    held_out: NDArray[np.bool_],
+    vectors_ND: NDArray[np.floating],
+) -> tuple[pa.Table, dict[str, Any]]:
     model = scorer.fit(vectors_ND[~held_out], examples.labels_N[~held_out])
     scorer.restore(model)
     report = {

@@ -88,6 +88,22 @@ def test_examples_that_cannot_be_used_are_named(
     assert re.search(told, str(result.exception))
 
 
+@pytest.mark.parametrize("labels", [[1] * 60, [0] + [1] * 59, [1] * 60 + [None]])
+def test_labels_that_teach_nothing_are_refused_before_anything_is_embedded(
+    config: Path, labels: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def embed(*given: object) -> None:
+        raise AssertionError("embedded before the labels were looked at")
+
+    monkeypatch.setattr("datamask_pipeline.stages.probe._embed", embed)
+    path = config.parent / "same.jsonl"
+    rows = [{"text": f"{TOPICS[n % 2]} {n}", "label": label} for n, label in enumerate(labels)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = CliRunner().invoke(app, ["probe", str(path), "-c", str(config)])
+    assert isinstance(result.exception, InputError), result.exception
+    assert re.search("the same label|only one label", str(result.exception))
+
+
 @pytest.mark.parametrize(
     "vectors",
     [

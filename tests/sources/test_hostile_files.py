@@ -73,7 +73,7 @@ def test_a_line_of_zeros_is_one_rejected_row(tmp_path: Path, kind: str) -> None:
 def test_newlines_alone_are_no_rows(tmp_path: Path, kind: str) -> None:
     newlines = [b"\n" * (1 << 20)] * MEGABYTES
     (tmp_path / f"a.jsonl.{kind}").write_bytes(compressed(kind, newlines))
-    assert "holds no row" in str(read(tmp_path)["refused"])
+    assert read(tmp_path)["rows"] == 0
     (tmp_path / f"a.jsonl.{kind}").write_bytes(compressed(kind, [*newlines, line(0)]))
     assert read(tmp_path)["rows"] == 1
 

@@ -265,8 +265,6 @@ def broken(tmp_path: Path, kind: str) -> Path:
         data = bytearray(path.read_bytes())
         data[40:400] = b"\xff" * 360
         path.write_bytes(bytes(data))
-    elif kind == "empty shard":
-        write_parquet(path, [])
     elif kind == "missing column":
         write_parquet(path, [row(0)], pa.schema([f for f in FINEWEB if f.name != "text"]))
     elif kind == "wrong type":
@@ -281,8 +279,6 @@ def broken(tmp_path: Path, kind: str) -> Path:
             path.write_bytes(gzip.compress(lines)[:-20])
         elif kind == "cut zstd":
             path.write_bytes(zstandard.ZstdCompressor().compress(lines)[:-5])
-        elif kind == "empty lines":
-            path.write_text("\n\n")
         elif kind == "missing key":
             path.write_text('{"content": "x", "id": "1"}\n')
     return path
@@ -293,13 +289,11 @@ def broken(tmp_path: Path, kind: str) -> Path:
     [
         ("truncated", "not a whole Parquet file"),
         ("damaged page", "a page cannot be decoded"),
-        ("empty shard", "empty shard"),
         ("missing column", "a column is missing"),
         ("wrong type", "a column has type int64 where string is needed"),
         ("text for parquet", "not a whole Parquet file"),
         ("cut gzip", "compressed stream is broken"),
         ("cut zstd", "compressed stream is broken"),
-        ("empty lines", "empty shard"),
         ("missing key", "a column is missing"),
     ],
 )

@@ -300,3 +300,28 @@ def test_a_real_kill_leaves_what_the_next_run_needs(tmp_path: Path, store: Store
     assert done.returncode == -signal.SIGKILL
     assert store.current("ingest", "crawl") is None
     assert ingested(store, source) == expected
+
+
+@pytest.mark.parametrize("kind", ["no columns", "other columns", "no lines", "blank lines"])
+def test_a_shard_without_rows_is_passed_over_and_told(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    source = crawl(tmp_path, {"b": [row("1"), row("2")]})
+    parquet, lines = tmp_path / "crawl" / "a.parquet", tmp_path / "crawl" / "a.jsonl"
+    if kind.endswith("columns"):
+        fields = [] if kind == "no columns" else [pa.field("text", pa.int64()), pa.field("date", pa.date32())]
+        pq.write_table(pa.schema(fields).empty_table(), parquet)
+    else:
+        lines.write_text("" if kind == "no lines" else "\n\n")
+    documents, rejected = ingested(store, source)
+    manifest = store.manifest(documents)
+    assert manifest["metadata"]["empty_shards"] == ["a"]
+    assert manifest["counts"] == {"rows_in": 2, "kept": 2}
+    assert rejected.rows == 0
+    assert store.read_table(documents).column("id").to_pylist() == ["1", "2"]
+    assert "1 of 2 shards hold no row, e.g." in caplog.text
+
+
+def test_a_crawl_without_any_row_is_refused(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(InputError, match=r"all 2 shards are empty: no file holds a row .*a\.parquet"):
+        ingested(store, crawl(tmp_path, {"a": [], "b": []}))

@@ -70,7 +70,7 @@ def read_jsonl(
         batch_rows: Rows a batch holds at most.
 
     Raises:
-        InputError: the file holds no row, or its first record lacks a key without which there is no document.
+        InputError: the first record lacks a key without which there is no document.
     """
     builder = _BatchBuilder(renamed, declared, extras)
     row = -1
@@ -90,10 +90,6 @@ def read_jsonl(
             builder.add(row, outcome)
         if builder.num_rows >= batch_rows or builder.grew(len(line)) >= BATCH_BYTES:
             yield builder.take()
-    if row < 0:
-        raise InputError(
-            "an empty shard: the file holds no row", file=location, value=0, remedy="remove the file"
-        )
     if builder.num_rows:
         yield builder.take()
 

@@ -28,6 +28,8 @@ class Parquet(FileFormat):
 
     def extra_fields(self, file: ShardFile, columns: Columns) -> list[pa.Field]:
         with _opened(file) as opened:
+            if opened.metadata.num_rows == 0:
+                return []
             return extra_fields(opened.schema_arrow, renamed=columns.renamed)
 
     def read(
@@ -56,7 +58,7 @@ def open_parquet(stream: IO[bytes] | str, location: str) -> pq.ParquetFile:
     """The file's reader.
 
     Raises:
-        InputError: the file is no Parquet file, is truncated, or holds no row.
+        InputError: the file is no Parquet file or is truncated.
     """
     try:
         # pre_buffer would hold whole row groups.
@@ -67,10 +69,6 @@ def open_parquet(stream: IO[bytes] | str, location: str) -> pq.ParquetFile:
         raise InputError(
             f"not a whole Parquet file: {_first_line(error)}", file=location, remedy=REMEDY
         ) from error
-    if opened.metadata.num_rows == 0:
-        raise InputError(
-            "an empty shard: the file holds no row", file=location, value=0, remedy="remove the file"
-        )
     return opened
 
 
@@ -83,12 +81,14 @@ def read_parquet(
     extras: Sequence[pa.Field],
     batch_rows: int,
 ) -> Iterator[SourceBatch]:
-    """The file's rows in order.
+    """The file's rows in order; of a file without rows, whatever its columns, there are none.
 
     Raises:
         InputError: a column is missing or of another type, or a page cannot be decoded; the message names
             the row the readable part ends at.
     """
+    if opened.metadata.num_rows == 0:
+        return
     found = opened.schema_arrow
     check_columns(found, location=location, renamed=renamed, optional=optional)
     known = {field.name: field.type for field in extras}
