@@ -364,7 +364,7 @@ def test_parquet_of_any_columns(kinds: dict[str, str]) -> None:
         table = pa.table({name: columns[kind] for name, kind in kinds.items()})
         pq.write_table(table, root / "in" / "crawl" / "0.parquet")
         outcome = check(root, 1, {("0", 0): "s"})
-    assert outcome == "ingested" or "column" in outcome
+    assert outcome == "ingested" or "column" in outcome or "shards are empty" in outcome
 
 
 def test_a_document_of_fifty_megabytes_is_quarantined(tmp_path: Path) -> None:
