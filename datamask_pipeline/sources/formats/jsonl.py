@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL, missing_column
