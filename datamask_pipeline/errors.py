@@ -52,6 +52,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """The known name that a wrong one is nearest to, in brackets; empty where none is near."""
     cases = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), cases, n=1)
+    near = near or sorted(other for other in cases if name and other.startswith(name.lower()))
     return f" (did you mean {cases[near[0]]!r}?)" if near else ""
 
 
@@ -101,6 +102,13 @@ class InternalError(DataMaskError):
     """The program itself broke a promise: nothing that its user could change."""
 
 
+def shown(value: object) -> str:
+    """A value as a message gives it: null for none, a NumPy number as the number it is."""
+    if value is None:
+        return "null"
+    return repr(value.item()) if hasattr(value, "item") and not getattr(value, "shape", None) else repr(value)
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    text = shown(value)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -124,7 +124,11 @@ class Family(Generic[Member]):
         return member
 
     def make_each(
-        self, names: Collection[str], options: Mapping[str, Mapping[str, Any]], where: str
+        self,
+        names: Collection[str],
+        options: Mapping[str, Mapping[str, Any]],
+        where: str,
+        named_at: str = "",
     ) -> list[Member]:
         """A member for each name, in order.
 
@@ -132,11 +136,14 @@ class Family(Generic[Member]):
             names: Names of the members.
             options: Settings of some of them by name.
             where: Path of the options in what the user wrote, e.g. ``score.options``.
+            named_at: Path of the setting that gives the names, e.g. ``score.scorers``.
 
         Raises:
             UnknownNameError: no member has such a name.
             ConfigurationError: wrong options, or options of a member that is not among the names.
         """
+        for name in names:
+            self.find(name, named_at)
         for other in options:
             if other not in names:
                 # A misspelt name, or a member forgotten.

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, TypeVar
 import pydantic
 import pydantic.fields
 
-from datamask_pipeline.errors import ConfigurationError, suggestion
+from datamask_pipeline.errors import ConfigurationError, shown, suggestion
 
+Values = TypeVar("Values", bound=Sequence[Any] | None)
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
@@ -44,6 +45,15 @@ class Settings(pydantic.BaseModel):
         execution = {name for name, field in type(self).model_fields.items() if is_execution(field)}
         dumped = self.model_dump(mode="json", exclude=execution)
         return {name: _result_value(getattr(self, name), value) for name, value in dumped.items()}
+
+
+def each_once(values: Values) -> Values:
+    """The validator of a list in which nothing may be repeated; null passes."""
+    if values is not None:
+        for value in values:
+            if values.count(value) > 1:
+                raise ValueError(f"{value!r} is repeated; name each once")
+    return values
 
 
 def execution_field(default: Any, *, description: str, **bounds: Any) -> Any:
@@ -116,9 +126,12 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None) -> str:
     if item["type"] == "missing":
         return "is missing"
     message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] in ("tuple_type", "list_type"):
+        one = isinstance(item["input"], str | int | float)
+        message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
     # The validator of a whole model names the values it minds.
     is_whole = isinstance(item["input"], Mapping) and item["type"] == "value_error"
-    return message if is_whole else f"{message} (given: {item['input']!r:.120})"
+    return message if is_whole else f"{message} (given: {shown(item['input']):.120})"
 
 
 def _followed(

@@ -4,11 +4,12 @@ import importlib
 import pkgutil
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import pydantic
 import pytest
 
 import datamask_pipeline
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.settings import Settings, execution_field, validated
 
 
@@ -75,6 +76,12 @@ def test_a_wrong_setting_is_told_by_path_value_and_nearest_name(values: dict[str
         validated(Outer, values, "embed")
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_values_are_told_as_they_would_be_written() -> None:
+    assert "value 300" in str(InputError("too wide", value=np.int32(300)))
+    with pytest.raises(ConfigurationError, match=r"listed: must be a list .given: null"):
+        validated(Outer, {"listed": None})
 
 
 def test_what_is_missing_and_what_two_settings_say_together() -> None:

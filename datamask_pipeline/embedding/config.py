@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pydantic
 
 from datamask_pipeline.embedding.presets import PRESETS, EncoderSpec
-from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, suggestion
 from datamask_pipeline.hardware import present_device, resolve_batch_tokens, resolve_dtype
 from datamask_pipeline.hub import check_pinned
 from datamask_pipeline.settings import Settings, execution_field
@@ -107,8 +107,8 @@ class EncoderConfig(Settings):
             preset = EncoderSpec(model=self.encoder, revision=self.revision or "")
             if not self._is_directory() and not self.revision:
                 raise ConfigurationError(
-                    f"encoder {self.encoder!r} is neither a preset ({', '.join(sorted(PRESETS))}) nor a "
-                    "directory; for a model on the hub, pin `revision` to a commit hash"
+                    f"embed.encoder: encoder {self.encoder!r} is neither a preset ({', '.join(sorted(PRESETS))}) nor a "
+                    f"directory{suggestion(self.encoder, PRESETS)}; for a model on the hub, pin `revision` to a commit hash"
                 )
         changes: dict[str, Any] = {}
         if self.revision:

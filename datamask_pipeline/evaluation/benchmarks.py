@@ -56,8 +56,12 @@ def all_benchmarks() -> dict[str, Benchmark]:
     return {task: found[task] for task in sorted(found, key=lambda task: (rank.get(task, len(rank)), task))}
 
 
-def benchmarks_named(names: Iterable[str]) -> list[Benchmark]:
+def benchmarks_named(names: Iterable[str], where: str = "") -> list[Benchmark]:
     """The tasks of these names in canonical order; all for no name.
+
+    Args:
+        names: Their names.
+        where: Path of the setting that gives them.
 
     Raises:
         UnknownNameError: A name that no task carries.
@@ -65,7 +69,7 @@ def benchmarks_named(names: Iterable[str]) -> list[Benchmark]:
     known, wanted = all_benchmarks(), set(names)
     for name in sorted(wanted):
         if name not in known:
-            raise UnknownNameError("benchmark task", name, known)
+            raise UnknownNameError("benchmark task", name, known, where)
     return [benchmark for task, benchmark in known.items() if not wanted or task in wanted]
 
 

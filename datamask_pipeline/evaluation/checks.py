@@ -34,9 +34,9 @@ def check_questions(config: QuestionsConfig) -> None:
         UnknownNameError: A task that does not exist.
         InputError: A folder or file is missing, cannot be read, or is not in its task's layout.
     """
-    for named in (config.question_files, config.demonstration_files):
-        benchmarks_named(named)
-    asked = benchmarks_named(config.tasks)
+    for setting in ("question_files", "demonstration_files"):
+        benchmarks_named(getattr(config, setting), f"evaluate.{setting}")
+    asked = benchmarks_named(config.tasks, "evaluate.tasks")
     if config.questions == LOCAL:
         return
     folder = question_folder(config)

@@ -5,9 +5,9 @@ Knows no torch, no lm-eval and no files: it is safe to import where the asset gr
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.settings import Settings, each_once, execution_field
 
 LOCAL = "local"
 
@@ -34,6 +34,8 @@ class QuestionsConfig(Settings):
     tasks: list[str] = Field(
         default_factory=list, description="Names of the benchmark tasks to run; none named means all."
     )
+    _tasks_once = field_validator("tasks")(each_once)
+
     questions_per_task: int = Field(
         40, ge=1, description="At most so many questions a task, chosen by a hash of question and seed."
     )
@@ -46,7 +48,10 @@ class EvaluateConfig(QuestionsConfig):
 
     batch_size: int = Field(32, ge=1, description="Sequences of one forward pass.")
     max_length: int = Field(
-        256, ge=32, description="Tokens of a prompt with its answer; a longer prompt loses its beginning."
+        256,
+        ge=32,
+        description="Tokens of a prompt with its answer; a longer prompt loses its beginning. "
+        "Beyond `pretrain.sequence_length` a model meets positions that it was not trained on.",
     )
     device: Literal["cpu", "cuda"] = execution_field("cpu", description="`cuda` is the first visible GPU.")
     threads: int = Field(1, ge=1, le=256, description="CPU threads; their number can change the last bits.")

@@ -43,6 +43,7 @@ class Pipeline:
     @functools.cached_property
     def source(self) -> Any:
         """The document source."""
+        SOURCES.find(self.config.source.name, "source.name")
         return SOURCES.make(self.config.source.name, self.config.source.options, "source.options")
 
     def check(self, until: str | None = None, wanted: Collection[str] | None = None) -> None:

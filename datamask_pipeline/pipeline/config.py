@@ -14,8 +14,8 @@ from datamask_pipeline.errors import ConfigurationError, UnknownNameError, sugge
 from datamask_pipeline.families import readers, with_members
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
-from datamask_pipeline.pretraining.config import PretrainConfig
-from datamask_pipeline.settings import Settings, execution_field, validated
+from datamask_pipeline.pretraining.config import READ_BY_MOE, PretrainConfig
+from datamask_pipeline.settings import Settings, each_once, execution_field, validated
 from datamask_pipeline.stages.select import SelectConfig
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
@@ -48,6 +48,8 @@ class ReleaseConfig(Settings):
         description="Crawls in order of precedence; null means every crawl of the source.",
     )
 
+    _crawls_once = pydantic.field_validator("crawls")(each_once)
+
 
 class PipelineConfig(Settings):
     """Every setting of a chain: these, and one section for each stage of the flow. Unknown keys are refused."""
@@ -69,6 +71,8 @@ class PipelineConfig(Settings):
     )
     seeds: tuple[int, ...] = pydantic.Field((0,), min_length=1, description="Seeds of pretraining.")
 
+    _seeds_once = pydantic.field_validator("seeds")(each_once)
+
     if TYPE_CHECKING:
 
         def __getattr__(self, section: str) -> Any:
@@ -79,7 +83,17 @@ class PipelineConfig(Settings):
         for stage in FLOW:
             self.settings(stage)
         self._refuse_what_no_arm_reads()
+        self._refuse_what_no_architecture_reads()
         return self
+
+    def _refuse_what_no_architecture_reads(self) -> None:
+        routed = [
+            {**self.pretrain, **own}.get("architecture") == "moe" for own in self.architectures.values()
+        ]
+        owners = {f"architectures.{name}": own for name, own in self.architectures.items()}
+        for (path, own), is_routed in zip(owners.items(), routed, strict=True):
+            _refuse_unread(path, own, is_routed)
+        _refuse_unread("pretrain", self.pretrain, any(routed))
 
     def _refuse_what_no_arm_reads(self) -> None:
         arms = [self.select_config(arm) for arm in self.arms]
@@ -125,6 +139,14 @@ class PipelineConfig(Settings):
         values = {**self.pretrain, **own, "seed": seed}
         inherited = {name: "pretrain" for name in self.pretrain if name not in own}
         return validated(PretrainConfig, values, f"architectures.{architecture}", inherited)
+
+
+def _refuse_unread(path: str, given: Iterable[str], is_routed: bool) -> None:
+    for name in given:
+        if name in READ_BY_MOE and not is_routed:
+            raise ConfigurationError(
+                f"{path}.{name}: no architecture reads it here; it is read by: architecture moe"
+            )
 
 
 def config_model() -> type[PipelineConfig]:

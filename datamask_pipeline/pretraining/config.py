@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from datamask_pipeline.settings import Settings, execution_field
 
 Architecture = Literal["dense", "moe"]
+#: Settings that another architecture does not read.
+READ_BY_MOE = ("num_experts", "experts_per_token")
 
 
 class PretrainConfig(Settings):

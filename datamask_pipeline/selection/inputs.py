@@ -247,7 +247,10 @@ def budget_of(
             _scores(token_counts, num_rows, "token_counts")
         total = config.num_documents if config.num_documents is not None else round(config.ratio * num_rows)
         if total < 2:
-            raise ConfigurationError(f"the budget is {total} of {num_rows} documents; select at least 2")
+            raise ConfigurationError(
+                f"the budget is {total} of {num_rows} documents; select at least 2: raise `{config.budget}`, which is "
+                f"{getattr(config, config.budget)}"
+            )
         if total > num_rows:
             raise ConfigurationError(f"the budget is {total} documents, the block has {num_rows}")
         groups_N, limits = _quotas(config, num_rows, total, groups)

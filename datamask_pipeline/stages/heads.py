@@ -39,7 +39,9 @@ def make_heads(names: Sequence[str], options: Mapping[str, dict[str, Any]]) -> d
         ConfigurationError: a scorer has no head on an encoder, or a wrong option.
     """
     found: dict[str, HeadScorer] = {}
-    for name, scorer in zip(names, SCORERS.make_each(names, options, "embed.head_options"), strict=True):
+    for name, scorer in zip(
+        names, SCORERS.make_each(names, options, "embed.head_options", "embed.heads"), strict=True
+    ):
         if not isinstance(scorer, HeadScorer):
             raise ConfigurationError(
                 f"quality scorer {name!r} has no head on an encoder; score it in the score stage"

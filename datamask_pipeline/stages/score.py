@@ -70,7 +70,7 @@ def check(config: ScoreConfig) -> None:
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
         InputError: a scorer's file cannot be used.
     """
-    for scorer in SCORERS.make_each(config.scorers, config.options, "score.options"):
+    for scorer in SCORERS.make_each(config.scorers, config.options, "score.options", "score.scorers"):
         scorer.check()
         if isinstance(scorer, TrainedScorer):
             check_examples(scorer.config)
@@ -104,7 +104,7 @@ def run(
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
         InputError: a column that a scorer reads is missing.
     """
-    scorers = SCORERS.make_each(config.scorers, config.options, "score.options")
+    scorers = SCORERS.make_each(config.scorers, config.options, "score.options", "score.scorers")
     inputs: dict[str, Ref | str] = {"documents": documents}
     for scorer in scorers:
         if isinstance(scorer, TrainedScorer):

@@ -93,9 +93,9 @@ def check(config: SelectConfig, where: Callable[[str], str]) -> None:
         ConfigurationError: a metric's option is wrong, or the device is not there.
     """
     POLICIES.beside(config.policy, config)
-    for name in config.diversity_weights:
-        METRICS.find(name, where("diversity"))
-    METRICS.make_each(config.diversity_weights, config.diversity_options, where("diversity_options"))
+    METRICS.make_each(
+        config.diversity_weights, config.diversity_options, where("diversity_options"), where("diversity")
+    )
     if config.device != "cpu":  # sparing the import of torch
         try:
             present_device(config.device)
@@ -150,10 +150,13 @@ def run(
     if config.num_tokens is not None:
         require_token_counts(store, index, rows)
     blocks, kind = _blocks(len(rows), config), device_kind(config.device)
-    results = [
-        _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
-        for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
-    ]
+    try:
+        results = [
+            _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
+            for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
+        ]
+    except ConfigurationError as error:
+        raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
     columns = {"quality": rows.quality_N, **_columns(blocks, results)}
     part = builder.write_part("00000", with_index(store, index, rows, columns), schema.SELECTION)
     curve = _curve_table(results)

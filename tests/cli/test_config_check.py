@@ -21,7 +21,7 @@ def check(path: Path, *settings: str) -> Any:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("source.name=lokal", "unknown document source 'lokal' (did you mean 'local'?)"),
+        ("source.name=lokal", "source.name: unknown document source 'lokal' (did you mean 'local'?)"),
         ("source.options.root=/no/such/folder", "no such file or directory (file /no/such/folder)"),
         ("source.options.rooot=x", "source.options.rooot: unknown setting (did you mean 'root'?)"),
         (
@@ -32,11 +32,27 @@ def check(path: Path, *settings: str) -> Any:
             "source.options.format_options={jsonl: {x: 1}}",
             "source.options.format_options.jsonl.x: unknown setting",
         ),
-        ("embed.encoder=minilm", "encoder 'minilm' is neither a preset"),
-        ("score.scorers=[ruels]", "unknown quality scorer 'ruels' (did you mean 'rules'?)"),
+        ("embed.encoder=minilm", "embed.encoder: encoder 'minilm' is neither a preset"),
+        ("embed.encoder=minilm", "did you mean 'minilm-mean-cls'?"),
+        ("embed.heads=[fineweb_ed]", "embed.heads: unknown quality scorer 'fineweb_ed' (did you mean"),
+        ("seeds=3", "seeds: must be a list, e.g. [3] (given: 3)"),
+        ("seeds=null", "seeds: must be a list (given: null)"),
+        ("seeds=[0, 0]", "seeds: 0 is repeated; name each once"),
+        ("releases.first.crawls=[a, b, a]", "releases.first.crawls: 'a' is repeated"),
+        ("evaluate.tasks=[piqa, piqa]", "evaluate.tasks: 'piqa' is repeated"),
+        ("score.scorers=[rules, rules]", "score.scorers: ['rules'] stand twice"),
+        (
+            "architectures.dense.num_experts=3",
+            "architectures.dense.num_experts: no architecture reads it here",
+        ),
+        ("pretrain.experts_per_token=1", "pretrain.experts_per_token: no architecture reads it here"),
+        ("score.scorers=[ruels]", "score.scorers: unknown quality scorer 'ruels' (did you mean 'rules'?)"),
         ("score.options={rules: {x: 1}}", "score.options.rules.x: unknown setting"),
         ("score.options={probe: {}}", "score.options.probe: options of a quality scorer that is not used"),
-        ("select.diversity=Pairsimi", "unknown diversity metric 'Pairsimi' (did you mean 'Pair_simi'?)"),
+        (
+            "select.diversity=Pairsimi",
+            "select.diversity: unknown diversity metric 'Pairsimi' (did you mean 'Pair_simi'?)",
+        ),
         (
             "select={diversity: Facility, diversity_options: {Facility: {landmarks: 3}}}",
             "Facility.landmarks: unknown",
@@ -53,10 +69,16 @@ def check(path: Path, *settings: str) -> Any:
             "select.num_clusters=9",
             "select.num_clusters: no arm reads such a setting; it is read by: policy semdedup",
         ),
-        ("select.scorers={edu: 1}", "'edu'"),
-        ("evaluate.tasks=[piq]", "unknown benchmark task 'piq' (did you mean 'piqa'?)"),
+        (
+            "select.scorers={rulez: 1}",
+            "select.scorers: unknown scorer of arm 'random' 'rulez' (did you mean 'rules'?)",
+        ),
+        ("evaluate.tasks=[piq]", "evaluate.tasks: unknown benchmark task 'piq' (did you mean 'piqa'?)"),
         ("evaluate.questions=/no/such/folder", "/no/such/folder"),
-        ("compare.baseline=rndom", "'rndom' (did you mean 'random'?)"),
+        (
+            "compare.baseline=rndom",
+            "compare.baseline: unknown arm to compare with 'rndom' (did you mean 'random'?)",
+        ),
         ("pretrain.hidden_sise=3", "pretrain.hidden_sise: unknown setting (did you mean 'hidden_size'?)"),
     ],
 )

@@ -42,6 +42,11 @@ def test_a_setting_that_nothing_reads_is_refused(settings, told, clustered) -> N
         select_documents(*clustered, **settings)
 
 
+def test_a_budget_of_nothing_is_told_with_its_setting(clustered) -> None:
+    with pytest.raises(ConfigurationError, match=r"budget is 0 of \d+ .*raise `ratio`, which is 0\.0001"):
+        select_documents(*clustered, ratio=0.0001)
+
+
 def test_settings_without_a_policys_own_take_its_defaults(clustered) -> None:
     plain = select_documents(*clustered, config=SelectionConfig(ratio=0.2))
     own = select_documents(*clustered, config=SelectionConfig.of({"ratio": 0.2, "num_steps": 40}))
