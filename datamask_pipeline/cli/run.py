@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -112,8 +113,11 @@ def _run_release(
         fresh = any(_written_after(pipeline, ref, marker) for ref in refs)
         computed, reused = computed + fresh, reused + (not fresh)
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
-        line = f"{stage:<12}{key:<44}{refs[0].rows:>9} rows  {state}  {refs[0].short}"
+        manifest = pipeline.store.manifest(refs[0])
+        line = f"{stage:<12}{key:<44}{_made(stage, manifest):>14}  {state}  {refs[0].short}"
         console.print(line, highlight=False, soft_wrap=True)
+        if dropped := _dropped(stage, manifest["counts"]):
+            console.print(f"            {dropped}", highlight=False, soft_wrap=True)
         for reason in reasons(pipeline.store, before, refs[0]) if fresh else []:
             console.print(f"            computed again: {reason}", highlight=False, soft_wrap=True)
         if stage == "score" and fresh:
@@ -130,6 +134,27 @@ def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:
         f"{verb.format(', '.join(new))} not in release {release}, which was frozen with {frozen}; "
         f"name a new release to take {it} in"
     )
+
+
+def _made(stage: str, manifest: Mapping[str, Any]) -> str:
+    """How much a stage made, in its own unit."""
+    metadata = manifest["metadata"]
+    if stage == "tokenizer":
+        return f"{metadata['entries']} entries"
+    if stage == "questions":
+        return f"{sum(about['num_questions'] for about in metadata['sets'])} questions"
+    return f"{manifest['rows']} rows"
+
+
+def _dropped(stage: str, counts: Mapping[str, int]) -> str:
+    """The rows that a stage left out, by reason, the most frequent first; empty where it left out none."""
+    dropped = {name.removeprefix("dropped_"): counts[name] for name in counts if name.startswith("dropped_")}
+    found = sorted((item for item in dropped.items() if item[1]), key=lambda item: (-item[1], item[0]))
+    if not found:
+        return ""
+    what = "rejected" if stage == "ingest" else "left out"
+    told = ", ".join(f"{number} {reason}" for reason, number in found)
+    return f"{sum(number for _, number in found)} {what}: {told}"
 
 
 def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:

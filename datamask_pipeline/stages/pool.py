@@ -8,8 +8,9 @@ Near-duplicates are collapsed too where that is asked for: what holds of the cop
 all the contents of a group, takedown and validation included.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pyarrow as pa
 import pydantic
@@ -69,7 +70,7 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
         One row per document of the crawls, one part per crawl.
 
     Raises:
-        ConfigurationError: the release has no crawl.
+        ConfigurationError: the release has no crawl, or none of its documents is eligible.
     """
     if not documents:
         raise ConfigurationError(f"release {release!r} has no crawls; name at least one in its configuration")
@@ -112,7 +113,25 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
     found = {str(reason): int(number) for reason, number in tally}
     counts = {"rows_in": sum(ref.rows for ref in documents.values()), "kept": found.get("kept", 0)}
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
+    if not counts["kept"]:
+        _refuse_empty(store, release, documents, counts)
     return builder.commit(parts, counts=counts, metadata={"crawls": crawls})
+
+
+def _refuse_empty(
+    store: Store, release: str, documents: Mapping[str, Ref], excluded: Mapping[str, int]
+) -> NoReturn:
+    """Say what became of every row of the crawls: no stage after this one has anything to do."""
+    reasons: Counter[str] = Counter()
+    for counts in (*(store.manifest(ref)["counts"] for ref in documents.values()), excluded):
+        reasons.update({name: number for name, number in counts.items() if name.startswith("dropped_")})
+    told = ", ".join(
+        f"{number} {name.removeprefix('dropped_')}" for name, number in reasons.most_common() if number
+    )
+    raise ConfigurationError(
+        f"no document of release {release!r} is eligible: {told or 'its crawls hold no row'}; lower ingest.min_chars or "
+        "pool.validation_share, or give other documents; `datamask audit why` tells of one row"
+    )
 
 
 def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:

@@ -127,3 +127,22 @@ def test_packaged_configurations_are_listed_shown_and_sound() -> None:
     for name in names:
         assert invoke("config", "show", name).startswith("#")
         assert "arms:" in invoke("config", "check", "-c", name)
+
+
+def test_a_run_says_what_was_left_out_and_why(tiny_run: Pipeline, tiny_config_file: Path) -> None:
+    lines = [line.strip() for line in invoke("run", "-c", str(tiny_config_file)).splitlines()]
+    for stage, key, what in (
+        ("ingest", "tiny-2024-10", "rejected"),
+        ("pool", "first", "left out"),
+        ("select", "first/datamask", "left out"),
+    ):
+        counts = tiny_run.store.manifest(require(tiny_run.store, stage, key))["counts"]
+        (place,) = (n for n, line in enumerate(lines) if line.split()[:2] == [stage, key])
+        told = lines[place + 1]
+        assert told.startswith(f"{counts['rows_in'] - counts['kept']} {what}: ")
+        for name, number in counts.items():
+            if name.startswith("dropped_"):
+                assert (f"{number} {name.removeprefix('dropped_')}" in told) == bool(number)
+    assert not any(" 0 rows" in line for line in lines)
+    for stage, unit in (("tokenizer", "400 entries"), ("questions", "36 questions")):
+        assert any(line.startswith(stage) and unit in line for line in lines), stage

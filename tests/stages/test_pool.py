@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tiny_chain import write_tiny_config
 
 from datamask_pipeline import schema
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.stages import pool
 from datamask_pipeline.storage import Ref, Store
 
@@ -152,12 +154,12 @@ def test_validation_depends_on_content_alone(store: Store) -> None:
 
 
 def test_rows_balance_and_keep_their_order(store: Store) -> None:
-    one = ingested(store, "one", [("a", "x"), ("b", "x"), ("c", "w")])
-    ref = pool.run(pool.PoolConfig(validation_share=0.5), store=store, release="r", documents={"one": one})
+    one = ingested(store, "one", [("a", "x"), ("b", "x"), ("c", "w"), ("d", "v"), ("e", "u")])
+    ref = pool.run(pool.PoolConfig(validation_share=0.0), store=store, release="r", documents={"one": one})
     counts = store.manifest(ref)["counts"]
-    assert counts["rows_in"] == 3 == ref.rows
-    assert store.read_table(ref).column("position").to_pylist() == [0, 1, 2]
-    assert store.read_table(ref).column("domain").to_pylist() == ["one.org"] * 3
+    assert counts["rows_in"] == 5 == ref.rows
+    assert store.read_table(ref).column("position").to_pylist() == [0, 1, 2, 3, 4]
+    assert store.read_table(ref).column("domain").to_pylist() == ["one.org"] * 5
 
 
 def test_a_release_without_crawls_is_refused(store: Store) -> None:
@@ -205,3 +207,15 @@ def test_a_large_pools_share_is_not_changed_by_the_fewest(store: Store) -> None:
     ]
     assert held_out[0] == held_out[1]
     assert 150 < len(held_out[0]) < 250
+
+
+def test_a_release_without_an_eligible_document_is_refused_with_the_counts(tmp_path: Path) -> None:
+    settings = {"ingest.min_chars": 100_000}
+    pipeline = Pipeline(load_config(str(write_tiny_config(tmp_path)), settings))
+    for crawl in pipeline.release_crawls("first"):
+        pipeline.run("ingest", crawl)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"no document of release 'first' is eligible: \d+ too_short.*ingest\.min_chars",
+    ):
+        pipeline.run("pool", "first")
