@@ -110,15 +110,14 @@ class LocalSource(Source):
         return sorted(self._listing)
 
     def check(self, crawl: str) -> None:
-        """Read the first row of the crawl's first file, where that lies on this machine."""
-        path = next(iter(self._paths(crawl).values()))
-        if self._is_local:
+        """Read the crawl's first row, where it lies on this machine."""
+        for path in self._paths(crawl).values() if self._is_local else ():
             form, file = self._format_of(path), self._file(path)
             extras = form.extra_fields(file, self._columns)
-            with contextlib.closing(
-                form.read(file, self._columns, crawl=crawl, extras=extras, batch_rows=1)
-            ) as rows:
-                next(rows, None)
+            rows = form.read(file, self._columns, crawl=crawl, extras=extras, batch_rows=1)
+            with contextlib.closing(rows):
+                if next(rows, None) is not None:
+                    return
 
     def known_fields(self, crawl: str) -> list[pa.Field] | None:
         return self.extra_fields(crawl) if self._is_local else None

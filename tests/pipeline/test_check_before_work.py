@@ -70,6 +70,19 @@ def test_what_a_run_takes_passes(tiny_config_file: Path, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_a_shard_without_rows_hides_no_fault(tiny_config_file: Path, tmp_path: Path) -> None:
+    crawl = tmp_path / "crawls" / "t1"
+    crawl.mkdir(parents=True)
+    (crawl / "000.jsonl").touch()
+    (crawl / "001.jsonl").write_text('{"id": "a", "text": "One.", "url": "", "language": "en"}\n')
+    settings: dict[str, Any] = {"source.options.root": str(tmp_path / "crawls")}
+    chain(tiny_config_file, tmp_path / "record", settings).check("ingest")
+    with pytest.raises(DataMaskError, match=r"no column 'body'.*001\.jsonl"):
+        chain(
+            tiny_config_file, tmp_path / "record", {**settings, "source.options.columns": {"text": "body"}}
+        ).check("ingest")
+
+
 @pytest.mark.parametrize("fixed", [False, True])
 def test_imported_vectors_of_another_width(fixed: bool, tiny_config_file: Path, tmp_path: Path) -> None:
     kind = pa.list_(pa.float32(), 300) if fixed else pa.list_(pa.float32())
