@@ -39,7 +39,9 @@ def check_columns(
         if name not in found.names:
             if field.name in optional:
                 continue
-            raise missing_column(field.name, name, found.names, location)
+            raise missing_column(
+                field.name, name, found.names, location, optional=_nulls(found, renamed, optional)
+            )
         kind = found.field(name).type
         if not _widens(kind, field.type):
             raise InputError(
@@ -51,7 +53,12 @@ def check_columns(
 
 
 def missing_column(
-    name: str, theirs: str, found: Iterable[str], location: str, row: int | None = None
+    name: str,
+    theirs: str,
+    found: Iterable[str],
+    location: str,
+    row: int | None = None,
+    optional: Sequence[str] = (),
 ) -> InputError:
     """The refusal of a file without a column that a document needs.
 
@@ -61,16 +68,26 @@ def missing_column(
         found: The file's columns.
         location: The file.
         row: The row that lacks it, where rows have keys of their own.
+        optional: The `optional_columns` that would let every column that is missing be null, told for pasting.
     """
     if theirs != name:
         remedy = f"correct `source.options.columns.{name}`, which names it"
     else:
         remedy = f"add it, or map another column to it with `columns: {{{name}: ...}}`"
-    if name not in ESSENTIAL:
-        remedy += ", or name it in `optional_columns` to have it filled with null"
+    if optional:
+        remedy += f"; `optional_columns: [{', '.join(optional)}]` fills with null every column that may be missing and is"
     names = list(found)
     problem = f"no column {theirs!r}{suggestion(theirs, names)}; there are: {', '.join(names) or 'none'}"
     return InputError(f"a column is missing: {problem}", file=location, row=row, field=theirs, remedy=remedy)
+
+
+def _nulls(found: pa.Schema, renamed: Mapping[str, str], optional: Sequence[str]) -> list[str]:
+    """FineWeb columns that are optional already, and those that are missing and could be."""
+    return [
+        name
+        for name in FINEWEB.names
+        if name in optional or (renamed.get(name, name) not in found.names and name not in ESSENTIAL)
+    ]
 
 
 def extra_fields(found: pa.Schema, *, renamed: Mapping[str, str]) -> list[pa.Field]:

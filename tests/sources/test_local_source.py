@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -334,3 +335,20 @@ def test_equal_bytes_have_equal_digests_whatever_their_path(tmp_path: Path) -> N
     source = SOURCES.make("local", {"root": str(tmp_path)})
     a, b, c = (source.shards(crawl)[0].digest for crawl in "abc")
     assert a == b != c
+
+
+@pytest.mark.parametrize("optional", [None, ["language"]])
+def test_all_missing_columns_are_told_with_the_line_that_makes_them_null(
+    tmp_path: Path, optional: list[str] | None
+) -> None:
+    write_parquet(
+        tmp_path / "c" / "0.parquet", [row(0)], pa.schema([FINEWEB.field(n) for n in ("text", "id")])
+    )
+    options = {} if optional is None else {"optional_columns": optional}
+    with pytest.raises(InputError) as caught:
+        read_all(SOURCES.make("local", {"root": str(tmp_path), **options}), "c")
+    found = re.search(r"optional_columns: \[(.*?)\]", str(caught.value))
+    assert found is not None, caught.value
+    pasted = {"root": str(tmp_path), "optional_columns": found[1].split(", ")}
+    (batch,) = read_all(SOURCES.make("local", pasted), "c")
+    assert batch.documents.column("token_count").null_count == batch.documents.num_rows == 1
