@@ -120,6 +120,11 @@ def _run_release(
             console.print(f"            {dropped}", highlight=False, soft_wrap=True)
         for reason in reasons(pipeline.store, before, refs[0]) if fresh else []:
             console.print(f"            computed again: {reason}", highlight=False, soft_wrap=True)
+        if stage == "embed" and fresh and (count := _normalised(pipeline, refs[0])):
+            console.print(
+                f"            {count} imported vectors were not of unit norm and have been normalised",
+                soft_wrap=True,
+            )
         if stage == "score" and fresh:
             for line in sorted(_reports(pipeline, refs[0]) - reports):
                 console.print(f"            {line}", highlight=False, soft_wrap=True)
@@ -163,6 +168,11 @@ def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:
     return {
         f"{name}: {held_out_line(scorer['report'])}" for name, scorer in about.items() if scorer["report"]
     }
+
+
+def _normalised(pipeline: Pipeline, embeddings: Ref) -> int:
+    """Imported vectors that were not of unit norm; none of computed ones."""
+    return int(pipeline.store.manifest(embeddings)["metadata"].get("normalised", 0))
 
 
 def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:
