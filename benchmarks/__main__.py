@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.data import Base, base_of_file, base_of_installation, documents_of_installation
-from benchmarks.harness import Context, machine
+from benchmarks.harness import Context, code_version, machine
 from benchmarks.report import write_report
 
 ORDER = (
@@ -114,6 +114,7 @@ def _run_one(options: argparse.Namespace, name: str) -> None:
         "vectors": base.source,
         "documents": "given in a folder" if options.documents else "the embedded default",
         "machine": machine(),
+        "code": code_version(),
     }
     (options.results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -170,6 +171,13 @@ def machine() -> dict[str, str]:
         except PackageNotFoundError:
             facts[package] = "not installed"
     return facts
+
+
+def code_version() -> str:
+    """The commit that is checked out, with a + where files differ from it; empty outside a checkout."""
+    git = ["git", "describe", "--always", "--dirty=+", "--abbrev=7"]
+    found = subprocess.run(git, capture_output=True, text=True, check=False)
+    return found.stdout.strip()
 
 
 def _processor() -> str:

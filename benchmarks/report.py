@@ -75,8 +75,14 @@ def _section(record: Record) -> str:
     lines.append("")
     lines += [f"{note}\n" for note in record["notes"]]
     seeds = sorted({row["seed"] for row in record["rows"] if "seed" in row})
-    lines.append(f"{_counted(seeds)}{record['wall_seconds']:.0f} s.\n")
+    lines.append(f"{_counted(seeds)}{record['wall_seconds']:.0f} s. {_code(record)}\n")
     return "\n".join(lines)
+
+
+def _code(record: Record) -> str:
+    if record.get("code"):
+        return f"Run at commit {record['code']}."
+    return "**Run on an earlier version of the code: to be run again before anything rests on it.**"
 
 
 def _counted(seeds: list[int]) -> str:
