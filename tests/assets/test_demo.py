@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from datamask_pipeline import schema
 from datamask_pipeline.demo import only_demo_of
 from datamask_pipeline.pipeline import Pipeline
 
@@ -43,7 +46,13 @@ def test_a_refused_setting_is_one_line_and_a_failure(tmp_path: Path) -> None:
 def test_a_failing_step_is_one_line_and_a_failure(tiny_config_file: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "crawls" / "broken").mkdir(parents=True)
-    (tmp_path / "crawls" / "broken" / "000.parquet").write_bytes(b"PAR1 cut short")
+    # The first rows, which the check before any work reads, are sound; a later shard's pages are not.
+    row = {field.name: ["x"] if field.type == pa.string() else [1] for field in schema.FINEWEB}
+    for name in ("000", "001"):
+        shard = tmp_path / "crawls" / "broken" / f"{name}.parquet"
+        pq.write_table(pa.table(row, schema=schema.FINEWEB), shard)
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:4] + bytes(100) + whole[104:])
     done = run_demo(
         f"--config={tiny_config_file}",
         f"--set=source.options.root={tmp_path / 'crawls'}",
@@ -52,7 +61,7 @@ def test_a_failing_step_is_one_line_and_a_failure(tiny_config_file: Path, tmp_pa
     )
     assert done.returncode == 1
     assert "error: crawl_job of broken: " in done.stderr
-    assert "000.parquet" in done.stderr
+    assert "001.parquet" in done.stderr
     assert "Traceback" not in done.stderr
 
 
