@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.npy import write_blocks
-from datamask_pipeline.storage.ref import MANIFEST, Ref, location_of, part_files, pretty_json, ref_of
+from datamask_pipeline.storage.ref import (
+    MANIFEST,
+    Ref,
+    location_of,
+    manifest_digest,
+    part_files,
+    pretty_json,
+    ref_of,
+)
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
@@ -39,6 +47,7 @@ class ArtefactBuilder:
         self.store, self.stage, self.key, self.fingerprint = store, stage, key, fingerprint
         self.location = location_of(stage, key, fingerprint)
         self._basis, self._inputs = basis, inputs
+        self._files: dict[str, dict[str, Any]] = {}
         self._started = time.time()
 
     def finished(self) -> Ref | None:
@@ -130,8 +139,8 @@ class ArtefactBuilder:
             array: Record of the array that ``write_array`` wrote for this part.
 
         Returns:
-            The part's record: name, rows, bytes, digest, counts; ``identity_digest`` where columns are named, the
-            array's record where there is one.
+            The part's record: name, rows, counts, digest of the rows, bytes and SHA-256 of the file; ``identity_digest``
+            where columns are named, the array's record where there is one.
         """
         kept = None if replace else self.part(name)
         if kept is not None:
@@ -152,11 +161,12 @@ class ArtefactBuilder:
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                     digest.update(table)
                     writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-            size = private.stat().st_size
+            size, sha256 = private.stat().st_size, sha256_file(private)
         record = {
             "name": name,
             "rows": digest.num_rows,
             "bytes": size,
+            "sha256": sha256,
             "digest": digest.hexdigest(),
             "counts": dict(counts or {}),
         }
@@ -170,6 +180,7 @@ class ArtefactBuilder:
     def write_file(self, name: str, data: bytes) -> None:
         """A file beside the parts that is not part of the content digest: a plot, a report."""
         self.store.publish_bytes(f"{self.location}/{name}", data)
+        self._files[name] = {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
     def write_tree(self, name: str, directory: Path) -> dict[str, Any]:
         """A directory of files that *is* content, e.g. a model.
@@ -179,7 +190,7 @@ class ArtefactBuilder:
         """
         self.store.publish_tree(directory, f"{self.location}/{name}")
         files = sorted(path for path in directory.rglob("*") if path.is_file())
-        named = [(path.relative_to(directory).as_posix(), _sha256_file(path)) for path in files]
+        named = [(path.relative_to(directory).as_posix(), sha256_file(path)) for path in files]
         return {
             "name": name,
             "bytes": sum(path.stat().st_size for path in files),
@@ -223,11 +234,13 @@ class ArtefactBuilder:
             "counts": totals,
             "parts": [dict(part) for part in parts],
             "trees": [dict(tree) for tree in trees],
+            "files": list(self._files.values()),
             "metadata": lineage.plain(dict(metadata or {})),
             "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "written_at_ns": time.time_ns(),
             "wall_seconds": round(time.time() - self._started, 3),
         }
+        manifest["manifest_digest"] = manifest_digest(manifest)
         self.store.publish_bytes(f"{self.location}/{MANIFEST}", pretty_json(manifest).encode())
         ref = ref_of(manifest)
         self.store.point_to(ref)
@@ -261,6 +274,7 @@ def check_balance(stage: str, key: str, counts: Mapping[str, int]) -> None:
         )
 
 
-def _sha256_file(path: Path) -> str:
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

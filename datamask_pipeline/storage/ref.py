@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 
 MANIFEST = "manifest.json"
@@ -76,6 +77,12 @@ def check_key(stage: str, key: str) -> None:
 
 def ref_of(manifest: Mapping[str, Any]) -> Ref:
     return Ref(**{name: manifest[name] for name in REF_FIELDS})
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """Digest of all that a manifest says, but this: an edit of any figure in it is noticed."""
+    said = {name: value for name, value in manifest.items() if name != "manifest_digest"}
+    return lineage.sha256_text(lineage.canonical_json(said))
 
 
 def part_files(part: Mapping[str, Any]) -> dict[str, int]:

@@ -472,8 +472,14 @@ def require(store: Store, stage: str, key: str) -> Ref:
 
 
 def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
-    """Whether every part, array and tree has the bytes its manifest states; sizes by path in the artefact."""
+    """Whether every part, array, tree and file beside them has the bytes its manifest states.
+
+    Args:
+        manifest: The manifest; one of an earlier version does not name the files beside the parts.
+        sizes: By path in the artefact.
+    """
     wanted = {file: size for part in manifest["parts"] for file, size in part_files(part).items()}
+    wanted |= {file["name"]: file["bytes"] for file in manifest.get("files", ())}
     if any(sizes.get(file) != size for file, size in wanted.items()):
         return False
     for tree in manifest["trees"]:

@@ -16,6 +16,8 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
+from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.ref import manifest_digest
 
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
 
@@ -164,3 +166,29 @@ def test_every_manifest_is_checked(store: Store, ref: Ref, tmp_path: Path) -> No
     path.write_text(json.dumps({"location": ref.location}))
     with pytest.raises(IntegrityError, match=r"manifest\.json"):
         list(store.all_manifests("ingest"))
+
+
+def test_a_manifest_holds_the_digest_of_every_file_and_of_itself(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config").write_bytes(b"22")
+    builder = begin(store)
+    parts = [builder.write_part("00000", [ROWS], ROWS.schema)]
+    builder.write_file("plot.png", b"a plot")
+    ref = builder.commit(parts, trees=[builder.write_tree("model", tmp_path / "model")])
+    manifest = store.manifest(ref)
+    folder = Path(store.root) / ref.location
+    stated = {"00000.parquet": manifest["parts"][0]["sha256"], "plot.png": manifest["files"][0]["sha256"]}
+    stated["model/config"] = manifest["trees"][0]["files"]["config"]
+    assert stated == {name: sha256_file(folder / name) for name in stated}
+    assert manifest["manifest_digest"] == manifest_digest(manifest)
+    assert manifest_digest(manifest | {"rows": 4}) != manifest["manifest_digest"]
+
+
+def test_a_plot_that_is_lost_makes_the_artefact_unfinished(store: Store) -> None:
+    builder = begin(store)
+    parts = [builder.write_part("00000", [ROWS], ROWS.schema)]
+    builder.write_file("plot.png", b"a plot")
+    ref = builder.commit(parts)
+    assert begin(store).finished() == ref
+    (Path(store.root) / ref.location / "plot.png").unlink()
+    assert begin(store).finished() is None
