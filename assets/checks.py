@@ -24,7 +24,7 @@ from resources import PipelineResource
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Artefact:
-    """What a check looks at: the current artefact of one stage and key.
+    """What a check or a page looks at: an artefact of one stage and key.
 
     Attributes:
         pipeline: The chain, for the artefact's neighbours.
@@ -35,6 +35,16 @@ class Artefact:
     pipeline: Pipeline
     ref: Ref
     manifest: Mapping[str, Any]
+
+    @property
+    def found(self) -> Mapping[str, Any]:
+        """What the stage tells of it."""
+        return self.manifest["metadata"]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings it was made with."""
+        return self.manifest["basis"]["config"]
 
     @property
     def release(self) -> str:
@@ -57,6 +67,14 @@ class Artefact:
         """
         (number,) = self.query(f"SELECT count(*) FILTER ({condition}) FROM {self.sql()}")
         return int(number)
+
+    def has_no(self, what: str, condition: str) -> "Verdict":
+        """Passes when no row satisfies a condition; ``what`` says what such rows are."""
+        return none_found(self.count(condition), what)
+
+    def finds_no(self, what: str, sql: str) -> "Verdict":
+        """Passes when a query that counts something gives 0."""
+        return none_found(int(self.query(sql)[0]), what)
 
     def query(self, sql: str) -> tuple[Any, ...]:
         """The first row of a DuckDB query over the record; it spills to disk instead of growing."""
@@ -82,7 +100,7 @@ class Verdict:
 
 
 Check = Callable[[Artefact], Verdict]
-Headline = Callable[[Pipeline, Ref, Mapping[str, Any]], Metadata]
+Headline = Callable[[Artefact], Metadata]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,13 +110,15 @@ class Shown:
     Attributes:
         blocking: Checks; nothing downstream runs when one of these fails. Beside them stands one of the columns.
         warning: These only warn.
-        headline: Its numbers and tables for the UI.
+        numbers: Of its manifest's metadata, the numbers for the UI.
+        headline: What else of it, e.g. tables.
         plots: PNG files that the stage writes beside its parts.
     """
 
     blocking: tuple[Check, ...] = ()
     warning: tuple[Check, ...] = ()
-    headline: Headline | None = None
+    numbers: tuple[str, ...] = ()
+    headline: Headline = lambda _: {}
     plots: tuple[str, ...] = ()
 
 

@@ -1,14 +1,9 @@
 """What Dagster checks and shows of the comparison of a release's arms."""
 
-from collections.abc import Mapping
 from typing import Any
 
-import dagster as dg
-
-from assets.checks import Artefact, Shown, Verdict, none_found
-from assets.metadata import Metadata
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import Ref
+from assets.checks import Artefact, Shown, Verdict
+from assets.metadata import Metadata, scalars, table
 
 
 def every_run_is_in_it(artefact: Artefact) -> Verdict:
@@ -20,36 +15,23 @@ def every_run_is_in_it(artefact: Artefact) -> Verdict:
 
 def arms_answered_the_same_questions(artefact: Artefact) -> Verdict:
     """For each task, all models were asked one and the same question set."""
-    (unequal,) = artefact.query(
+    return artefact.finds_no(
+        "tasks with several question sets",
         f"""
         SELECT count(*) FROM (
             SELECT task FROM {artefact.sql(columns="task, questions_digest, n, shots, headline")} WHERE headline
             GROUP BY task HAVING count(DISTINCT (questions_digest, n, shots)) > 1)
-        """
+        """,
     )
-    return none_found(unequal, "tasks with several question sets")
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    arms: list[dict[str, Any]] = manifest["metadata"]["arms"]
-    lines = [
-        "| arm | documents | tokens | objective of | objective | gap | bits per byte | mean of tasks |",
-        "|---" * 8 + "|",
-    ]
-    headline: Metadata = {}
-    for arm in arms:
-        tokens = "-" if arm["tokens"] is None else f"{arm['tokens']:,}"
-        cells = [f"{arm['documents']:,}", tokens, arm["objective_of"]]
-        cells += [_number(arm[name]) for name in ("objective", "gap", "bits_per_byte", "mean")]
-        lines.append(f"| {arm['arm']} | {' | '.join(cells)} |")
-        for name in ("objective", "bits_per_byte", "mean"):
-            if arm[name] is not None:
-                headline[f"{name} {arm['arm']}"] = float(arm[name])
-    return {"arms": dg.MetadataValue.md("\n".join(lines)), **headline}
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _headline(artefact: Artefact) -> Metadata:
+    arms: list[dict[str, Any]] = artefact.found["arms"]
+    columns = ["arm", "documents", "tokens", "objective_of", "objective", "gap", "bits_per_byte"]
+    values = {
+        f"{key} {arm['arm']}": arm[key] for arm in arms for key in ("objective", "bits_per_byte", "mean")
+    }
+    return {"arms": table(arms, *columns, mean="mean of tasks"), **scalars(values, *values)}
 
 
 SHOWN = {

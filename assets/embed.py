@@ -1,7 +1,6 @@
 """What Dagster checks and shows of embeddings."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +15,15 @@ from assets.checks import (
 )
 from assets.metadata import Metadata, parts_schema
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
-from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, open_array
+from datamask_pipeline.storage import ROW_GROUP_ROWS, open_array
 from datamask_pipeline.vectors import are_unit
 
 
 def columns(artefact: Artefact) -> Verdict:
     """Id and content hash, then one column for each head of the forward pass."""
-    heads: Iterable[str] = artefact.manifest["basis"]["config"].get("heads", ())
+    heads: Iterable[str] = artefact.settings.get("heads", ())
     found = parts_schema(artefact.pipeline.store, artefact.ref)
     # A manifest's keys are sorted: the heads' order stands in the columns alone.
     scores = sorted((COLUMN_PREFIX + name for name in heads), key=found.get_field_index)
@@ -62,9 +60,8 @@ def unit_norm(artefact: Artefact) -> Verdict:
     return Verdict(verdict.passed, {**verdict.measured, "largest |norm - 1|": worst})
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    found = manifest["metadata"]
-    return {"model": str(found["model"]), "revision": str(found["revision"])}
+def _headline(artefact: Artefact) -> Metadata:
+    return {name: str(artefact.found[name]) for name in ("model", "revision")}
 
 
 SHOWN = {

@@ -1,19 +1,14 @@
 """What Dagster checks and shows of a model's benchmark scores, and of its answers to single questions."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from assets.checks import Artefact, Shown, Verdict, none_found
+from assets.checks import Artefact, Shown, Verdict
 from assets.metadata import Metadata, scalars
 from datamask_pipeline.evaluation.benchmarks import benchmarks_named
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import evaluate
-from datamask_pipeline.storage import Ref
 
 
 def every_task_was_asked(artefact: Artefact) -> Verdict:
     """Each checkpoint has each task's headline number, out of at least one question."""
-    wanted = [benchmark.task for benchmark in benchmarks_named(artefact.manifest["basis"]["config"]["tasks"])]
+    wanted = [benchmark.task for benchmark in benchmarks_named(artefact.settings["tasks"])]
     checkpoints, answered, tasks = artefact.query(
         f"""
         SELECT count(DISTINCT checkpoint), count(DISTINCT (checkpoint, task)) FILTER (headline AND n > 0),
@@ -29,13 +24,13 @@ def every_task_was_asked(artefact: Artefact) -> Verdict:
 
 def values_are_finite(artefact: Artefact) -> Verdict:
     """Headline numbers are shares in 0..1, every value is finite, and a standard error is finite where stated."""
-    wrong = artefact.count(
+    return artefact.has_no(
+        "values that are none",
         """
         NOT coalesce(isfinite(value), false) OR (headline AND value NOT BETWEEN 0 AND 1)
             OR (stderr IS NOT NULL AND NOT isfinite(stderr))
-        """
+        """,
     )
-    return none_found(wrong, "values that are none")
 
 
 def every_question_was_answered_once(artefact: Artefact) -> Verdict:
@@ -55,8 +50,8 @@ def every_question_was_answered_once(artefact: Artefact) -> Verdict:
     )
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    scores: dict[str, float] = manifest["metadata"]["headline"]
+def _headline(artefact: Artefact) -> Metadata:
+    scores: dict[str, float] = artefact.found["headline"]
     return {**scalars(scores, *scores), "mean of tasks": sum(scores.values()) / len(scores)}
 
 

@@ -1,6 +1,6 @@
 """What Dagster checks of a release's index."""
 
-from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from datamask_pipeline import duck
 from datamask_pipeline.stages import embed, pool
 
@@ -37,7 +37,8 @@ def every_row_leads_to_its_vector(artefact: Artefact) -> Verdict:
         for crawl_order, (crawl, ref) in enumerate(refs.items())
         for part_order, name in enumerate(store.part_names(ref))
     )
-    (astray,) = artefact.query(
+    return artefact.finds_no(
+        "rows that lead to another document's vector",
         f"""
         SELECT count(*) FROM {artefact.sql(columns="crawl, id, shard, row")} AS i
         LEFT JOIN (VALUES {places}) AS p (artefact_order, part_order, crawl, shard)
@@ -45,9 +46,8 @@ def every_row_leads_to_its_vector(artefact: Artefact) -> Verdict:
         LEFT JOIN {duck.parts_sql(store, list(refs.values()), "id")} AS e
         ON e.artefact_order = p.artefact_order AND e.part_order = p.part_order AND e.part_row = i.row
         WHERE e.id IS DISTINCT FROM i.id
-        """
+        """,
     )
-    return none_found(astray, "rows that lead to another document's vector")
 
 
 SHOWN = {

@@ -12,14 +12,12 @@ def ids_are_unique(artefact: Artefact) -> Verdict:
 
 def every_text_says_something(artefact: Artefact) -> Verdict:
     """No text or id is null or blank."""
-    blank = artefact.count("text IS NULL OR trim(text) = '' OR id IS NULL OR id = ''")
-    return none_found(blank, "blank texts or ids")
+    return artefact.has_no("blank texts or ids", "text IS NULL OR trim(text) = '' OR id IS NULL OR id = ''")
 
 
 def every_rejection_has_a_reason(artefact: Artefact) -> Verdict:
     """No row was dropped without saying why."""
-    unexplained = artefact.count("reason IS NULL OR reason = ''")
-    return none_found(unexplained, "rejections without a reason")
+    return artefact.has_no("rejections without a reason", "reason IS NULL OR reason = ''")
 
 
 def rejected_rows_are_the_dropped_ones(artefact: Artefact) -> Verdict:

@@ -1,27 +1,22 @@
 """What Dagster checks and shows of the subset of one arm."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import dagster as dg
 
-from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
-from assets.metadata import Metadata, parts_schema, scalars
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
+from assets.metadata import Metadata, parts_schema
 from datamask_pipeline import schema
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import materialise, select
-from datamask_pipeline.storage import Ref
 
 
 def ids_and_contents_are_distinct(artefact: Artefact) -> Verdict:
     """No id and no content stands twice."""
-    (twice,) = artefact.query(
+    return artefact.finds_no(
+        "repeated ids or contents",
         f"""
         SELECT 2 * count(*) - count(DISTINCT id) - count(DISTINCT content_hash)
         FROM {artefact.sql(columns="id, content_hash")}
-        """
+        """,
     )
-    return none_found(twice, "repeated ids or contents")
 
 
 def subset_is_the_mask(artefact: Artefact) -> Verdict:
@@ -40,14 +35,9 @@ def subset_is_the_mask(artefact: Artefact) -> Verdict:
     return Verdict(not any(measured.values()), measured)
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    found = manifest["metadata"]
-    lineage = column_lineage(parts_schema(pipeline.store, ref).names)
-    return {
-        **scalars(found, "tokens"),
-        "selection": str(found["selection"]),
-        "dagster/column_lineage": lineage,
-    }
+def _headline(artefact: Artefact) -> Metadata:
+    names = parts_schema(artefact.pipeline.store, artefact.ref).names
+    return {"selection": str(artefact.found["selection"]), "dagster/column_lineage": column_lineage(names)}
 
 
 def column_lineage(names: list[str]) -> dg.TableColumnLineage:
@@ -68,6 +58,7 @@ def column_lineage(names: list[str]) -> dg.TableColumnLineage:
 SHOWN = {
     "fineweb_mask": Shown(
         blocking=(rows_in_are_kept_plus_dropped, ids_and_contents_are_distinct, subset_is_the_mask),
+        numbers=("tokens",),
         headline=_headline,
     )
 }

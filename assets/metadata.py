@@ -64,6 +64,22 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
     )
 
 
+def table(rows: Iterable[Mapping[str, Any]], *columns: str, **renamed: str) -> dg.MarkdownMetadataValue:
+    """Some columns of some rows, ``renamed`` ones last and under another name; ``-`` where there is no value."""
+    heads = {**{name: name.replace("_", " ") for name in columns}, **renamed}
+    lines: list[Iterable[str]] = [heads.values(), ["---"] * len(heads)]
+    lines += [[_cell(row.get(name)) for name in heads] for row in rows]
+    return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return (
+        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    )
+
+
 def scalars(values: Mapping[str, Any], *names: str) -> Metadata:
     """Those of the named values that are numbers: the UI plots them over time."""
     return {name: values[name] for name in names if isinstance(values.get(name), int | float)}

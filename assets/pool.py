@@ -1,6 +1,6 @@
 """What Dagster checks of a release's candidates."""
 
-from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from datamask_pipeline.stages import ingest, pool
 
 
@@ -16,20 +16,22 @@ def every_document_stands_once(artefact: Artefact) -> Verdict:
 
 def eligible_contents_are_distinct(artefact: Artefact) -> Verdict:
     """Of several copies of a content, or documents of one id, at most one may be selected."""
-    (repeated,) = artefact.query(
+    return artefact.finds_no(
+        "repeated ids or contents",
         f"""
         SELECT 2 * count(*) - count(DISTINCT content_hash) - count(DISTINCT id)
         FROM {artefact.sql(columns="id, content_hash, eligible")} WHERE eligible
-        """
+        """,
     )
-    return none_found(repeated, "repeated ids or contents")
 
 
 def ineligible_documents_have_a_reason(artefact: Artefact) -> Verdict:
     """A document is eligible, or excluded for a known reason; never both, never neither."""
     known = ", ".join(f"'{reason}'" for reason in pool.EXCLUSIONS)
-    unclear = artefact.count(f"eligible = (exclusion IS NOT NULL) OR exclusion NOT IN ({known})")
-    return none_found(unclear, "documents of unclear eligibility")
+    return artefact.has_no(
+        "documents of unclear eligibility",
+        f"eligible = (exclusion IS NOT NULL) OR exclusion NOT IN ({known})",
+    )
 
 
 SHOWN = {

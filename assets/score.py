@@ -1,18 +1,12 @@
 """What Dagster checks and shows of quality scores."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import dagster as dg
-
-from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
-from assets.metadata import Metadata
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
+from assets.metadata import Metadata, scalars, table
 from datamask_pipeline import duck
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ingest, score
-from datamask_pipeline.storage import Ref
 
 #: A crawl whose mean score lies further from the other crawls', in their standard deviations, is worth a look.
 DRIFT = 0.5
@@ -36,13 +30,13 @@ def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
 
 def scores_are_finite_and_within_scale(artefact: Artefact) -> Verdict:
     """A score is a finite number on its scorer's scale, or null with a reason; never an error made a number."""
-    wrong = artefact.count(
+    return artefact.has_no(
+        "scores that are no score",
         """
         CASE WHEN score IS NULL THEN coalesce(reason, '') = ''
         ELSE NOT isfinite(score) OR score < scale_min OR score > scale_max END
-        """
+        """,
     )
-    return none_found(wrong, "scores that are no score")
 
 
 def means_stay_near_other_crawls(artefact: Artefact) -> Verdict:
@@ -71,16 +65,12 @@ def means_stay_near_other_crawls(artefact: Artefact) -> Verdict:
     )
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    lines = ["| scorer | model | revision | documents | scored | mean |", "|---" * 6 + "|"]
-    means: Metadata = {}
-    for name, about in manifest["metadata"]["scorers"].items():
-        model, revision = about["model"], about["revision"]
-        rows, scored, mean = about.get("rows", 0), about.get("scored", 0), about.get("mean")
-        shown = "-" if mean is None else f"{mean:.4f}"
-        lines.append(f"| {name} | {model} | {revision} | {rows} | {scored} | {shown} |")
-        means |= {} if mean is None else {f"mean {name}": mean}
-    return {"scorers": dg.MetadataValue.md("\n".join(lines)), **means}
+def _headline(artefact: Artefact) -> Metadata:
+    scorers = artefact.found["scorers"]
+    rows = [{"scorer": name, **about, "documents": about.get("rows", 0)} for name, about in scorers.items()]
+    means = {f"mean {name}": about.get("mean") for name, about in scorers.items()}
+    columns = ("scorer", "model", "revision", "documents", "scored", "mean")
+    return {"scorers": table(rows, *columns), **scalars(means, *means)}
 
 
 SHOWN = {

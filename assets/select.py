@@ -1,28 +1,17 @@
 """What Dagster checks and shows of selection: the mask of one arm, and how it was learnt."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from assets.checks import (
-    Artefact,
-    Shown,
-    Verdict,
-    none_found,
-    rows_in_are_kept_plus_dropped,
-)
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata, scalars
 from datamask_pipeline import duck
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.selection.reasons import PRUNED
 from datamask_pipeline.stages import pool
-from datamask_pipeline.storage import Ref
 
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
     """As many documents as the budget says; or as many tokens as fit."""
-    settings = artefact.manifest["basis"]["config"]
+    settings = artefact.settings
     if settings["num_tokens"] is not None:
         (tokens,) = artefact.query(
             f"""
@@ -45,23 +34,23 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
 
 def every_document_stands_once(artefact: Artefact) -> Verdict:
     """No document is judged twice."""
-    (twice,) = artefact.query(
-        f"SELECT count(*) - count(DISTINCT (crawl, id)) FROM {artefact.sql(columns='crawl, id')}"
+    return artefact.finds_no(
+        "repeated documents",
+        f"SELECT count(*) - count(DISTINCT (crawl, id)) FROM {artefact.sql(columns='crawl, id')}",
     )
-    return none_found(twice, "repeated documents")
 
 
 def only_candidates_are_judged(artefact: Artefact) -> Verdict:
     """Every row is an eligible candidate of the release; no other document is selected."""
     candidates = artefact.neighbour(pool.STAGE, artefact.release)
-    (foreign,) = artefact.query(
+    return artefact.finds_no(
+        "rows that are no eligible candidate",
         f"""
         SELECT count(*) FROM {artefact.sql(columns="crawl, id")} AS s
         LEFT JOIN {artefact.sql(candidates, "crawl, id, eligible")} AS c ON c.crawl = s.crawl AND c.id = s.id
         WHERE NOT coalesce(c.eligible, false)
-        """
+        """,
     )
-    return none_found(foreign, "rows that are no eligible candidate")
 
 
 def numbers_are_finite(artefact: Artefact) -> Verdict:
@@ -70,7 +59,8 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
     A document pruned by quality was never judged by the learner. Where no threshold decided, no reason may speak of
     one; a marginal may be unknown only there, or where quality or the logit decided.
     """
-    wrong = artefact.count(
+    return artefact.has_no(
+        "rows with a number that is none",
         f"""
         NOT coalesce(isfinite(quality) AND probability BETWEEN 0 AND 1
             AND CASE WHEN reason = {duck.literal(PRUNED)}
@@ -84,15 +74,14 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
                                 THEN coalesce(isfinite(diversity_marginal), true)
                                 ELSE isfinite(diversity_marginal) END END
                 END, false)
-        """
+        """,
     )
-    return none_found(wrong, "rows with a number that is none")
 
 
 def objective_beats_random(artefact: Artefact) -> Verdict:
     """Whatever learns scores above the mean of uniformly random masks."""
-    found = artefact.manifest["metadata"]
-    learns = artefact.manifest["basis"]["config"]["policy"] != "random"
+    found = artefact.found
+    learns = artefact.settings["policy"] != "random"
     reached, random = found["objective"], found["objective_random"]
     better = reached is not None and random is not None and reached > random
     return Verdict(better or not learns, scalars(found, "objective", "objective_random"))
@@ -106,14 +95,11 @@ def objectives_are_finite(artefact: Artefact) -> Verdict:
     )
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    found = manifest["metadata"]
-    blocks = found["blocks"]
-    headline = scalars(found, "objective", "objective_random", "quality_term", "diversity_term", "selected")
+def _headline(artefact: Artefact) -> Metadata:
+    blocks, headline = artefact.found["blocks"], Metadata()
     if len(blocks) == 1:
         certificate = blocks[0]["certificate"]
-        headline |= scalars(certificate, "gap", "bound")
-        headline["certificate"] = str(certificate["method"])
+        headline = {**scalars(certificate, "gap", "bound"), "certificate": str(certificate["method"])}
     headline["wall seconds of the learner"] = sum(float(block["timings"]["total"]) for block in blocks)
     return headline
 
@@ -128,6 +114,7 @@ SHOWN = {
             numbers_are_finite,
         ),
         warning=(objective_beats_random,),
+        numbers=("objective", "objective_random", "quality_term", "diversity_term", "selected"),
         headline=_headline,
         plots=("learning_curve.png",),
     ),

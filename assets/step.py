@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from assets.checks import Shown
-from assets.metadata import Metadata, artefact_metadata
+from assets.checks import Artefact, Shown
+from assets.metadata import Metadata, artefact_metadata, scalars
 from assets.partitions import record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
@@ -49,11 +49,14 @@ def run_stage(
         raise dg.Failure(str(error), allow_retries=False) from error
     seconds = round(time.monotonic() - started, 3)
     for output, ref in zip(stage.makes, refs, strict=True):
-        manifest, extra = pipeline.store.manifest(ref), shown.get(output.asset, Shown())
-        computed = int(manifest["written_at_ns"]) >= marker
+        artefact, extra = (
+            Artefact(pipeline, ref, pipeline.store.manifest(ref)),
+            shown.get(output.asset, Shown()),
+        )
+        computed = int(artefact.manifest["written_at_ns"]) >= marker
         metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
-        metadata |= extra.headline(pipeline, ref, manifest) if extra.headline else {}
-        metadata |= artefact_metadata(pipeline.store, ref, manifest, plots=extra.plots)
+        metadata |= scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
+        metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plots=extra.plots)
         version = dg.DataVersion(ref.content_digest)
         if dg.AssetKey(output.asset) in context.selected_asset_keys:
             yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)

@@ -2,15 +2,10 @@
 
 import itertools
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from assets.checks import Artefact, Shown, Verdict
-from assets.metadata import Metadata, scalars
-from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ingest, tokenizer
-from datamask_pipeline.storage import Ref
 
 #: Documents that are encoded and decoded again by the check.
 SAMPLE_DOCUMENTS = 64
@@ -18,10 +13,7 @@ SAMPLE_DOCUMENTS = 64
 
 def vocabulary_within_bounds(artefact: Artefact) -> Verdict:
     """No more entries than the settings allow, and at least one for each byte."""
-    entries, most = (
-        artefact.manifest["metadata"]["entries"],
-        artefact.manifest["basis"]["config"]["vocab_size"],
-    )
+    entries, most = artefact.found["entries"], artefact.settings["vocab_size"]
     return Verdict(256 < entries <= most, {"entries": entries, "most": most})
 
 
@@ -47,10 +39,8 @@ def texts_survive_the_round_trip(artefact: Artefact) -> Verdict:
     return Verdict(bool(texts) and changed == 0, {"documents": len(texts), "changed": changed})
 
 
-def _headline(pipeline: Pipeline, ref: Ref, manifest: Mapping[str, Any]) -> Metadata:
-    return scalars(manifest["metadata"], "entries")
-
-
 SHOWN = {
-    "tokenizer": Shown(blocking=(vocabulary_within_bounds, texts_survive_the_round_trip), headline=_headline)
+    "tokenizer": Shown(
+        blocking=(vocabulary_within_bounds, texts_survive_the_round_trip), numbers=("entries",)
+    )
 }
