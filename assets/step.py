@@ -57,6 +57,8 @@ def run_stage(
         metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
         metadata |= scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
         metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plots=extra.plots)
+        for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
+            context.log.info(line)
         version = dg.DataVersion(ref.content_digest)
         if dg.AssetKey(output.asset) in context.selected_asset_keys:
             yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)

@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from datamask_pipeline.cli.mask_file import check_output, read_input, users_names, write_output
-    from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
+    from datamask_pipeline.mask_file import check_output, check_plot, read_input, users_names, write_output
+    from datamask_pipeline.report.plots import objectives_figure
     from datamask_pipeline.selection.api import check_settings, select_documents
 
     settings = {
@@ -123,7 +123,7 @@ def _run(given: argparse.Namespace) -> None:
     if given.plot is not None:
         curves = {f"G = {given.n_rollout}": result.curve}
         curves |= {f"G = {count}": learn(count, None).curve for count in given.ablate_rollout}
-        plot_curves(curves, given.plot)
+        objectives_figure(curves).savefig(given.plot)
     value = result.objective
     print(
         f"selected {int(result.mask.sum())} of {len(result.mask)} documents: objective {value.value:.6f} "

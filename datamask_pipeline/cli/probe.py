@@ -9,8 +9,6 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 
-FIGURES = {"auc": "AUC", "pearson": "Pearson correlation", "spearman": "Spearman correlation"}
-
 
 def probe(
     examples: Annotated[
@@ -36,7 +34,7 @@ def probe(
           -s 'score.scorers=\\[rules, probe]'
     """
     from datamask_pipeline.families import SCORERS
-    from datamask_pipeline.stages.probe import run, space_of_encoder
+    from datamask_pipeline.stages.probe import held_out_line, run, space_of_encoder
 
     with progress_bars(Console(stderr=True)) as bar:
         pipeline = build_pipeline(config, settings)
@@ -57,15 +55,3 @@ def probe(
         )
     typer.echo(held_out_line(pipeline.store.manifest(ref)["metadata"]))
     typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")
-
-
-def held_out_line(report: dict[str, Any]) -> str:
-    """One line: the held-out figures, and on how many examples they stand."""
-    figures = ", ".join(f"{FIGURES[name]} {value:.4f}" for name, value in report["held_out"].items())
-    trained = report["num_examples"] - report["num_held_out"]
-    seconds = report["seconds"]
-    return (
-        f"held-out {figures} on {report['num_held_out']} of {report['num_examples']} labelled examples; "
-        f"the other {trained} trained it in {seconds['fit']:.1f} s after {seconds['embedding']:.1f} s of embedding; "
-        f"{report['num_unlabelled']} rows had no text or label"
-    )

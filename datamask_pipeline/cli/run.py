@@ -1,9 +1,10 @@
 """`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
 
+import functools
 import json
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,12 +18,12 @@ from datamask_pipeline.cli.options import (
     is_configured,
     releases_of,
 )
-from datamask_pipeline.cli.probe import held_out_line
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pipeline.differences import other_settings_of_report
-from datamask_pipeline.storage import Ref, require
+from datamask_pipeline.report import arms
+from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 
 
@@ -89,7 +90,7 @@ def report(
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
     elif as_csv:
         found = [summary.release_summary(pipeline, name) for name in names]
-        typer.echo(summary.as_csv(found), nl=False)
+        typer.echo(arms.as_csv(found), nl=False)
     else:
         for name in names:
             summary.print_summary(pipeline, name)
@@ -103,33 +104,28 @@ def report(
 def _run_release(
     pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
 ) -> None:
-    reused = computed = 0
-    reports: set[str] = set()
-    for stage, key, call in pipeline.steps(release, until):
-        before = current_manifest(pipeline.store, FLOW.stage(stage).makes[0].artefact, key)
+    say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
+    computed: list[bool] = []
+    told: set[str] = set()
+    for name, key, call in pipeline.steps(release, until):
+        stage = FLOW.stage(name)
+        before = current_manifest(pipeline.store, stage.makes[0].artefact, key)
         started, marker = time.time(), time.time_ns()
         refs = call()
         tracker.clear()
-        fresh = any(_written_after(pipeline, ref, marker) for ref in refs)
-        computed, reused = computed + fresh, reused + (not fresh)
+        manifest, *others = map(pipeline.store.manifest, refs)
+        fresh = any(made["written_at_ns"] >= marker for made in (manifest, *others))
+        computed.append(fresh)
         state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
-        manifest = pipeline.store.manifest(refs[0])
-        line = f"{stage:<12}{key:<44}{_made(stage, manifest):>14}  {state}  {refs[0].short}"
-        console.print(line, highlight=False, soft_wrap=True)
-        if dropped := _dropped(stage, manifest["counts"]):
-            console.print(f"            {dropped}", highlight=False, soft_wrap=True)
-        for reason in reasons(pipeline.store, before, refs[0]) if fresh else []:
-            console.print(f"            computed again: {reason}", highlight=False, soft_wrap=True)
-        if stage == "embed" and fresh and (count := _normalised(pipeline, refs[0])):
-            console.print(
-                f"            {count} imported vectors were not of unit norm and have been normalised",
-                soft_wrap=True,
-            )
-        if stage == "score" and fresh:
-            for line in sorted(_reports(pipeline, refs[0]) - reports):
-                console.print(f"            {line}", highlight=False, soft_wrap=True)
-            reports |= _reports(pipeline, refs[0])
-    console.print(f"{release}: {computed} steps computed, {reused} unchanged and reused", highlight=False)
+        say(f"{name:<12}{key:<44}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
+        lines = _dropped(name, manifest["counts"])
+        if fresh:
+            lines += [f"computed again: {reason}" for reason in reasons(pipeline.store, before, refs[0])]
+            lines += [line for line in stage.told(manifest) if line not in told]
+            told.update(lines)
+        for line in lines:
+            say(f"            {line}")
+    say(f"{release}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused")
 
 
 def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:
@@ -141,40 +137,12 @@ def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:
     )
 
 
-def _made(stage: str, manifest: Mapping[str, Any]) -> str:
-    """How much a stage made, in its own unit."""
-    metadata = manifest["metadata"]
-    if stage == "tokenizer":
-        return f"{metadata['entries']} entries"
-    if stage == "questions":
-        return f"{sum(about['num_questions'] for about in metadata['sets'])} questions"
-    return f"{manifest['rows']} rows"
-
-
-def _dropped(stage: str, counts: Mapping[str, int]) -> str:
-    """The rows that a stage left out, by reason, the most frequent first; empty where it left out none."""
+def _dropped(stage: str, counts: Mapping[str, int]) -> list[str]:
+    """A line of the rows that a stage left out, by reason, the most frequent first; none where it left out none."""
     dropped = {name.removeprefix("dropped_"): counts[name] for name in counts if name.startswith("dropped_")}
     found = sorted((item for item in dropped.items() if item[1]), key=lambda item: (-item[1], item[0]))
     if not found:
-        return ""
+        return []
     what = "rejected" if stage == "ingest" else "left out"
     told = ", ".join(f"{number} {reason}" for reason, number in found)
-    return f"{sum(number for _, number in found)} {what}: {told}"
-
-
-def _reports(pipeline: Pipeline, scores: Ref) -> set[str]:
-    """A line for each scorer trained on the user's labels: how it did on held-out ones."""
-    about: dict[str, Any] = pipeline.store.manifest(scores)["metadata"]["scorers"]
-    return {
-        f"{name}: {held_out_line(scorer['report'])}" for name, scorer in about.items() if scorer["report"]
-    }
-
-
-def _normalised(pipeline: Pipeline, embeddings: Ref) -> int:
-    """Imported vectors that were not of unit norm; none of computed ones."""
-    return int(pipeline.store.manifest(embeddings)["metadata"].get("normalised", 0))
-
-
-def _written_after(pipeline: Pipeline, ref: Ref, moment_ns: int) -> bool:
-    written: Any = pipeline.store.manifest(ref)["written_at_ns"]
-    return int(written) >= moment_ns
+    return [f"{sum(number for _, number in found)} {what}: {told}"]

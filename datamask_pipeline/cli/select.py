@@ -115,8 +115,8 @@ def select(
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
-    from datamask_pipeline.cli.mask_file import check_output, read_input, users_names, write_output
-    from datamask_pipeline.cli.mask_plot import check_plot, plot_curves
+    from datamask_pipeline.mask_file import check_output, check_plot, read_input, users_names, write_output
+    from datamask_pipeline.report.plots import objectives_figure
     from datamask_pipeline.selection.api import check_settings, select_documents
 
     named: dict[str, Any] = {"lamb": lamb, "policy": policy, "seed": seed}
@@ -166,7 +166,7 @@ def select(
         bars.update(task, description="writing", line=str(output))
         write_output(output, input, result, explain=explain)
     if plot is not None:
-        plot_curves({policy: result.curve}, plot)
+        objectives_figure({policy: result.curve}).savefig(plot)
     for line in _summary(result, output):
         typer.echo(line)
 

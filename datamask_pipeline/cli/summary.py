@@ -1,17 +1,14 @@
-"""What closes a run: tables of the arms and of their differences, and where to look next; the same as JSON or CSV."""
+"""What closes a run: the figures of a release out of its record, their tables, and where to look next."""
 
-import csv
-import io
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
 
-from datamask_pipeline.cli.tables import Row, figure, print_in_blocks
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
-from datamask_pipeline.report.objectives import AFFINE_SCALE
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
@@ -25,17 +22,7 @@ def print_summary(pipeline: Pipeline, release: str, *, console: Console | None =
     """
     console = console or Console()
     about = release_summary(pipeline, release)
-    arms: list[dict[str, Any]] = about["arms"]
-    objectives = _objectives(arms)
-    title = f"release {release}: {', '.join(about['crawls'])}"
-    sections = [_selections(arms, objectives), _results(arms, about["tasks"])]
-    print_in_blocks(console, title, [arm["arm"] for arm in arms], sections)
-    for function, row_name in objectives.items():
-        if function:
-            scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
-            console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
-    if about["differences"]:
-        _print_differences(console, about)
+    print_arms(console, about)
     _print_next(pipeline, about, console)
 
 
@@ -58,78 +45,10 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "crawls": pipeline.release_crawls(release),
         **manifest["metadata"],
         "tasks": tasks,
-        "caveat": _caveat(tasks),
+        "caveat": caveat(tasks),
         "subsets": _locations(manifest, "subsets"),
         "superseded": dict(_superseded(pipeline, release, _locations(manifest, "selections"))),
     }
-
-
-def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """One row an arm; figures unrounded, nothing where there is none."""
-    rows = [
-        {
-            "release": about["release"],
-            **{key: arm[key] for key in arm if key != "tasks"},
-            **arm["tasks"],
-            **{f"{task} {name}": of[name] for task, of in about["tasks"].items() for name in ("n", "chance")},
-            "caveat": about["caveat"],
-        }
-        for about in summaries
-        for arm in about["arms"]
-    ]
-    table = io.StringIO()
-    writer = csv.DictWriter(
-        table, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
-    )
-    writer.writeheader()
-    writer.writerows(rows)
-    return table.getvalue()
-
-
-def _objectives(arms: Sequence[Mapping[str, Any]]) -> dict[str | None, str]:
-    """Each function that an arm's objective is a value of, and the name of its row: only equal ones share a row."""
-    functions = list(dict.fromkeys(arm.get("objective_of") for arm in arms))
-    if len(functions) == 1:
-        return {functions[0]: "objective"}
-    return {function: f"objective {number}" for number, function in enumerate(functions, start=1)}
-
-
-def _selections(arms: Sequence[Mapping[str, Any]], objectives: Mapping[str | None, str]) -> list[Row]:
-    counted = [(name, [arm[name] for arm in arms]) for name in ("documents", "tokens")]
-    rows: list[Row] = [
-        (name, ["-" if value is None else f"{value:,}" for value in of]) for name, of in counted
-    ]
-    for function, row_name in objectives.items():
-        mine = [figure(arm["objective"]) if arm.get("objective_of") == function else "-" for arm in arms]
-        rows.append((row_name, mine))
-    return [*rows, ("certified gap", [figure(arm["gap"]) for arm in arms])]
-
-
-def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    rows: list[Row] = [("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms])]
-    for task, asked in tasks.items():
-        name = f"{task} (n {asked['n']})"
-        rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
-    return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
-
-
-def _print_differences(console: Console, about: Mapping[str, Any]) -> None:
-    found = {(row["arm"], row["architecture"], row["task"]): row for row in about["differences"]}
-    columns = list(dict.fromkeys((arm, architecture) for arm, architecture, _ in found))
-    rows = [
-        (task, [_difference(found.get((*column, task))) for column in columns])
-        for task in dict.fromkeys(task for *_, task in found)
-    ]
-    title = f"score less that of {about['baseline']}, with its 95 % interval"
-    print_in_blocks(console, title, [" ".join(column) for column in columns], [rows])
-
-
-def _difference(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "-"
-    if not row["half_width"]:
-        return f"{row['difference']:+.4f} ({row.get('no_interval') or 'no spread'})"
-    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
 
 
 def _print_next(pipeline: Pipeline, about: Mapping[str, Any], console: Console) -> None:
@@ -182,14 +101,3 @@ def _this_record(pipeline: Pipeline) -> str:
     if pipeline.config.storage_options:  # they may hold secrets: not for a terminal
         return "-c YOUR.yaml"
     return f"-s {shlex.quote(f'store={pipeline.store.root_url}')}"
-
-
-def _caveat(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """A warning, where no model learnt enough for most of the tasks to tell arms apart."""
-    near = sum(not about["above_chance"] for about in tasks.values())
-    if 2 * near <= len(tasks):
-        return None
-    return (
-        f"On {near} of {len(tasks)} tasks no model is clearly above chance: the table shows that the chain works, "
-        "not which arm is better."
-    )

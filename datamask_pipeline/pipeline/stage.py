@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import UnknownNameError
@@ -64,7 +64,8 @@ class Stage:
     ``module.run`` takes the settings, then by keyword what it names of ``store``, ``source``, ``progress``, ``crawl``,
     ``release``, ``arm``, ``run_name`` and ``labels``, and each of ``reads``: one reference; or references by crawl,
     arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
-    settings before any work.
+    settings before any work; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
+    ``module.told(manifest)`` gives what else a log says of it, line by line.
 
     Attributes:
         module: The stage's module.
@@ -110,6 +111,14 @@ class Stage:
     def scope(self) -> Scope:
         """What one run of it belongs to."""
         return self.group.scope
+
+    def amount(self, manifest: Mapping[str, Any]) -> str:
+        """How much was made, in the stage's own unit."""
+        return self.module.amount(manifest) if hasattr(self.module, "amount") else f"{manifest['rows']} rows"
+
+    def told(self, manifest: Mapping[str, Any]) -> list[str]:
+        """What else a log says of what was made, line by line."""
+        return [*self.module.told(manifest)] if hasattr(self.module, "told") else []
 
     def identity(self, argument: str) -> Identity:
         """What the result depends on of an input."""

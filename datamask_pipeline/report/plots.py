@@ -36,6 +36,21 @@ def learning_curve_figure(curve: pa.Table) -> Any:
     return figure
 
 
+def objectives_figure(curves: Mapping[str, pa.Table]) -> Any:
+    """Objective over steps, one line a curve.
+
+    Args:
+        curves: Columns ``step`` and ``objective``, by the line's label.
+    """
+    figure, (axes,) = _figure(width=6.0, height=4.0)
+    for label, curve in curves.items():
+        axes.plot(curve.column("step").to_pylist(), curve.column("objective").to_pylist(), label=label)
+    axes.set_xlabel("step")
+    axes.set_ylabel("objective (0 = random)")
+    _legend(figure, axes)
+    return figure
+
+
 def loss_curve_figure(rows: Sequence[Row]) -> Any:
     """Training loss in nats per token over tokens seen."""
     figure, (axes,) = _figure(width=5.0, height=3.0)

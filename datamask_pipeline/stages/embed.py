@@ -126,6 +126,12 @@ def run(
     return builder.commit(parts, counts=counts, metadata=vectors.metadata(parts))
 
 
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What a log says of embeddings that were made: how many imported vectors were not of unit norm."""
+    if count := manifest["metadata"].get("normalised", 0):
+        yield f"{count} imported vectors were not of unit norm and have been normalised (crawl {manifest['key']})"
+
+
 class _Computed:
     """Vectors out of the forward pass, a window at a time."""
 

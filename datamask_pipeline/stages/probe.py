@@ -25,6 +25,7 @@ from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 STAGE: Final = "probe"
 VERSION: Final = "4"
 PART: Final = "00000"
+_FIGURES: Final = {"auc": "AUC", "pearson": "Pearson correlation", "spearman": "Spearman correlation"}
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -100,6 +101,18 @@ def run(scorer: TrainedScorer, *, store: Store, space: VectorSpace, progress: Pr
         ref = builder.finished() or _trained(builder, scorer, space, progress)
     scorer.install(store.read_table(ref), revision=ref.short, report=store.manifest(ref)["metadata"])
     return ref
+
+
+def held_out_line(report: Mapping[str, Any]) -> str:
+    """One line: the held-out figures, and on how many examples they stand."""
+    figures = ", ".join(f"{_FIGURES[name]} {value:.4f}" for name, value in report["held_out"].items())
+    trained = report["num_examples"] - report["num_held_out"]
+    seconds = report["seconds"]
+    return (
+        f"held-out {figures} on {report['num_held_out']} of {report['num_examples']} labelled examples; "
+        f"the other {trained} trained it in {seconds['fit']:.1f} s after {seconds['embedding']:.1f} s of embedding; "
+        f"{report['num_unlabelled']} rows had no text or label"
+    )
 
 
 def _trained(

@@ -72,6 +72,11 @@ def run(
     )
 
 
+def amount(manifest: Mapping[str, Any]) -> str:
+    """How much was made."""
+    return f"{sum(about['num_questions'] for about in manifest['metadata']['sets'])} questions"
+
+
 def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
     """The question sets of an artefact, their files on local disk."""
     from datamask_pipeline.evaluation.benchmarks import all_benchmarks

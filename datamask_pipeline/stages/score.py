@@ -4,7 +4,7 @@ A document that a scorer cannot score gets a null and the reason, never a number
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,6 +136,13 @@ def run(
     for name, summary in _summaries(store, paths).items():
         metadata["scorers"][name] |= summary
     return builder.commit(parts, counts=counts, metadata=metadata)
+
+
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What a log says of scores that were made: how each trained scorer did on held-out labels."""
+    for name, scorer in sorted(manifest["metadata"]["scorers"].items()):
+        if scorer["report"]:
+            yield f"{name}: {probe.held_out_line(scorer['report'])}"
 
 
 class _Work:

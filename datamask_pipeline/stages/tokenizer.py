@@ -4,7 +4,7 @@ Learnt from the pool, not from a subset, so that no arm's tokenizer favours that
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pydantic
 
@@ -52,3 +52,8 @@ def run(
     )
     tree = builder.write_tree(TREE, directory)
     return builder.commit([], trees=[tree], metadata={"entries": len(tokenizer)})
+
+
+def amount(manifest: Mapping[str, Any]) -> str:
+    """How much was made."""
+    return f"{manifest['metadata']['entries']} entries"

@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from datamask_pipeline.cli.mask_file import ADDED, EXPLAINING, check_output, read_input, read_record
 from datamask_pipeline.cli.select import select
 from datamask_pipeline.errors import DataMaskError, InputError
+from datamask_pipeline.mask_file import ADDED, EXPLAINING, check_output, read_input, read_record
 from datamask_pipeline.train_mask import main
 
 QUICK = (
@@ -160,9 +160,7 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
 def test_what_is_wrong_without_the_rows_is_told_before_they_are_read(
     arguments: list[str], said: str, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "datamask_pipeline.cli.mask_file.read_input", lambda *_, **__: pytest.fail("rows read")
-    )
+    monkeypatch.setattr("datamask_pipeline.mask_file.read_input", lambda *_, **__: pytest.fail("rows read"))
     outcome = run_select("-i", str(source), "-o", str(source.with_name("out.parquet")), *arguments)
     assert isinstance(outcome.exception, DataMaskError)
     assert said in str(outcome.exception)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from datamask_pipeline.errors import InputError, StorageError
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.lineage import canonical_json, plain
 from datamask_pipeline.storage import new_map
 
@@ -134,6 +134,21 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
     for name in _added(explain):
         if name in names:
             raise InputError("the input has a column of that name already", file=str(source), field=name)
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a picture that could not be drawn.
+
+    Raises:
+        ConfigurationError: there is no such folder, or no picture of that suffix.
+    """
+    from matplotlib.figure import Figure
+
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in formats:
+        raise ConfigurationError(f"--plot {path}: the suffix must be one of {', '.join(sorted(formats))}")
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--plot {path}: there is no folder {path.parent}; make it first")
 
 
 def write_output(path: Path, source: Path, result: SelectionResult, *, explain: bool = False) -> None:

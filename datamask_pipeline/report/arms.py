@@ -1,0 +1,110 @@
+"""The tables over a release's arms: for a terminal or as CSV. Knows their figures; knows no store and no stage."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from datamask_pipeline.report.objectives import AFFINE_SCALE
+from datamask_pipeline.report.tables import Row, figure, print_in_blocks
+
+
+def print_arms(console: Console, about: Mapping[str, Any]) -> None:
+    """Print what each arm selected and how its models did, and how far that is from the baseline.
+
+    Args:
+        console: Where to.
+        about: The release's figures: ``release``, ``crawls``, ``arms``, ``tasks``, ``differences`` and ``baseline``.
+    """
+    arms: list[dict[str, Any]] = about["arms"]
+    objectives = _objectives(arms)
+    title = f"release {about['release']}: {', '.join(about['crawls'])}"
+    sections = [_selections(arms, objectives), _results(arms, about["tasks"])]
+    print_in_blocks(console, title, [arm["arm"] for arm in arms], sections)
+    for function, row_name in objectives.items():
+        if function:
+            scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
+            console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
+    if about["differences"]:
+        _print_differences(console, about)
+
+
+def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """One row an arm; figures unrounded, nothing where there is none."""
+    rows = [
+        {
+            "release": about["release"],
+            **{key: arm[key] for key in arm if key != "tasks"},
+            **arm["tasks"],
+            **{f"{task} {name}": of[name] for task, of in about["tasks"].items() for name in ("n", "chance")},
+            "caveat": about["caveat"],
+        }
+        for about in summaries
+        for arm in about["arms"]
+    ]
+    table = io.StringIO()
+    writer = csv.DictWriter(
+        table, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue()
+
+
+def caveat(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """A warning, where no model learnt enough for most of the tasks to tell arms apart."""
+    near = sum(not about["above_chance"] for about in tasks.values())
+    if 2 * near <= len(tasks):
+        return None
+    return (
+        f"On {near} of {len(tasks)} tasks no model is clearly above chance: the table shows that the chain works, "
+        "not which arm is better."
+    )
+
+
+def _objectives(arms: Sequence[Mapping[str, Any]]) -> dict[str | None, str]:
+    """Each function that an arm's objective is a value of, and the name of its row: only equal ones share a row."""
+    functions = list(dict.fromkeys(arm.get("objective_of") for arm in arms))
+    if len(functions) == 1:
+        return {functions[0]: "objective"}
+    return {function: f"objective {number}" for number, function in enumerate(functions, start=1)}
+
+
+def _selections(arms: Sequence[Mapping[str, Any]], objectives: Mapping[str | None, str]) -> list[Row]:
+    counted = [(name, [arm[name] for arm in arms]) for name in ("documents", "tokens")]
+    rows: list[Row] = [
+        (name, ["-" if value is None else f"{value:,}" for value in of]) for name, of in counted
+    ]
+    for function, row_name in objectives.items():
+        mine = [figure(arm["objective"]) if arm.get("objective_of") == function else "-" for arm in arms]
+        rows.append((row_name, mine))
+    return [*rows, ("certified gap", [figure(arm["gap"]) for arm in arms])]
+
+
+def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    rows: list[Row] = [("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms])]
+    for task, asked in tasks.items():
+        name = f"{task} (n {asked['n']})"
+        rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
+    return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+
+
+def _print_differences(console: Console, about: Mapping[str, Any]) -> None:
+    found = {(row["arm"], row["architecture"], row["task"]): row for row in about["differences"]}
+    columns = list(dict.fromkeys((arm, architecture) for arm, architecture, _ in found))
+    rows = [
+        (task, [_difference(found.get((*column, task))) for column in columns])
+        for task in dict.fromkeys(task for *_, task in found)
+    ]
+    title = f"score less that of {about['baseline']}, with its 95 % interval"
+    print_in_blocks(console, title, [" ".join(column) for column in columns], [rows])
+
+
+def _difference(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    if not row["half_width"]:
+        return f"{row['difference']:+.4f} ({row.get('no_interval') or 'no spread'})"
+    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
