@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 Story = dict[str, Any]
+#: Columns that say which document a row is of, and where the row stands.
+_NAMING = ("crawl", "id", "record")
 
 
 def story_lines(story: Story) -> Iterator[str]:
@@ -33,6 +35,7 @@ def _copy_lines(copy: Story) -> Iterator[str]:
         value = "none, " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
         scale = f"{_bound(score['scale_min'])} to {_bound(score['scale_max'])}"
         yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
+    yield from _further_lines(copy, "    ")
 
 
 def _release_lines(release: Story) -> Iterator[str]:
@@ -45,6 +48,7 @@ def _release_lines(release: Story) -> Iterator[str]:
         )
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
+    yield from _further_lines(release, "    ")
     for arm in release["arms"]:
         yield from _arm_lines(arm, eligible=candidate["eligible"])
 
@@ -74,6 +78,7 @@ def _arm_lines(arm: Story, *, eligible: bool) -> Iterator[str]:
         f"{_number(row['diversity_marginal'])}"
     )
     yield "      settings: " + ", ".join(f"{key}={value}" for key, value in _telling(arm["config"]).items())
+    yield from _further_lines(arm, "      ")
     if arm["subset"]:
         yield f"      subset row: {_place(arm['subset'])}"
     for model in arm["models"] if arm["selected"] else []:
@@ -83,6 +88,15 @@ def _arm_lines(arm: Story, *, eligible: bool) -> Iterator[str]:
                 f"        {result['task']}: {result['metric']} {_number(result['value'])} +- "
                 f"{_number(result['stderr'])} (n {result['n']}, checkpoint {result['checkpoint']})"
             )
+
+
+def _further_lines(part: Story, indent: str) -> Iterator[str]:
+    """Rows in other tables, each with what it says beside the document's name."""
+    for asset, rows in part["further"].items():
+        for row in rows:
+            told = {name: value for name, value in row.items() if name not in _NAMING}
+            values = ", ".join(f"{name} {value}" for name, value in told.items())
+            yield f"{indent}{asset}: {values} in {_place(row['record'])}"
 
 
 def _why_not_asked(arm: Story, *, eligible: bool) -> Iterator[str]:

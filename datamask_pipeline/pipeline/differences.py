@@ -7,9 +7,6 @@ from datamask_pipeline.lineage import plain
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
 
-#: What a comparison was made from, by the first word of its manifest's inputs, and the stage that made it.
-_COMPARED = {"selections": "select", "models": "pretrain", "results": "evaluate"}
-
 
 def other_settings(pipeline: Pipeline, stage: str, key: str, recorded: Mapping[str, Any]) -> Iterator[str]:
     """The settings that differ, such as ``select.lamb: record 0.9, configuration 0.5``; none for an unknown arm.
@@ -39,13 +36,15 @@ def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) 
         pipeline: The configuration.
         comparison: The comparison's manifest.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
+    reads = FLOW.stage("compare").reads
     for line in other_settings(pipeline, "compare", comparison["key"], comparison["basis"]["config"]):
-        found[line] = [comparison["key"]]
+        found[line] = {comparison["key"]: None}
     for name, ref in comparison["inputs"].items():
         what, _, member = name.partition("/")
-        if what in _COMPARED:
-            recorded = pipeline.store.manifest_at(ref["location"])["basis"]["config"]
-            for line in other_settings(pipeline, _COMPARED[what], ref["key"], recorded):
-                found.setdefault(line, []).append(member)
-    return found
+        if not isinstance(ref, Mapping):  # a digest of what is no artefact
+            continue
+        recorded = pipeline.store.manifest_at(ref["location"])["basis"]["config"]
+        for line in other_settings(pipeline, FLOW.maker(reads[what])[0].name, ref["key"], recorded):
+            found.setdefault(line, {})[member] = None
+    return {line: list(made) for line, made in found.items()}

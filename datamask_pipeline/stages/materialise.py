@@ -122,9 +122,10 @@ def run(
 def documents_digest(store: Store, subset: Ref) -> str:
     """Which documents a subset has, in its order: a digest of crawl, id and text.
 
-    Two selections of the same documents differ in their logits and in the id that every row carries, not in this.
+    Two selections of the same documents differ in their logits and in the id that every row carries, not in this. A subset
+    of an earlier version, which recorded none, is known by all of its content.
     """
-    digest: str = store.manifest(subset)["metadata"]["documents_digest"]
+    digest: str = store.manifest(subset)["metadata"].get("documents_digest", subset.content_digest)
     return digest
 
 

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from assets.plan import runs
 from datamask_pipeline import schema
+from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.errors import ConfigurationError
@@ -21,7 +23,7 @@ from datamask_pipeline.pipeline.stage import Flow, Output, Stage
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
-COLUMNS = pa.schema([("length", pa.int64())])
+COLUMNS = pa.schema([("crawl", pa.string()), ("id", pa.string()), ("length", pa.int64())])
 
 
 class LengthsConfig(Settings):
@@ -37,8 +39,8 @@ def run(config: LengthsConfig, *, store: Store, release: str, arm: str, mask: Re
     )
     if (done := builder.finished()) is not None:
         return done
-    found = [len(row) for row in store.read_table(mask, ["id"]).column("id").to_pylist()]
-    table = pa.table({"length": [length for length in found if length >= config.least]}, COLUMNS)
+    rows = [{**row, "length": len(row["id"])} for row in store.read_table(mask, ["crawl", "id"]).to_pylist()]
+    table = pa.Table.from_pylist([row for row in rows if row["length"] >= config.least], COLUMNS)
     return builder.commit([builder.write_part("00000", table.to_batches(), COLUMNS)])
 
 
@@ -71,6 +73,21 @@ def test_it_runs_in_the_plain_chain_and_until_stops_there(
     assert stages.count("lengths") == 2
     with pytest.raises(ConfigurationError, match=r"lengths\.least"):
         load_config(str(tiny_config_file), {"lengths.least": -1})
+
+
+def test_it_is_told_by_the_audit(
+    with_new_stage: Flow, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record")}))
+    (ref,) = pipeline.run("lengths", "first", "datamask")
+    row, *_ = pipeline.store.read_table(ref).to_pylist()
+    story = document_story(pipeline.store, row["id"])
+    (of_arm,) = (arm for arm in story["releases"][0]["arms"] if arm["arm"] == "datamask")
+    ((told,),) = of_arm["further"].values()
+    assert told == {**row, "record": {"artefact": ref.location, "part": "00000.parquet", "row": 0}}
+    line = f"id_lengths: length {row['length']} in {ref.location}/00000.parquet row 0"
+    assert [text.strip() for text in story_lines(story)].count(line) == 1
 
 
 def test_it_is_an_asset_with_partitions_and_a_check_in_a_job_and_in_the_plan(
