@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from datamask_pipeline.report import plots
 from datamask_pipeline.schema import description
 from datamask_pipeline.storage import Ref, Store
 
@@ -14,7 +15,7 @@ Metadata = dict[str, Any]
 
 
 def artefact_metadata(
-    store: Store, ref: Ref, manifest: Mapping[str, Any], *, plots: Iterable[str] = ()
+    store: Store, ref: Ref, manifest: Mapping[str, Any], *, plot_files: Iterable[str] = ()
 ) -> Metadata:
     """Rows, columns, place, hashes, counters, settings and plots of an artefact.
 
@@ -22,9 +23,9 @@ def artefact_metadata(
         store: The record.
         ref: The artefact.
         manifest: Its manifest.
-        plots: Names of PNG files beside the parts; shown where they exist.
+        plot_files: Names of PNG files beside the parts; shown where they exist.
     """
-    metadata = _plots(store, ref, plots)
+    metadata = _plots(store, ref, plot_files)
     metadata |= {f"rows: {name}": int(number) for name, number in manifest["counts"].items()}
     if manifest["parts"]:
         metadata["dagster/row_count"] = ref.rows
@@ -45,10 +46,19 @@ def _plots(store: Store, ref: Ref, names: Iterable[str]) -> Metadata:
     for name in names:
         path = store.file_path(ref, name)
         if store.fs.exists(path):
-            image = base64.b64encode(store.fs.cat_file(path)).decode()
-            metadata[name] = dg.MetadataValue.md(f"![{name}](data:image/png;base64,{image})")
+            metadata[name] = _image(name, store.fs.cat_file(path))
             metadata[f"{name} (file)"] = dg.MetadataValue.path(path)
     return metadata
+
+
+def sparkline(store: Store, ref: Ref, column: str) -> dg.MarkdownMetadataValue:
+    """The course of a column over an artefact's rows, so small that the page shows it at once (below 1 000 characters)."""
+    values = store.read_table(ref, [column]).column(0).drop_null().to_pylist()
+    return _image(column, plots.sparkline(values))
+
+
+def _image(name: str, content: bytes) -> dg.MarkdownMetadataValue:
+    return dg.MetadataValue.md(f"![{name}](data:image/png;base64,{base64.b64encode(content).decode()})")
 
 
 def parts_schema(store: Store, ref: Ref) -> pa.Schema:

@@ -1,6 +1,7 @@
 """What Dagster checks and shows of a pretrained model."""
 
 from assets.checks import Artefact, Shown, Verdict
+from assets.metadata import Metadata, sparkline
 
 
 def losses_are_finite(artefact: Artefact) -> Verdict:
@@ -23,10 +24,15 @@ def budget_was_trained(artefact: Artefact) -> Verdict:
     )
 
 
+def _headline(artefact: Artefact) -> Metadata:
+    return {"loss by step": sparkline(artefact.pipeline.store, artefact.ref, "loss")}
+
+
 SHOWN = {
     "pretrained_model": Shown(
         blocking=(losses_are_finite, bits_per_byte_are_finite, budget_was_trained),
         numbers=("bits_per_byte", "parameters", "steps", "tokens_seen", "subset_tokens", "epochs"),
+        headline=_headline,
         plots=("loss_curve.png",),
     )
 }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
-from assets.metadata import Metadata, scalars
+from assets.metadata import Metadata, scalars, sparkline
 from datamask_pipeline import duck
 from datamask_pipeline.selection.reasons import PRUNED
 from datamask_pipeline.stages import pool
@@ -101,7 +101,12 @@ def _headline(artefact: Artefact) -> Metadata:
         certificate = blocks[0]["certificate"]
         headline = {**scalars(certificate, "gap", "bound"), "certificate": str(certificate["method"])}
     headline["wall seconds of the learner"] = sum(float(block["timings"]["total"]) for block in blocks)
-    return headline
+    return headline | _curve(artefact)
+
+
+def _curve(artefact: Artefact) -> Metadata:
+    curve = artefact.neighbour("learning_curve")
+    return {"objective by step": sparkline(artefact.pipeline.store, curve, "objective")}
 
 
 SHOWN = {
@@ -118,5 +123,5 @@ SHOWN = {
         headline=_headline,
         plots=("learning_curve.png",),
     ),
-    "learning_curve": Shown(blocking=(objectives_are_finite,)),
+    "learning_curve": Shown(blocking=(objectives_are_finite,), headline=_curve),
 }

@@ -56,7 +56,7 @@ def run_stage(
         computed = int(artefact.manifest["written_at_ns"]) >= marker
         metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
         metadata |= scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
-        metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plots=extra.plots)
+        metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plot_files=extra.plots)
         for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
             context.log.info(line)
         version = dg.DataVersion(ref.content_digest)

@@ -11,6 +11,7 @@ import pyarrow as pa
 Row = Mapping[str, Any]
 _MARKERS = "osD^v<>"
 _SMALL = 7
+_SPARK_POINTS = 40
 
 
 def learning_curve_figure(curve: pa.Table) -> Any:
@@ -136,8 +137,22 @@ def _legend(figure: Any, *panels: Any) -> None:
     )
 
 
-def png(figure: Any) -> bytes:
+def sparkline(values: Sequence[float]) -> bytes:
+    """The course of some numbers as a PNG of few hundred bytes, without axes: a page can hold it in its text."""
+    from matplotlib.figure import Figure
+
+    shown = min(len(values), _SPARK_POINTS)
+    thinned = [values[round(place * (len(values) - 1) / max(shown - 1, 1))] for place in range(shown)]
+    figure = Figure(figsize=(160 / 72, 32 / 72), dpi=72)
+    axes = figure.add_axes((0.01, 0.06, 0.98, 0.88))
+    axes.set_axis_off()
+    # One colour without shades of it is what keeps the file small.
+    axes.plot(thinned, linewidth=1.5, antialiased=False)
+    return png(figure, dpi=72)
+
+
+def png(figure: Any, dpi: int = 90) -> bytes:
     """A figure as PNG bytes that depend on it alone."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=90, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

@@ -112,6 +112,21 @@ def test_plots_are_shown(dagster_run, asset: str, plot: str) -> None:
     assert base64.b64decode(encoded).startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("asset", "curve"),
+    [
+        ("selection_mask", "objective by step"),
+        ("learning_curve", "objective by step"),
+        ("pretrained_model", "loss by step"),
+    ],
+)
+def test_a_curve_is_small_enough_to_be_shown_without_a_click(dagster_run, asset: str, curve: str) -> None:
+    event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))
+    text = event.asset_materialization.metadata[curve].value
+    assert text.startswith("![")
+    assert len(text) < 1000
+
+
 def test_headline_numbers_are_scalars(dagster_run) -> None:
     def latest(asset: str) -> dict[str, object]:
         event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))

@@ -1,7 +1,9 @@
 """Plots show all that they are given, inside the picture and beside the legend."""
 
+import base64
 import itertools
 import math
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from datamask_pipeline.report.plots import differences_figure, learning_curve_figure, loss_curve_figure
+from datamask_pipeline.report.plots import (
+    differences_figure,
+    learning_curve_figure,
+    loss_curve_figure,
+    sparkline,
+)
 
 TASKS = ("arc_challenge", "hellaswag", "kqapro", "mmlu", "nq_open", "openbookqa", "piqa", "race_high")
 
@@ -106,3 +113,12 @@ def test_a_difference_without_an_interval_has_no_bar() -> None:
     (panel,) = differences_figure(differences(1, ("dense",), math.nan), baseline="random").axes
     (container,) = panel.containers
     assert not container.has_xerr
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 39, 40, 41, 5000])
+def test_a_sparkline_fits_into_a_pages_text(number: int) -> None:
+    generator = random.Random(number)
+    values = [generator.gauss(0, 1) for _ in range(number)]  # the longest line there can be
+    assert len(base64.b64encode(sparkline(values))) < 950
+    if number > 2:
+        assert sparkline(values) != sparkline(sorted(values))

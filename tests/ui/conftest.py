@@ -29,16 +29,28 @@ PORTS_TO_TRY = 3
 
 
 @pytest.fixture(scope="session")
-def dagster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`dagster dev` on a free port, with an instance and a record of its own, once its sensor has named the crawls."""
-    folder = tmp_path_factory.mktemp("ui")
-    home = folder / "home"
+def ui_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny chain's YAML; the folder it is in holds the Dagster instance, too."""
+    return write_tiny_config(tmp_path_factory.mktemp("ui"))
+
+
+@pytest.fixture(scope="session")
+def dagster_home(ui_config: Path) -> Path:
+    """The folder of an instance of its own."""
+    home = ui_config.parent / "home"
     home.mkdir()
     shutil.copy(ROOT / "dagster.yaml", home)
+    return home
+
+
+@pytest.fixture(scope="session")
+def dagster_url(ui_config: Path, dagster_home: Path) -> Iterator[str]:
+    """`dagster dev` on a free port, with an instance and a record of its own, once its sensor has named the crawls."""
+    folder, home = ui_config.parent, dagster_home
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
-        "DATAMASK_CONFIG": str(write_tiny_config(folder)),
+        "DATAMASK_CONFIG": str(ui_config),
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }
     log = folder / "dagster.log"

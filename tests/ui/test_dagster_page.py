@@ -1,8 +1,13 @@
 """What a Dagster user does first: open the graph, materialise a partition, see it turn green."""
 
+from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
+
+from assets.partitions import RELEASES, partition_key
+from datamask_pipeline.definitions import build_defs
 
 pytestmark = pytest.mark.ui
 
@@ -44,3 +49,20 @@ def test_a_partition_is_materialised_by_hand_and_turns_green(page: Any, dagster_
     page.goto(f"{dagster_url}/assets/crawl_documents?view=checks")
     page.get_by_text("ids_are_unique").first.click()
     page.get_by_text("Passed", exact=True).first.wait_for(timeout=SECONDS_TO_RUN * 1000)
+
+
+def test_a_learning_curve_is_seen_without_a_click(
+    page: Any, dagster_url: str, dagster_home: Path, ui_config: Path
+) -> None:
+    defs = build_defs(config=str(ui_config))
+    arm = partition_key("arm", "first/datamask")
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        instance.add_dynamic_partitions(str(RELEASES.name), ["first"])
+        keys = [("crawl_job", crawl) for crawl in instance.get_dynamic_partitions("crawls")]
+        for job, key in (*keys, ("release_job", "first"), ("arm_job", arm)):
+            assert defs.resolve_job_def(job).execute_in_process(instance=instance, partition_key=key).success
+    for asset in ("learning_curve", "selection_mask"):
+        page.goto(f"{dagster_url}/assets/{asset}?view=partitions&partition={arm}")
+        curve = page.get_by_role("img", name="objective").first
+        curve.wait_for()
+        assert curve.evaluate("image => image.naturalWidth") == 160
