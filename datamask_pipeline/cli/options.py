@@ -27,7 +27,8 @@ SetOption = Annotated[
         "-s",
         metavar="KEY=VALUE",
         help="Change one setting, its value in YAML, e.g. -s select.lamb=0.3, -s store=/data/record, or, quoted for the "
-        "shell, -s 'score.scorers=\\[rules, probe]'. Repeatable.",
+        "shell, -s 'score.scorers=\\[rules, probe]'. A new arm has to name its policy: "
+        "-s 'arms.NAME={policy: random}'. Repeatable.",
     ),
 ]
 ReleaseOption = Annotated[

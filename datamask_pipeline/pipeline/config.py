@@ -23,8 +23,12 @@ Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-
 
 Model = TypeVar("Model", bound=Settings)
 
-#: Sections whose members the user names, and what one is called.
-NAMED = {"releases": "release", "arms": "arm", "architectures": "architecture"}
+#: Sections whose members the user names, what one is called, and the setting that an override has to give a new one.
+NAMED = {
+    "releases": ("release", "crawls"),
+    "arms": ("arm", "policy"),
+    "architectures": ("architecture", "architecture"),
+}
 
 #: Environment variables that the composition root and the commands read.
 CONFIG_VARIABLE = "DATAMASK_CONFIG"
@@ -188,11 +192,12 @@ def load_config(
     Args:
         name_or_path: A packaged configuration's name or a YAML file; by default what DATAMASK_CONFIG names,
             or else the embedded default.
-        overrides: Values by dotted key, e.g. ``{"select.lamb": 0.3}``; they win over the file. One setting of an arm,
-            architecture or release is changed only where the file has that; a new one is given as a whole.
+        overrides: Values by dotted key, e.g. ``{"select.lamb": 0.3}``; they win over the file. Under a name that the
+            file does not have, they add a new arm with its `policy`, a new architecture with its `architecture`, or
+            a new release with its `crawls`, each as a whole.
 
     Raises:
-        UnknownNameError: an override changes an arm, architecture or release that the file does not have.
+        UnknownNameError: an override names another arm, architecture or release that the file does not have.
         ConfigurationError: no such file, broken YAML, or a setting that is unknown or out of bounds.
     """
     wanted = name_or_path or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
@@ -268,13 +273,15 @@ def _make_room(values: dict[str, Any], key: str, value: Any) -> None:
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *parents, leaf = key.split(".")
-    if parents and (kind := NAMED.get(parents[0])):
+    if parents and parents[0] in NAMED:
+        kind, required = NAMED[parents[0]]
         default = PipelineConfig.model_fields[parents[0]].default
         known = values.setdefault(parents[0], {name: dict(settings) for name, settings in default.items()})
-        if len(parents) > 1 and isinstance(known, dict) and parents[1] not in known:
-            raise UnknownNameError(
-                kind, parents[1], known, key, remedy=f"add a new {kind} as a whole, best in the file"
-            )
+        name = [*parents, leaf][1]
+        is_new = len(parents) == 1 and isinstance(value, dict) and required in value
+        if isinstance(known, dict) and name not in known and not is_new:
+            remedy = f"a new {kind} is added as a whole, in the file or with its `{required}`"
+            raise UnknownNameError(kind, name, known, key, remedy=remedy)
     for parent in parents:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):

@@ -25,7 +25,7 @@ def configured(tmp_path: Path, values: dict[str, Any], overrides: dict[str, Any]
         (
             "arms.datamsk.num_steps",
             3,
-            r"arms\.datamsk\.num_steps: unknown arm .*mean 'datamask'.*in the file",
+            r"arms\.datamsk\.num_steps: unknown arm .*mean 'datamask'.*in the file or with",
         ),
         (
             "architectures.dens.num_layers",
@@ -37,6 +37,14 @@ def configured(tmp_path: Path, values: dict[str, Any], overrides: dict[str, Any]
             ["a"],
             r"releases\.frist\.crawls: unknown release 'frist' .did you mean 'first'",
         ),
+        (
+            "arms.datamsk",
+            {"num_steps": 3},
+            r"arms\.datamsk: unknown arm .*mean 'datamask'.*with its `policy`",
+        ),
+        ("arms.datamsk", None, r"arms\.datamsk: unknown arm"),
+        ("architectures.dens", {"num_layers": 1}, r"architectures\.dens: .*'dense'.*`architecture`"),
+        ("releases.frist", {}, r"releases\.frist: unknown release .*'first'.*with its `crawls`"),
     ],
 )
 def test_a_misspelt_name_adds_nothing(key: str, value: Any, told: str, tmp_path: Path) -> None:
