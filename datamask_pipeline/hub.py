@@ -84,7 +84,7 @@ class HubRepository:
         """
         from huggingface_hub import HfApi, RepoFile
 
-        with _explained(f"list {self.name}/{folder}"):
+        with explained(f"list {self.name}/{folder}"):
             entries = HfApi(endpoint=self.endpoint).list_repo_tree(
                 self.name,
                 path_in_repo=folder or None,
@@ -124,7 +124,7 @@ class HubRepository:
     def _fetch(self, path: str, *, force: bool = False) -> Path:
         from huggingface_hub import hf_hub_download
 
-        with _explained(f"download {self.name}/{path}"):
+        with explained(f"download {self.name}/{path}"):
             local = hf_hub_download(
                 self.name,
                 path,
@@ -138,7 +138,7 @@ class HubRepository:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """Say what could not be done, why, and what the reader can do."""
     from huggingface_hub import errors
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, probe, run, select
+from datamask_pipeline.cli import audit, configs, probe, release, run, select
 
 app = typer.Typer(
     name="datamask",
@@ -14,7 +14,7 @@ app = typer.Typer(
         "Start with [bold]datamask run[/bold] (the whole chain on an embedded default), or with "
         "[bold]datamask select[/bold] (the learner alone, on a Parquet file of scores and embeddings). "
         "[bold]datamask probe[/bold] trains a quality score on your own labels. [bold]datamask audit why[/bold] tells "
-        "a document's story."
+        "a document's story; [bold]datamask release[/bold] publishes a subset as a data set."
     ),
     epilog=(
         "Exit status: 0 done; 1 refused, with one line on standard error that names what is wrong and the remedy; "
@@ -46,5 +46,6 @@ app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("select")(select.select)
 app.command("probe")(probe.probe)
+app.command("release")(release.release)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

@@ -41,6 +41,9 @@ class SourceConfig(Settings):
 
     name: str = pydantic.Field("installed", description="A document source: one file of sources/.")
     options: dict[str, Any] = pydantic.Field(default_factory=dict, description="The source's own settings.")
+    license: str | None = execution_field(
+        None, description="Licence of the source as the hub spells it, for `datamask release`."
+    )
 
 
 class ReleaseConfig(Settings):

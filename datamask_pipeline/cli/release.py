@@ -1,0 +1,105 @@
+"""`datamask release`: publishes a subset as a data set. Knows the record and the folder's options; no format."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.settings import validated
+
+
+def release(
+    name: Annotated[str, typer.Argument(metavar="RELEASE", help="The release of crawls, e.g. `first`.")],
+    licence: Annotated[
+        str,
+        typer.Option(
+            "--license",
+            help="Licence of the data set, as the Hugging Face hub spells it, e.g. odc-by; `other` leaves each document "
+            "its own. Refused where the licence of something in it forbids it.",
+        ),
+    ],
+    to: Annotated[
+        str | None, typer.Option("--to", help="Folder or fsspec URL, e.g. s3://bucket/name; not there yet.")
+    ] = None,
+    arm: Annotated[
+        str | None, typer.Option("--arm", help="The arm whose subset it is; needed where there are several.")
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            "--push", metavar="OWNER/NAME", help="Upload it to this data set of the hub, in one commit."
+        ),
+    ] = None,
+    source_licence: Annotated[
+        str | None,
+        typer.Option(
+            "--source-license",
+            help="Licence of the source; by default `source.license` of the configuration, or what is known of it.",
+        ),
+    ] = None,
+    licence_column: Annotated[
+        str | None,
+        typer.Option("--license-column", help="Column of the source with each document's licence."),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", help="Further columns of the source, with commas between.")
+    ] = None,
+    ids_only: Annotated[
+        bool, typer.Option("--ids-only", help="Crawl, id and content hash of each document, no text.")
+    ] = False,
+    max_documents: Annotated[
+        int | None, typer.Option("--max-documents", help="Most documents in a file.")
+    ] = None,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", help="Most bytes of a file's rows, before compression.")
+    ] = 500_000_000,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Random order by this seed; canonical order by default.")
+    ] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Publish a release's subset as a data set: Parquet files, card, Croissant, manifest with its root digest.
+
+    Opens with `datasets.load_dataset`, pandas and DuckDB. Keep the root digest elsewhere: it stands for every byte.
+
+    Example:
+
+        datamask release first --arm datamask --license odc-by --to fineweb-mask
+    """
+    if to is None and push is None:
+        raise ConfigurationError("give --to, a folder or URL, or --push, a data set of the hub, or both")
+    from datamask_pipeline.publish.config import PublishConfig
+    from datamask_pipeline.publish.dataset import publish
+
+    pipeline = build_pipeline(config, settings)
+    wanted = validated(
+        PublishConfig,
+        {
+            "licence": licence,
+            "source_licence": source_licence or pipeline.config.source.license,
+            "licence_column": licence_column,
+            "columns": tuple(filter(None, (columns or "").split(","))),
+            "ids_only": ids_only,
+            "max_documents": max_documents,
+            "max_bytes": max_bytes,
+            "seed": seed,
+        },
+    )
+    store = pipeline.store
+    with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("publishing"):
+        published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)
+        if push is not None:
+            from datamask_pipeline.publish.push import push_folder
+
+            push_folder(published.place, push)
+    typer.echo(f"{published.documents} documents in {published.shards} files")
+    if to is not None:
+        typer.echo(f"duckdb -c \"SELECT count(*) FROM '{published.place}/data/*.parquet'\"")
+    if push is not None:
+        typer.echo(f"pushed to {push}")
+    typer.echo(f"root {published.root}")

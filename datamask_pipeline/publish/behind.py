@@ -1,0 +1,70 @@
+"""What an artefact was made from, all the way to the crawls: versions, manifests, digests. Knows no stage."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.ref import MANIFEST, MANIFEST_FIELDS, read_json, ref_of
+
+_REMEDY = "run the stage again to make the artefact anew"
+
+
+@dataclasses.dataclass(frozen=True)
+class Artefact:
+    """One version in the record.
+
+    Attributes:
+        ref: What it is.
+        manifest: All that its manifest says.
+        manifest_sha256: SHA-256 of the manifest's bytes, in hexadecimal.
+    """
+
+    ref: Ref
+    manifest: Mapping[str, Any]
+    manifest_sha256: str
+
+
+def read_artefact(store: Store, location: str) -> Artefact:
+    """The artefact in a directory of the record.
+
+    Raises:
+        IntegrityError: its manifest is missing or damaged.
+    """
+    path = f"{store.root}/{location}/{MANIFEST}"
+    try:
+        data = store.fs.cat_file(path)
+    except FileNotFoundError:
+        raise IntegrityError(f"no manifest at {path}; {_REMEDY}") from None
+    manifest = read_json(data, path, MANIFEST_FIELDS, remedy=_REMEDY)
+    return Artefact(ref_of(manifest), manifest, hashlib.sha256(data).hexdigest())
+
+
+def inputs_of(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Ref]]:
+    """The artefacts that one was made from, by the input's name; a file or model that it read is not among them."""
+    for name, item in manifest["inputs"].items():
+        if isinstance(item, Mapping):
+            yield name, Ref(**item)
+
+
+def artefacts_behind(store: Store, refs: Iterable[Ref]) -> dict[str, Artefact]:
+    """These artefacts and all that they were made from, by location, each after what it was made from.
+
+    Raises:
+        IntegrityError: a manifest is missing or damaged.
+    """
+    found: dict[str, Artefact] = {}
+
+    def visit(location: str) -> None:
+        if location in found:
+            return
+        artefact = read_artefact(store, location)
+        for _, ref in inputs_of(artefact.manifest):
+            visit(ref.location)
+        found[location] = artefact
+
+    for ref in refs:
+        visit(ref.location)
+    return found

@@ -1,0 +1,271 @@
+"""The data card: `README.md` with the YAML that the hub reads, written from what the record says. Knows no file.
+
+Names of crawls, domains and models are data: they stand in code spans, and nothing in them is Markdown or HTML.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from datamask_pipeline import schema
+from datamask_pipeline.publish.columns import Column
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.facts import Facts
+from datamask_pipeline.publish.licences import OTHER
+
+
+def card(
+    facts: Facts,
+    config: PublishConfig,
+    columns: Sequence[Column],
+    *,
+    num_documents: int,
+    num_bytes: int,
+    file_bytes: int,
+    licences: dict[str, int | None],
+) -> str:
+    """The whole file.
+
+    Args:
+        facts: What the record says.
+        config: How it is published.
+        columns: Its columns.
+        num_documents: Rows.
+        num_bytes: Their bytes before compression.
+        file_bytes: Bytes of the shards.
+        licences: Licences of what is in it, with the number of documents where a column says so.
+    """
+    header = _header(facts, config, columns, num_documents, num_bytes, file_bytes)
+    sections = [
+        _opening(facts, num_documents),
+        _loading(),
+        _licences(config, licences),
+        _sources(facts),
+        _selection(facts),
+        _composition(facts),
+        _columns(columns),
+        _limits(facts),
+    ]
+    return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def title(facts: Facts) -> str:
+    """The data set's name."""
+    return f"datamask-{facts.release}-{facts.arm}"
+
+
+def _header(
+    facts: Facts,
+    config: PublishConfig,
+    columns: Sequence[Column],
+    num_documents: int,
+    num_bytes: int,
+    file_bytes: int,
+) -> str:
+    from datasets import DatasetInfo, Features
+    from datasets.info import DatasetInfosDict
+    from datasets.splits import SplitDict, SplitInfo
+    from huggingface_hub import DatasetCardData
+
+    splits = SplitDict()
+    splits.add(SplitInfo("train", num_bytes=num_bytes, num_examples=num_documents))
+    features = Features.from_arrow_schema(pa.schema([column.field for column in columns]))
+    info = DatasetInfo(features=features, splits=splits, download_size=file_bytes, dataset_size=num_bytes)
+    is_other = config.licence == OTHER
+    data = DatasetCardData(
+        pretty_name=title(facts),
+        license=config.licence,
+        license_name="each-document-its-own" if is_other else None,
+        license_link="README.md" if is_other else None,
+        language=[language for language in facts.languages if language.isalpha() and len(language) in (2, 3)],
+        source_datasets=sorted({source.dataset for source in facts.sources if source.dataset}) or None,
+        task_categories=["text-generation"],
+        tags=["datamask", "pretraining"],
+        configs=[{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*"}]}],
+    )
+    DatasetInfosDict({"default": info}).to_dataset_card_data(data)
+    return str(data.to_yaml()) + "\n"
+
+
+def _opening(facts: Facts, num_documents: int) -> str:
+    return (
+        f"# {title(facts)}\n\n"
+        f"{num_documents} documents that arm {_code(facts.arm)} selected from release {_code(facts.release)}: the crawls "
+        f"{', '.join(_code(source.crawl) for source in facts.sources)}. Texts are as they came. Made by datamask-pipeline; "
+        "`manifest.json` holds the SHA-256 of every file, what all was made from, and the root digest that stands for it."
+    )
+
+
+def _loading() -> str:
+    return """## Loading
+
+```python
+import datasets, pandas
+
+rows = datasets.load_dataset("path/of/this/folder", split="train")
+frame = pandas.read_parquet("path/of/this/folder/data")
+```
+
+```sql
+SELECT * FROM 'path/of/this/folder/data/*.parquet' LIMIT 10;
+```"""
+
+
+def _licences(config: PublishConfig, licences: dict[str, int | None]) -> str:
+    rows = [[_code(name), "all" if count is None else str(count)] for name, count in sorted(licences.items())]
+    released = (
+        "Each document keeps its own licence."
+        if config.licence == OTHER
+        else f"The data set is released under {_code(config.licence)}."
+    )
+    stated = (
+        f"Column {_code(config.licence_column)} holds each document's."
+        if config.licence_column
+        else "As its source is licensed."
+    )
+    note = ""
+    if "odc-by" in licences:
+        note = "\n\nData sets of Common Crawl, FineWeb among them, are also subject to Common Crawl's terms of use."
+    return f"## Licence\n\n{released} {stated}\n\n{_table(['licence', 'documents'], rows)}{note}"
+
+
+def _sources(facts: Facts) -> str:
+    rows = [
+        [
+            _code(source.crawl),
+            _code(source.dataset or source.kind),
+            _code(source.revision) if source.revision else "files pinned by their digests, no revision",
+            str(len(source.shards)),
+        ]
+        for source in facts.sources
+    ]
+    return f"## Source\n\n{_table(['crawl', 'source', 'revision', 'files'], rows)}"
+
+
+def _selection(facts: Facts) -> str:
+    settings, found = facts.selection["basis"]["config"], facts.selection["metadata"]
+    blocks = found["blocks"]
+    budget = {
+        name: settings[name]
+        for name in ("ratio", "num_documents", "num_tokens")
+        if settings.get(name) is not None
+    }
+    certificates = sorted({block["certificate"]["method"] for block in blocks})
+    rows = [
+        ["policy", _code(settings["policy"])],
+        ["diversity", _code(settings["diversity"])],
+        ["weight of quality", _number(settings["lamb"])],
+        ["budget", ", ".join(f"{name} {value}" for name, value in budget.items())],
+        ["seed", str(settings["seed"])],
+        ["blocks selected each by itself", str(len(blocks))],
+        ["objective of the mask", _number(found["objective"])],
+        ["objective of random masks", _number(found["objective_random"])],
+        ["upper bound", _number(blocks[0]["certificate"]["bound"]) if len(blocks) == 1 else "of each block"],
+        [
+            "gap, a share of the distance from random to the bound",
+            _number(blocks[0]["certificate"]["gap"]) if len(blocks) == 1 else "of each block",
+        ],
+        ["certificate", "; ".join(map(_plain, certificates))],
+        ["embedding", f"{_code(facts.embedding.get('model'))} at {_code(facts.embedding.get('revision'))}"],
+        ["scores made comparable by", _code(settings["score_normalisation"])],
+        ["mask", f"{_code(facts.selection['content_digest'])}"],
+    ]
+    scorers = [
+        [
+            _code(scorer["name"]),
+            _code(scorer["model"]),
+            _code(scorer["revision"]),
+            f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
+            _number(scorer["weight"]),
+        ]
+        for scorer in facts.scorers
+    ]
+    names = ["scorer", "model", "revision", "scale", "weight"]
+    return f"## Selection\n\n{_table(['', ''], rows)}\n\n{_table(names, scorers)}"
+
+
+def _composition(facts: Facts) -> str:
+    crawls = [
+        [_code(crawl), str(candidates), str(selected), "not stated" if tokens is None else str(tokens)]
+        for crawl, candidates, selected, tokens in facts.by_crawl
+    ]
+    domains = [[_code(domain), str(count)] for domain, count in facts.by_domain]
+    parts = [
+        "## Composition",
+        _table(["crawl", "documents", "selected", "their tokens, as the source counts"], crawls),
+    ]
+    if facts.lengths is not None:
+        names = ("least", "first quartile", "median", "third quartile", "most")
+        parts.append(_table([*names], [[str(length) for length in facts.lengths]]))
+        parts.append("Tokens of a selected document, as the source counts them.")
+    if domains:
+        parts.append(f"{facts.num_domains} domains; those with most documents:")
+        parts.append(_table(["domain", "documents"], domains))
+    return "\n\n".join(parts)
+
+
+def _columns(columns: Sequence[Column]) -> str:
+    rows = [
+        [
+            _code(column.field.name),
+            _code(str(column.field.type)),
+            _plain(schema.description(column.field) or "A column of the source, as it came."),
+            _plain(column.origin),
+        ]
+        for column in columns
+    ]
+    return f"## Columns\n\n{_table(['column', 'type', 'meaning', 'from'], rows)}"
+
+
+def _limits(facts: Facts) -> str:
+    counts = facts.pool["counts"]
+    left_out = ", ".join(
+        f"{number} {name.removeprefix('dropped_').replace('_', ' ')}"
+        for name, number in counts.items()
+        if name.startswith("dropped_") and number
+    )
+    without_score = facts.selection["counts"]["dropped_no_score"]
+    without_tokens = facts.behind[facts.subset.location].manifest["metadata"].get("without_token_count")
+    blocks = facts.selection["metadata"]["blocks"]
+    near = facts.pool["basis"]["config"].get("near_duplicates")
+    lines = [
+        f"Of {counts['rows_in']} documents, {counts['kept']} could be selected; left out before: {left_out or 'none'}.",
+        "Documents that are nearly the same were collapsed."
+        if near
+        else "Exact copies were collapsed; documents that are nearly the same were not.",
+        "Quality is what the scorers above say, and diversity what the embedding sees; neither says that a text is true, "
+        "harmless or free of personal data. Nothing was removed from any text.",
+    ]
+    if without_score:
+        lines.append(f"{without_score} documents without a score of the arm could not be selected.")
+    if without_tokens:
+        lines.append(f"{without_tokens} documents have no token count.")
+    if len(blocks) > 1:
+        lines.append(f"{len(blocks)} random blocks were selected each by itself; no certificate spans them.")
+    if any(block["certificate"]["bound"] is None for block in blocks):
+        lines.append("There is no certificate: how far the mask is from the best one is not known.")
+    return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _table(names: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    names = list(names)
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _number(value: Any) -> str:
+    return "none" if value is None else f"{value:.6g}"
+
+
+def _code(value: object) -> str:
+    """A value as code; what would end the span or the line is shown by its number."""
+    text = "".join(
+        sign if sign.isprintable() and sign not in "`|<>&" else f"\\u{ord(sign):04x}" for sign in str(value)
+    )
+    return f"`{text or ' '}`"
+
+
+def _plain(text: str) -> str:
+    """A sentence of ours in a cell of a table; code spans in it stay."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

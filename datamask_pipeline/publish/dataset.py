@@ -1,0 +1,248 @@
+"""Publishes a subset: builds the data set's folder under a private name, and makes it visible by one step.
+
+Knows the record's layout and the folder's; no learner.
+"""
+
+import dataclasses
+import errno
+import os
+import shutil
+import socket
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from datamask_pipeline.errors import InputError, StorageError
+from datamask_pipeline.publish.card import card, title
+from datamask_pipeline.publish.columns import columns_of, described
+from datamask_pipeline.publish.config import IDS, PublishConfig
+from datamask_pipeline.publish.croissant import croissant
+from datamask_pipeline.publish.facts import Facts, facts_of, source_licences, subset_of
+from datamask_pipeline.publish.licences import check_released_under, spelt
+from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of, stated
+from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
+from datamask_pipeline.publish.shards import Written, write_shards
+from datamask_pipeline.storage import Ref, Store, storage_errors
+from datamask_pipeline.storage.ref import pretty_json, read_json
+from datamask_pipeline.storage.store import file_system_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A data set that was published.
+
+    Attributes:
+        place: Where it lies.
+        root: Its root digest.
+        documents: Its rows.
+        shards: Its Parquet files.
+    """
+
+    place: str
+    root: str
+    documents: int
+    shards: int
+
+
+def publish(store: Store, release: str, arm: str | None, to: str, config: PublishConfig) -> Published:
+    """Publish the subset of a release's arm as a folder.
+
+    A folder on this machine appears whole or not at all. In an object store the manifest comes last: a reader who
+    waits for `manifest.json` sees a whole data set.
+
+    Args:
+        store: The record.
+        release: The release.
+        arm: The arm; ``None`` where the release has one subset.
+        to: A directory or fsspec URL that does not exist yet; the same data set again changes nothing.
+        config: What to publish, and how.
+
+    Raises:
+        UnknownNameError: no such release, arm or column.
+        ConfigurationError: the licence is forbidden by that of a constituent.
+        InputError: a licence is not known.
+        StorageError: the disk is full, or something else stands there already.
+    """
+    subset = subset_of(store, release, arm)
+    fs, path = file_system_of(to, {}, setting="to")
+    path = path.rstrip("/")
+    is_local = "file" in (fs.protocol if isinstance(fs.protocol, tuple) else [fs.protocol])
+    _refuse_foreign(fs, path, to)
+    with _private_folder(Path(path) if is_local else None) as folder:
+        manifest = build(store, subset, folder, config)
+        if _root_there(fs, path) is None:
+            _make_visible(folder, fs, path, is_local=is_local)
+        if (there := _root_there(fs, path)) != manifest["root"]:
+            raise StorageError(
+                f"another data set stands at {to}, with root digest {there}; name another place"
+            )
+    shards = [name for name in manifest["files"] if name.startswith("data/")]
+    return Published(to, manifest["root"], manifest["data_set"]["documents"], len(shards))
+
+
+def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dict[str, Any]:
+    """Write the whole data set into an empty folder; returns its manifest.
+
+    Raises: as `publish`.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.work.") as scratch:
+        facts = facts_of(store, subset, Path(scratch))
+        licences = _licences(store, facts, config, Path(scratch))
+        written, columns = _write_rows(store, facts, config, folder, Path(scratch))
+    num_documents = sum(written.rows.values())
+    shown = columns_of(columns, facts)
+    files = {name: stated(folder / name) | {"rows": rows} for name, rows in written.rows.items()}
+    about = f"{num_documents} documents that arm {facts.arm} selected from release {facts.release}."
+    text = card(
+        facts,
+        config,
+        shown,
+        num_documents=num_documents,
+        num_bytes=written.num_bytes,
+        file_bytes=sum(file["bytes"] for file in files.values()),
+        licences=licences,
+    )
+    described_by = croissant(
+        name=title(facts),
+        about=about,
+        licence=config.licence,
+        files=files,
+        columns=shown,
+        derived_from=sorted({source.url for source in facts.sources}),
+    )
+    data_set = {
+        "name": title(facts),
+        "release": facts.release,
+        "arm": facts.arm,
+        "subset": facts.subset.location,
+        "documents": num_documents,
+        "columns": columns.names,
+        "settings": config.model_dump(mode="json"),
+        "licences": licences,
+    }
+    with storage_errors(str(folder)):
+        (folder / "README.md").write_text(text, encoding="utf-8")
+        (folder / "croissant.json").write_text(pretty_json(described_by), encoding="utf-8")
+        files |= {name: stated(folder / name) for name in ("README.md", "croissant.json")}
+        manifest = manifest_of(files, facts.behind, data_set)
+        (folder / NAME).write_bytes(manifest_bytes(manifest))
+    return manifest
+
+
+def _write_rows(
+    store: Store, facts: Facts, config: PublishConfig, folder: Path, scratch: Path
+) -> tuple[Written, pa.Schema]:
+    carried = source_fields(store, facts.documents, config.carried)
+    rows = subset_rows(store, facts.subset, facts.documents, carried, scratch)
+    (first, *_) = store.part_names(facts.subset)
+    with store.part_file(facts.subset, first) as part:
+        own = part.schema_arrow.remove_metadata()
+    columns = pa.schema([described(field) for field in [*own, *carried]])
+    if config.ids_only:
+        columns = pa.schema([columns.field(name) for name in IDS])
+        rows = (batch.select(IDS) for batch in rows)
+    if config.seed is not None:
+        num_bytes = _num_bytes(store, facts.subset)
+        rows = shuffled(rows, config.seed, scratch, num_rows=facts.subset.rows, num_bytes=num_bytes)
+    written = write_shards(
+        rows, columns, folder, max_documents=config.max_documents, max_bytes=config.max_bytes
+    )
+    return written, columns
+
+
+def _licences(store: Store, facts: Facts, config: PublishConfig, scratch: Path) -> dict[str, int | None]:
+    """Licences of what is published, with the number of documents where a column says so.
+
+    Raises:
+        InputError: a document has no licence, or one that is not known.
+        ConfigurationError: the data set's own is forbidden by one of them.
+    """
+    counts: Counter[str | None] = Counter()
+    if config.licence_column is None:
+        found: dict[str, int | None] = dict.fromkeys(source_licences(facts, config.source_licence))
+    else:
+        column = source_fields(store, facts.documents, [config.licence_column])
+        for batch in subset_rows(store, facts.subset, facts.documents, column, scratch):
+            for item in batch.column(config.licence_column).value_counts().to_pylist():
+                counts[item["values"]] += item["counts"]
+        if missing := counts[None]:
+            raise InputError(
+                f"{missing} documents of the subset have no licence",
+                field=config.licence_column,
+                remedy="leave such documents out when they are ingested",
+            )
+        found = {}
+        for name, number in counts.items():
+            found[spelt(str(name))] = (found.get(spelt(str(name))) or 0) + number
+        if config.source_licence is not None:
+            found.setdefault(config.source_licence, None)
+    check_released_under(config.licence, found)
+    return dict(sorted(found.items()))
+
+
+def _num_bytes(store: Store, subset: Ref) -> int:
+    """About how many bytes the subset's rows take."""
+    total = 0
+    for name in store.part_names(subset):
+        with store.part_file(subset, name) as part:
+            groups = (part.metadata.row_group(number) for number in range(part.num_row_groups))
+            total += sum(group.total_byte_size for group in groups)
+    return total
+
+
+def _refuse_foreign(fs: Any, path: str, to: str) -> None:
+    """Refuse a place where something else stands.
+
+    Raises:
+        StorageError: it holds files, and no manifest of a data set.
+    """
+    if fs.exists(path) and (fs.isfile(path) or fs.ls(path)) and _root_there(fs, path) is None:
+        raise StorageError(
+            f"{to} exists and is no data set of this program; name a folder that does not exist"
+        )
+
+
+def _root_there(fs: Any, path: str) -> str | None:
+    if not fs.exists(f"{path}/{NAME}"):
+        return None
+    remedy = "name another folder"
+    return str(
+        read_json(fs.cat_file(f"{path}/{NAME}"), f"{path}/{NAME}", {"root": str}, remedy=remedy)["root"]
+    )
+
+
+@contextmanager
+def _private_folder(target: Path | None) -> Iterator[Path]:
+    """A folder beside the target, or a temporary one; removed at the end, unless it became the target."""
+    name = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}"
+    parent = Path(tempfile.gettempdir()) if target is None else target.parent
+    folder = parent / f".{'data_set' if target is None else target.name}.{name}"
+    with storage_errors(str(folder)):
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_visible(folder: Path, fs: Any, path: str, *, is_local: bool) -> None:
+    """By one rename on this machine, unless another writer was first; elsewhere file by file, the manifest last."""
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    if is_local:
+        for each in files:
+            with each.open("rb") as stream:
+                os.fsync(stream.fileno())
+        try:
+            os.rename(folder, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        return
+    for each in sorted(files, key=lambda file: (file.name == NAME, file.as_posix())):
+        fs.put_file(str(each), f"{path}/{each.relative_to(folder).as_posix()}")

@@ -1,0 +1,259 @@
+"""A published data set holds the subset's rows, opens everywhere, and appears whole or not at all."""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import Published, publish
+from datamask_pipeline.publish.manifest import root_digest
+from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage.builder import sha256_file
+
+ODC: dict[str, Any] = {"licence": "odc-by", "source_licence": "odc-by"}
+
+
+def published(store: Store, to: Path, **settings: Any) -> Published:
+    return publish(store, "first", "datamask", str(to), PublishConfig(**{**ODC, **settings}))
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted((folder / "data").iterdir()) for row in pq.read_table(path).to_pylist()]
+
+
+def subset_rows(store: Store) -> list[dict[str, Any]]:
+    return store.read_table(require(store, "materialise", "first/datamask")).to_pylist()
+
+
+def test_it_opens_everywhere_with_the_same_rows(licensed: Store, tmp_path: Path) -> None:
+    import datasets
+    import mlcroissant
+    from huggingface_hub import DatasetCard
+
+    folder = tmp_path / "mask"
+    published(licensed, folder, max_documents=10, columns=("rank",))
+    expected = rows_of(folder)
+    loaded = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded.to_list() == expected
+    assert len(pd.read_parquet(folder / "data")) == len(expected)
+    assert duckdb.sql(f"SELECT count(*) FROM '{folder}/data/*.parquet'").fetchall() == [(len(expected),)]
+    found = mlcroissant.Dataset(str(folder / "croissant.json"))
+    assert found.metadata.issues.errors == set()
+    ids = [record["documents/id"].decode() for record in found.records("documents")]
+    assert sorted(ids) == sorted(row["id"] for row in expected)
+    card = DatasetCard.load(folder / "README.md")
+    assert card.data.license == "odc-by"
+    assert card.data.dataset_info["splits"][0]["num_examples"] == len(expected)
+
+
+def test_every_field_of_croissant_says_what_it_was_derived_from(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "mask")
+    (records,) = json.loads((tmp_path / "mask" / "croissant.json").read_text())["recordSet"]
+    derived = {field["name"]: field["prov:wasDerivedFrom"] for field in records["field"]}
+    assert all(derived.values())
+    assert derived["score_rules"] == [{"@id": "urn:datamask:model:gopher-c4-fineweb-rules@1"}]
+
+
+def test_rows_stand_in_canonical_order_with_columns_of_the_source(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "mask", columns=("rank", "license"))
+    source = {
+        row["id"]: row
+        for crawl in licensed.keys("ingest")
+        for row in licensed.read_table(require(licensed, "ingest", crawl)).to_pylist()
+    }
+    expected = [
+        row | {name: source[row["id"]][name] for name in ("rank", "license")} for row in subset_rows(licensed)
+    ]
+    assert rows_of(tmp_path / "mask") == expected
+    first = next((tmp_path / "mask" / "data").iterdir())
+    assert all(b"description" in field.metadata for field in pq.read_schema(first))
+
+
+@pytest.mark.parametrize("limits", [{"max_documents": 4}, {"max_bytes": 9_000}])
+def test_shards_are_bounded(licensed: Store, tmp_path: Path, limits: dict[str, int]) -> None:
+    done = published(licensed, tmp_path / "mask", **limits)
+    tables = [pq.read_table(path) for path in sorted((tmp_path / "mask" / "data").iterdir())]
+    assert len(tables) == done.shards > 2
+    assert max(table.num_rows for table in tables) <= limits.get("max_documents", 10**9)
+    assert max(table.nbytes for table in tables) <= limits.get("max_bytes", 10**9) * 1.01
+    assert pa.concat_tables(tables).to_pylist() == subset_rows(licensed)
+    last = f"train-{done.shards - 1:05d}-of-{done.shards:05d}.parquet"
+    assert (tmp_path / "mask" / "data" / last).exists()
+
+
+def test_a_document_larger_than_a_shard_stands_alone(licensed: Store, tmp_path: Path) -> None:
+    done = published(licensed, tmp_path / "mask", max_bytes=1)
+    assert done.shards == done.documents
+
+
+def test_seeded_order_is_a_permutation_by_the_seed_alone(
+    licensed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seed in (("one", 1), ("two", 2)):
+        published(licensed, tmp_path / name, seed=seed)
+    one, two = rows_of(tmp_path / "one"), rows_of(tmp_path / "two")
+    key = {row["id"]: row for row in subset_rows(licensed)}
+    assert {row["id"]: row for row in one} == {row["id"]: row for row in two} == key
+    assert [row["id"] for row in one] != [row["id"] for row in two] != list(key)
+    defaults = publish.__globals__["shuffled"].__kwdefaults__
+    monkeypatch.setitem(defaults, "bucket_bytes", 1_000)
+    published(licensed, tmp_path / "pieces", seed=1)
+    assert rows_of(tmp_path / "pieces") == one
+
+
+def test_ids_only(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "mask", ids_only=True)
+    wanted = ("crawl", "id", "content_hash")
+    assert rows_of(tmp_path / "mask") == [
+        {name: row[name] for name in wanted} for row in subset_rows(licensed)
+    ]
+
+
+def test_the_manifest_names_every_file_and_its_root_every_byte(licensed: Store, tmp_path: Path) -> None:
+    done = published(licensed, tmp_path / "mask", max_documents=10)
+    manifest = json.loads((tmp_path / "mask" / "manifest.json").read_text())
+    there = {
+        path.relative_to(tmp_path / "mask").as_posix(): sha256_file(path)
+        for path in (tmp_path / "mask").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+    assert {name: file["sha256"] for name, file in manifest["files"].items()} == there
+    assert sum(file.get("rows", 0) for file in manifest["files"].values()) == done.documents
+    assert root_digest(manifest) == manifest["root"] == done.root
+    assert {location.split("/")[0] for location in manifest["lineage"]} == {
+        "ingest",
+        "embed",
+        "score",
+        "pool",
+        "gather",
+        "select",
+        "materialise",
+    }
+
+
+def test_the_same_again_changes_nothing_and_another_is_refused(licensed: Store, tmp_path: Path) -> None:
+    first = published(licensed, tmp_path / "mask")
+    assert published(licensed, tmp_path / "mask") == first
+    with pytest.raises(StorageError, match="another data set stands"):
+        published(licensed, tmp_path / "mask", max_documents=3)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "note").write_text("")
+    with pytest.raises(StorageError, match="no data set of this program"):
+        published(licensed, tmp_path / "mine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mask", "mine"]
+
+
+def test_names_and_addresses_of_documents_are_inert_in_the_card(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "mask")
+    card = (tmp_path / "mask" / "README.md").read_text()
+    assert "onerror" in card, "the hostile domain is told"
+    assert "<img" not in card
+    assert "|.example" not in card
+
+
+def test_each_document_its_own_licence(licensed: Store, tmp_path: Path) -> None:
+    done = published(
+        licensed, tmp_path / "mask", licence="other", source_licence=None, licence_column="license"
+    )
+    manifest = json.loads((tmp_path / "mask" / "manifest.json").read_text())
+    licences = manifest["data_set"]["licences"]
+    assert set(licences) == {"cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0"}
+    assert sum(licences.values()) == done.documents
+    card = (tmp_path / "mask" / "README.md").read_text()
+    assert all(f"| `{name}` | {count} |" in card for name, count in licences.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "match"),
+    [
+        (
+            {"licence": "apache-2.0"},
+            ConfigurationError,
+            "'apache-2.0' is forbidden by 'odc-by'.*allowed: odc-by",
+        ),
+        ({"licence": "mine"}, ConfigurationError, "unknown licence 'mine'"),
+        ({"source_licence": None}, InputError, "the licence of crawl 'tiny-2024-10' is not known"),
+        ({"source_licence": "secret"}, InputError, "terms are not known here.*secret"),
+        (
+            {"licence": "cc-by-4.0", "source_licence": None, "licence_column": "license"},
+            ConfigurationError,
+            "forbidden by 'cc-by-sa-4.0'",
+        ),
+        ({"columns": ("licence",)}, UnknownNameError, "unknown column of the source 'licence'.*'license'"),
+    ],
+)
+def test_what_may_not_be_published_is_refused(
+    licensed: Store, tmp_path: Path, settings: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        published(licensed, tmp_path / "mask", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        publish(Store(root), "first", "datamask", to, PublishConfig(**ODC))
+    except StorageError:
+        os._exit(3)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("limit", [2_000, 16_000])
+def test_where_no_file_can_grow_nothing_is_published(licensed: Store, tmp_path: Path, limit: int) -> None:
+    process = multiprocessing.get_context("spawn").Process(
+        target=_publish_on_a_small_disk, args=(licensed.root, str(tmp_path / "mask"), limit)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def _publish_once(root: str, to: str) -> None:
+    publish(Store(root), "first", "datamask", to, PublishConfig(**ODC, max_documents=1))
+
+
+def test_two_writers_and_a_reader_see_one_whole_data_set(licensed: Store, tmp_path: Path) -> None:
+    folder = tmp_path / "mask"
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_publish_once, args=(licensed.root, str(folder))) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        if folder.exists():
+            files = json.loads((folder / "manifest.json").read_text())["files"]
+            assert all((folder / name).stat().st_size == file["bytes"] for name, file in files.items())
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert [path.name for path in tmp_path.iterdir()] == ["mask"]
+
+
+def test_the_command(licensed: Store, tmp_path: Path) -> None:
+    store = ["-s", f"store={licensed.root}", "--license", "odc-by", "--source-license", "odc-by"]
+    to = ["--to", str(tmp_path / "mask")]
+    result = CliRunner().invoke(app, ["release", "first", "--arm", "datamask", *to, *store])
+    assert result.exit_code == 0, result.output
+    root = json.loads((tmp_path / "mask" / "manifest.json").read_text())["root"]
+    assert result.output.splitlines()[-1] == f"root {root}"
+    for arguments, message in (
+        (["release", "second", *to], "unknown release 'second'"),
+        (["release", "first", *to], "several arms; name one by --arm: datamask, random"),
+        (["release", "first", "--arm", "none", *to], "unknown arm 'none'"),
+        (["release", "first"], "give --to"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, *store])
+        assert message in str(result.exception)

@@ -1,0 +1,39 @@
+"""A data set goes to the hub in one commit, and a refusal is one clear line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from upload_server import COMMIT, UploadServer
+
+from datamask_pipeline.errors import StorageError
+from datamask_pipeline.publish.push import push_folder
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[UploadServer]:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+    server = UploadServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mask" / "data").mkdir(parents=True)
+    (tmp_path / "mask" / "README.md").write_text("---\nlicense: odc-by\n---\n")
+    (tmp_path / "mask" / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1" * 100)
+    return tmp_path / "mask"
+
+
+def test_every_file_arrives_in_one_commit(server: UploadServer, folder: Path) -> None:
+    assert push_folder(str(folder), "me/mask", endpoint=server.endpoint) == COMMIT
+    expected = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+    assert server.files == expected
+    assert server.commits == 1
+
+
+def test_a_refusal_says_what_could_not_be_done(server: UploadServer, folder: Path) -> None:
+    server.refuse = True
+    with pytest.raises(StorageError, match=r"cannot upload to me/mask: .*403"):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
