@@ -26,6 +26,9 @@ NEIGHBOURS = 8
 CHUNK = 16_384
 DEFAULT_DOCUMENTS = 3_000
 DEFAULT_TOKENS = 128
+CENTRES, SPREAD, COPIED, SHIFT = 500, 0.5, 0.5, 0.02
+"""Of clustered vectors: centres of norm 1, the norm of the noise around one, the share of rows that are near-copies of
+the others, the norm of their difference."""
 SIGNAL = 0.5
 """Share of a drawn score's variance that is a direction in the embedding; the rest is noise of its own."""
 
@@ -127,6 +130,23 @@ def block(base: Base, num_documents: int, seed: int) -> tuple[NDArray[np.float16
     else:
         embeddings_ND = np.empty((num_documents, base.vectors_MD.shape[1]), dtype=np.float16)
         fill(embeddings_ND, base, seed)
+    return embeddings_ND, drawn_quality(embeddings_ND, seed)
+
+
+def clustered(
+    num_documents: int, seed: int, dimensions: int = 768
+) -> tuple[NDArray[np.float16], NDArray[np.float64]]:
+    """Embeddings (N, D) in float16 around 500 centres, and a quality score (N,): see `SPREAD`, `COPIED` and `SHIFT`."""
+    draws = torch.Generator().manual_seed(seed)
+    centres_CD = torch.nn.functional.normalize(torch.randn(CENTRES, dimensions, generator=draws))
+    of_N = torch.randint(CENTRES, (num_documents,), generator=draws)
+    rows_ND = torch.randn(num_documents, dimensions, generator=draws) * (SPREAD / dimensions**0.5)
+    rows_ND += centres_CD[of_N]
+    num_copies = round(COPIED * num_documents)
+    source_n = torch.randint(num_copies, num_documents, (num_copies,), generator=draws)
+    shifts_nD = torch.randn(num_copies, dimensions, generator=draws) * (SHIFT / dimensions**0.5)
+    rows_ND[:num_copies] = rows_ND[source_n] + shifts_nD
+    embeddings_ND = _unit_half(rows_ND)
     return embeddings_ND, drawn_quality(embeddings_ND, seed)
 
 

@@ -6,7 +6,8 @@ import hashlib
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,10 +15,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from benchmarks.data import Base, block
+from benchmarks.peers import Task
 from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.hardware import num_cores, resolve_dtype
 from datamask_pipeline.selection.result import SelectionResult
 
@@ -90,10 +95,17 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """One timed selection: `seconds` is the search alone, certificate included; `total_seconds` the whole call."""
+    """One timed selection.
+
+    Attributes:
+        seconds: Of the search alone, certificate included.
+        cpu_seconds: Of the processor, over all threads, for the whole call.
+        total_seconds: Of the whole call.
+    """
 
     result: SelectionResult
     seconds: float
+    cpu_seconds: float
     total_seconds: float
 
     def row(self, method: str, seed: int) -> Row:
@@ -103,6 +115,7 @@ class Selected:
             "method": method,
             "seed": seed,
             "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "total_seconds": self.total_seconds,
             "objective": objective.value,
             "random": objective.random,
@@ -113,8 +126,98 @@ class Selected:
 
 def timed(embeddings: Any, quality: Any, **settings: Any) -> Selected:
     """One selection at the benchmarks' ratio and lambda unless told otherwise."""
+    begun = processor_seconds()
     result = select_documents(embeddings, quality, **({"ratio": RATIO, "lamb": LAMB} | settings))
-    return Selected(result=result, seconds=result.timings["learning"], total_seconds=result.timings["total"])
+    return Selected(
+        result=result,
+        seconds=result.timings["learning"],
+        cpu_seconds=processor_seconds() - begun,
+        total_seconds=result.timings["total"],
+    )
+
+
+def processor_seconds() -> float:
+    """Of this process with all its threads, and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opposed:
+    """One timed run of an opponent: it has no checks, no normalisation and no certificate to compute."""
+
+    picks: NDArray[np.int64]
+    seconds: float
+    cpu_seconds: float
+    objective: float
+
+    def row(self, method: str, seed: int, random: float) -> Row:
+        """The columns that every benchmark reports."""
+        return {
+            "method": method,
+            "seed": seed,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "total_seconds": self.seconds,
+            "objective": self.objective,
+            "random": random,
+            "gap": None,
+            "mask": None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opponents:
+    """Opponents on the function that a selection of the engine's maximised: quality and one diversity metric.
+
+    Attributes:
+        constants: The engine's, (zero, one) by name.
+    """
+
+    embeddings_ND: NDArray[np.float16]
+    quality_N: NDArray[np.float64]
+    metric: DiversityMetric
+    constants: Mapping[str, tuple[float, float]]
+    budget: int
+    lamb: float = LAMB
+
+    @property
+    def task(self) -> Task:
+        """What an opponent is given."""
+        (zero, one), (low, high) = self.constants["quality"], self.constants[self.metric.name]
+        return Task(
+            embeddings_ND=self.embeddings_ND,
+            linear_N=self.lamb * (self.quality_N - zero) / (one - zero) / self.budget,
+            scale=(1 - self.lamb) / (high - low),
+            budget=self.budget,
+        )
+
+    def objective(self, picks: NDArray[np.int64]) -> float:
+        """By the metric's own definition, in at least float32."""
+        task = self.task
+        if isinstance(self.metric, MomentMetric):
+            rows_ND = torch.from_numpy(self.embeddings_ND[picks]).double()
+            mask_N = torch.ones(len(rows_ND), dtype=torch.bool)
+        else:
+            rows_ND = torch.from_numpy(self.embeddings_ND.copy()).float()
+            mask_N = torch.zeros(len(rows_ND), dtype=torch.bool)
+            mask_N[torch.from_numpy(picks)] = True
+        raw = float(self.metric.values(rows_ND, mask_N[None])[0])
+        zero, _ = self.constants[self.metric.name]
+        return float(task.linear_N[picks].sum()) + task.scale * (raw - zero)
+
+    def run(self, opponent: Callable[[Task], NDArray[np.int64]]) -> Opposed:
+        """Timed, then measured.
+
+        Raises:
+            ValueError: the opponent broke the budget.
+        """
+        task = self.task
+        begun, worked = time.perf_counter(), processor_seconds()
+        picks = opponent(task)
+        seconds, cpu_seconds = time.perf_counter() - begun, processor_seconds() - worked
+        if len(set(picks.tolist())) != self.budget:
+            raise ValueError(f"{len(set(picks.tolist()))} documents picked, the budget is {self.budget}")
+        return Opposed(picks=picks, seconds=seconds, cpu_seconds=cpu_seconds, objective=self.objective(picks))
 
 
 def both_orders(first: Callable[[], Any], second: Callable[[], Any], turn: int) -> tuple[Any, Any]:

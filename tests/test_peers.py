@@ -1,0 +1,104 @@
+"""The benchmarks' own opponents: each pick is greedy's by brute force, and they are measured by the engine's ruler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from benchmarks.harness import Opponents, timed
+from benchmarks.peers import Task, facility
+from benchmarks.peers.facility import dense_lazy_greedy, sparse_lazy_greedy
+from benchmarks.peers.moments import Products, SquaredProducts, block_lazy_greedy
+from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.disf_uncentred import DiSFUncentred
+from datamask_pipeline.diversity.facility import FacilityLocation
+from datamask_pipeline.diversity.pair_simi import PairSimilarity
+
+SEEDS = range(24)
+
+
+def drawn(seed: int) -> Task:
+    """Clusters, near-copies, exact copies, equal scores or a common direction, as the seed has it."""
+    draws = np.random.default_rng(seed)
+    num_documents, dimensions = int(draws.integers(30, 400)), int(draws.integers(3, 48))
+    centres = draws.standard_normal((max(2, num_documents // 8), dimensions))
+    rows = centres[draws.integers(len(centres), size=num_documents)]
+    rows += draws.choice([0, 1e-3, 0.3, 1]) * draws.standard_normal(rows.shape) + draws.choice([0, 1.5])
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    quality = draws.standard_normal(num_documents)
+    budget = int(draws.integers(2, num_documents // 2))
+    return Task(
+        embeddings_ND=rows.astype(np.float16),
+        linear_N=draws.choice([0, 1]) * (np.round(quality) if seed % 3 == 0 else quality) / budget,
+        scale=float(draws.choice([0.1, 1, 10])),
+        budget=budget,
+    )
+
+
+def shortfall_of_pairs(task: Task, picks: NDArray[np.int64], squared: bool) -> float:
+    """The most by which a pick's gain, all of them scanned, was below the largest: a share of the metric's scale."""
+    rows = task.embeddings_ND.astype(np.float64)
+    kernel = (rows @ rows.T) ** (2 if squared else 1)
+    weight = task.scale / (task.budget**2 if squared else task.budget * (task.budget - 1))
+    gains, worst = task.linear_N - (weight * np.diag(kernel) if squared else 0), 0.0
+    for pick in picks:
+        worst = max(worst, gains.max() - gains[pick])
+        gains = gains - 2 * weight * kernel[pick]
+        gains[pick] = -np.inf
+    return worst * task.budget / max(1, task.scale)
+
+
+def shortfall_of_coverage(task: Task, picks: NDArray[np.int64]) -> float:
+    rows = task.embeddings_ND.astype(np.float64)
+    similar, covered, worst = rows @ rows.T, np.zeros(len(rows)), 0.0
+    left = np.ones(len(rows), dtype=bool)
+    for pick in picks:
+        gains = task.linear_N + task.scale * np.maximum(similar - covered, 0).mean(1)
+        worst = max(worst, gains[left].max() - gains[pick])
+        covered, left[pick] = np.maximum(covered, similar[pick]), False
+    return worst / max(1, task.scale)
+
+
+@pytest.mark.parametrize("kind", [Products, SquaredProducts])
+@pytest.mark.parametrize("block", [8, 64, 4096])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_pick_of_block_lazy_greedy_has_the_largest_gain(
+    seed: int, block: int, kind: type[Products | SquaredProducts]
+) -> None:
+    task, squared = drawn(seed), kind is SquaredProducts
+    weight = task.scale / (task.budget**2 if squared else task.budget * (task.budget - 1))
+    picks = block_lazy_greedy(task, kind(candidates=32), weight, block=block)
+    assert len(set(picks.tolist())) == task.budget
+    assert shortfall_of_pairs(task, picks, squared) < 2e-6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_pick_of_lazy_greedy_for_facility_has_the_largest_gain(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facility, "BLOCK", 50)
+    task = drawn(seed)
+    for picks in (dense_lazy_greedy(task), sparse_lazy_greedy(task, first=1 + seed % 5)):
+        assert len(set(picks.tolist())) == task.budget
+        assert shortfall_of_coverage(task, picks) < 1e-6
+
+
+@pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, FacilityLocation])
+def test_an_opponent_is_measured_as_the_engine_is(metric: type[DiversityMetric]) -> None:
+    draws = np.random.default_rng(0)
+    rows = draws.standard_normal((300, 24)) + 0.5
+    embeddings = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float16)
+    quality = draws.standard_normal(300)
+    ours = timed(embeddings, quality, diversity=metric.name)
+    opponents = Opponents(
+        embeddings_ND=embeddings,
+        quality_N=quality,
+        metric=metric(),
+        constants=ours.result.normalisation,
+        budget=int(ours.result.mask.sum()),
+    )
+    again = opponents.run(lambda task: np.flatnonzero(ours.result.mask))
+    assert again.objective == pytest.approx(ours.result.objective.value, abs=1e-5)
+    with pytest.raises(ValueError, match="0 documents picked, the budget is 30"):
+        opponents.run(lambda task: np.empty(0, dtype=np.int64))
