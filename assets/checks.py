@@ -70,20 +70,23 @@ class Artefact:
 
     def has_no(self, what: str, condition: str) -> "Verdict":
         """Passes when no row satisfies a condition; ``what`` says what such rows are."""
-        return none_found(self.count(condition), what)
+        number = self.count(condition)
+        return Verdict(number == 0, {what: number})
 
     def finds_no(self, what: str, sql: str) -> "Verdict":
         """Passes when a query that counts something gives 0."""
-        return none_found(int(self.query(sql)[0]), what)
+        (number,) = self.query(sql)
+        return Verdict(number == 0, {what: number})
 
     def query(self, sql: str) -> tuple[Any, ...]:
-        """The first row of a DuckDB query over the record; it spills to disk instead of growing."""
-        with (
-            tempfile.TemporaryDirectory() as scratch,
-            duck.connect(self.pipeline.store, Path(scratch)) as connection,
-        ):
-            row: tuple[Any, ...] = connection.execute(sql).fetchall()[0]
-        return row
+        """The first row of a query over the record."""
+        return self.rows(sql)[0]
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a DuckDB query over the record; it spills to disk instead of growing."""
+        store = self.pipeline.store
+        with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+            return connection.execute(sql).fetchall()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -174,11 +177,6 @@ def columns_of(table: schema.Table) -> Check:
         return same_schema(artefact, table.columns, more=bool(table.more))
 
     return columns
-
-
-def none_found(number: int, what: str) -> Verdict:
-    """Passes when nothing of a kind was found."""
-    return Verdict(number == 0, {what: number})
 
 
 def same_schema(artefact: Artefact, expected: pa.Schema, *, more: bool = False) -> Verdict:

@@ -1,13 +1,13 @@
 """What Dagster checks of ingestion: documents, and the rows that did not become one."""
 
-from assets.checks import Artefact, Shown, Verdict, none_found, rows_in_are_kept_plus_dropped
+from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from datamask_pipeline.stages import ingest
 
 
 def ids_are_unique(artefact: Artefact) -> Verdict:
     """No id stands twice in a crawl."""
-    (twice,) = artefact.query(f"SELECT count(*) - count(DISTINCT id) FROM {artefact.sql(columns='id')}")
-    return none_found(twice, "repeated ids")
+    sql = f"SELECT count(*) - count(DISTINCT id) FROM {artefact.sql(columns='id')}"
+    return artefact.finds_no("repeated ids", sql)
 
 
 def every_text_says_something(artefact: Artefact) -> Verdict:

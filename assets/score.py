@@ -1,8 +1,5 @@
 """What Dagster checks and shows of quality scores."""
 
-import tempfile
-from pathlib import Path
-
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata, scalars, table
 from datamask_pipeline import duck
@@ -45,19 +42,18 @@ def means_stay_near_other_crawls(artefact: Artefact) -> Verdict:
     others = [artefact.neighbour(score.STAGE, key) for key in store.keys(score.STAGE) if key != crawl]
     if not others:
         return Verdict(True, {"other crawls": 0})
-    columns_read = "scorer, score"
-    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        shifts: dict[str, float | None] = dict(
-            connection.execute(
-                f"""
-                SELECT scorer, (here.mean - there.mean) / nullif(there.spread, 0)
-                FROM (SELECT scorer, avg(score) AS mean FROM {artefact.sql(columns=columns_read)} GROUP BY 1) AS here
-                JOIN (SELECT scorer, avg(score) AS mean, stddev(score) AS spread
-                      FROM {duck.parts_sql(store, others, columns_read)} GROUP BY 1) AS there USING (scorer)
-                ORDER BY scorer
-                """
-            ).fetchall()
+    read = "scorer, score"
+    shifts: dict[str, float | None] = dict(
+        artefact.rows(
+            f"""
+            SELECT scorer, (here.mean - there.mean) / nullif(there.spread, 0)
+            FROM (SELECT scorer, avg(score) AS mean FROM {artefact.sql(columns=read)} GROUP BY 1) AS here
+            JOIN (SELECT scorer, avg(score) AS mean, stddev(score) AS spread
+                  FROM {duck.parts_sql(store, others, read)} GROUP BY 1) AS there USING (scorer)
+            ORDER BY scorer
+            """
         )
+    )
     known = {name: shift for name, shift in shifts.items() if shift is not None}
     measured = {f"shift of {name}": shift for name, shift in known.items()}
     return Verdict(

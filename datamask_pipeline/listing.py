@@ -32,6 +32,11 @@ def block(settings: Settings, **other: Any) -> Block:
     return Block(type(settings).model_fields, {**dict(settings), **other})
 
 
+def defaults(model: type[Settings]) -> Block:
+    """The block of what the settings of a class are where nobody sets them."""
+    return Block(model.model_fields, {name: default_of(field) for name, field in model.model_fields.items()})
+
+
 def lines(of: Block) -> Iterator[str]:
     """The lines of a block."""
     for name, field in of.fields.items():

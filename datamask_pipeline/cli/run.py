@@ -85,12 +85,10 @@ def report(
         raise ConfigurationError("one form at a time: give --json or --csv")
     pipeline = build_pipeline(config, settings)
     names = releases_of(pipeline, release)
-    if as_json:
+    if as_json or as_csv:
         found = [summary.release_summary(pipeline, name) for name in names]
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
-    elif as_csv:
-        found = [summary.release_summary(pipeline, name) for name in names]
-        typer.echo(arms.as_csv(found), nl=False)
+        text = arms.as_csv(found) if as_csv else json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        typer.echo(text, nl=False)
     else:
         for name in names:
             summary.print_summary(pipeline, name)

@@ -9,6 +9,7 @@ import typer
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import ESTIMATORS, POLICIES
+from datamask_pipeline.listing import defaults, lines
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import Settings
 
@@ -207,16 +208,10 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
 def _list_settings(on: bool) -> None:
     if not on:
         return
-    _list_fields("every policy", SelectionConfig)
+    readers: dict[str, type[Settings]] = {"every policy": SelectionConfig}
     for family in (POLICIES, ESTIMATORS):
-        for name, model in family.configs().items():
-            if model.model_fields:
-                _list_fields(f"{family.kind} {name}", model)
+        readers |= {f"{family.kind} {name}": model for name, model in family.configs().items()}
+    for reader, model in readers.items():
+        if model.model_fields:
+            typer.echo("\n".join([f"# {reader}", *lines(defaults(model))]))
     raise typer.Exit()
-
-
-def _list_fields(reader: str, model: type[Settings]) -> None:
-    typer.echo(f"# {reader}")
-    for name, field in model.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        typer.echo(f"{name} = {default!r}\n    {field.description}")
