@@ -20,11 +20,12 @@ from datamask_pipeline.cli.options import (
 )
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pipeline.differences import other_settings_of_report
+from datamask_pipeline.pipeline import FLOW, Pipeline, PipelineConfig
+from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
 from datamask_pipeline.report import arms
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
+from datamask_pipeline.storage.forecast import Forecast
 
 
 def run(
@@ -39,6 +40,10 @@ def run(
             help=f"Run only this stage and those it needs: {', '.join(stage.name for stage in FLOW)}.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the steps that would be computed, and why; write nothing."),
+    ] = False,
 ) -> None:
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
@@ -56,6 +61,8 @@ def run(
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
         pipeline.check(until, releases_of(pipeline, release))
+        if dry_run:
+            return _print_forecast(pipeline.config, releases_of(pipeline, release), until)
         pipeline.store.sweep()
         for name in releases_of(pipeline, release):
             if new := pipeline.left_out(name):
@@ -97,6 +104,15 @@ def report(
             manifest = pipeline.store.manifest(require(pipeline.store, "compare", name))
             for line, made in other_settings_of_report(pipeline, manifest).items():
                 typer.echo(f"not as configured: {line} ({', '.join(made)})", err=True)
+
+
+def _print_forecast(config: PipelineConfig, releases: list[str], until: str | None) -> None:
+    pipeline = Pipeline(config, store=Forecast(config.store, config.storage_options))
+    for release in releases:
+        steps = list(steps_to_compute(pipeline, release, until))
+        for stage, key, why in steps:
+            typer.echo(f"{stage:<12}{key:<44}{'; '.join(why)}")
+        typer.echo(f"{release}: {len(steps)} steps to compute")
 
 
 def _run_release(

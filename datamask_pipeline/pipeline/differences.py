@@ -1,11 +1,12 @@
-"""Which settings of an artefact are not those of the configuration. Knows manifests' settings; reads no data."""
+"""In what record and configuration differ, and what a run would compute for it. Knows manifests; reads no data."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.lineage import plain
-from datamask_pipeline.pipeline.chain import Pipeline
+from datamask_pipeline.pipeline.chain import Artefact, Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.storage.forecast import WouldComputeError
 
 
 def other_settings(pipeline: Pipeline, stage: str, key: str, recorded: Mapping[str, Any]) -> Iterator[str]:
@@ -48,3 +49,31 @@ def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) 
         for line in other_settings(pipeline, FLOW.maker(reads[what])[0].name, ref["key"], recorded):
             found.setdefault(line, {})[member] = None
     return {line: list(made) for line, made in found.items()}
+
+
+def steps_to_compute(
+    pipeline: Pipeline, release: str, until: str | None = None
+) -> Iterator[tuple[str, str, list[str]]]:
+    """The steps that a run would compute: stage, key and why. Equal results may spare those that wait for them.
+
+    Args:
+        pipeline: The configuration, over a record that is a `storage.forecast.Forecast`.
+        release: The release.
+        until: The last stage; every one by default.
+    """
+    new: dict[Artefact, str] = {}
+    for name, key, call in pipeline.steps(release, until):
+        stage = FLOW.stage(name)
+        of = pipeline.inputs(stage, key).values()
+        read = {artefact for one in of for artefact in (one.values() if isinstance(one, dict) else [one])}
+        waits_for = dict.fromkeys(maker for artefact, maker in new.items() if artefact in read)
+        why = [f"after {', '.join(waits_for)}"] if waits_for else []
+        if not why:
+            try:
+                call()
+            except WouldComputeError as found:
+                made = {output.artefact for output in stage.makes}
+                why = found.why if found.stage in made else [str(found)]
+        if why:
+            new |= {(output.artefact, key): name for output in stage.makes}
+            yield name, key, why

@@ -28,12 +28,14 @@ def reasons(store: Store, before: Mapping[str, Any] | None, made: Ref) -> list[s
         before: The manifest that was current, as ``current_manifest`` gave it.
         made: What was made.
     """
-    if before is None:
-        return []
-    old, new = before["basis"], store.manifest(made)["basis"]
-    if before["fingerprint"] == made.fingerprint:
+    return [] if before is None else differences(before, store.manifest(made)["basis"], made.fingerprint)
+
+
+def differences(before: Mapping[str, Any], new: Mapping[str, Any], fingerprint: str) -> list[str]:
+    """Why an artefact of that basis and fingerprint is not the one of a manifest, one reason each."""
+    if before["fingerprint"] == fingerprint:
         return ["a file of it was missing or damaged"]
-    found = []
+    old, found = before["basis"], []
     if old["version"] != new["version"]:
         found.append(f"new version of the stage: {old['version']} -> {new['version']}")
     found += _settings(old["config"], new["config"])
