@@ -10,10 +10,14 @@ from rich.console import Console
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
+from datamask_pipeline.cli.prove import prove
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
 
-app = typer.Typer(help="Ask the record: why is a document in, or out?", no_args_is_help=True)
+app = typer.Typer(
+    help="Ask the record: why is a document in, or out, and is all as it says?", no_args_is_help=True
+)
+app.command("prove")(prove)
 
 
 @app.callback()

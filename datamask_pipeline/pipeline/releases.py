@@ -44,5 +44,10 @@ def freeze(store: Store, release: str, crawls: list[str]) -> list[str]:
     relative = f"releases/{release}.json"
     if store.fs.exists(f"{store.root}/{relative}"):
         raise ConfigurationError(f"release {release!r} exists and is frozen; choose another name")
-    store.publish_bytes(relative, (json.dumps({"crawls": crawls}, indent=1) + "\n").encode())
+    store.publish_bytes(relative, frozen_bytes(crawls))
     return crawls
+
+
+def frozen_bytes(crawls: list[str]) -> bytes:
+    """The file of a release of these crawls."""
+    return (json.dumps({"crawls": crawls}, indent=1) + "\n").encode()

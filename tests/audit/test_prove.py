@@ -1,0 +1,172 @@
+"""What is damaged or edited in a record or a data set is noticed and named by file; what is whole is proved."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from old_record import unpack
+from typer.testing import CliRunner
+
+from datamask_pipeline.audit.findings import Finding, exit_status
+from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.prove_data_set import prove_data_set
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import publish
+from datamask_pipeline.publish.manifest import manifest_bytes, sealed
+from datamask_pipeline.storage import Store
+
+#: So many corruptions of each kind, at random places.
+EACH = 50
+
+
+def found(record: Path, arm: str | None = None) -> list[Finding]:
+    return list(prove_record(Store(record), "first", arm))
+
+
+def files_of(record: Path) -> list[Path]:
+    """Every file that is not private to writers."""
+    paths = (path for path in record.rglob("*") if path.is_file())
+    return sorted(path for path in paths if not path.relative_to(record).parts[0].startswith("."))
+
+
+@pytest.fixture(scope="module")
+def record(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tiny record, to be damaged and mended."""
+    folder = tmp_path_factory.mktemp("proved") / "record"
+    shutil.copytree(tiny_run.store.root, folder)
+    return folder
+
+
+def test_a_clean_record_is_proved(tiny_run: Pipeline) -> None:
+    assert found(Path(tiny_run.store.root)) == []
+    assert all(found(Path(tiny_run.store.root), arm) == [] for arm in tiny_run.config.arms)
+
+
+def flip(path: Path, draws: random.Random, _: list[Path]) -> None:
+    data = bytearray(path.read_bytes())
+    data[draws.randrange(len(data))] ^= 1 << draws.randrange(8)
+    path.write_bytes(bytes(data))
+
+
+def truncate(path: Path, draws: random.Random, _: list[Path]) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: draws.randrange(len(data))])
+
+
+def swap(path: Path, draws: random.Random, others: list[Path]) -> None:
+    """Another file of the record takes its place."""
+    data = path.read_bytes()
+    different = [other for other in others if other.suffix == path.suffix and other.read_bytes() != data]
+    path.write_bytes(draws.choice(different or others).read_bytes())
+
+
+def edit(path: Path, draws: random.Random, _: list[Path]) -> None:
+    """Some bytes are overwritten, some inserted or removed."""
+    data = path.read_bytes()
+    start = draws.randrange(len(data))
+    new = draws.randbytes(draws.randrange(1, 9))
+    edited = data[:start] + new + data[start + draws.choice([0, len(new), len(new) + 3]) :]
+    path.write_bytes(edited if edited != data else data + b" ")
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, swap, edit])
+def test_every_corruption_is_noticed_and_named(record: Path, damage: Callable[..., None]) -> None:
+    files = files_of(record)
+    draws = random.Random(damage.__name__)
+    missed = []
+    for _ in range(EACH):
+        path = draws.choice(files)
+        kept = path.read_bytes()
+        damage(path, draws, files)
+        assert path.read_bytes() != kept
+        named = {finding.file for finding in found(record) if finding.kind == "contradiction"}
+        if path.relative_to(record).as_posix() not in named:
+            missed.append((path, named))
+        path.write_bytes(kept)
+    assert missed == []
+
+
+def test_a_file_that_is_lost_or_added_is_named(record: Path) -> None:
+    for path in files_of(record)[::9]:
+        kept = path.read_bytes()
+        path.unlink()
+        assert path.relative_to(record).as_posix() in {finding.file for finding in found(record)}
+        path.write_bytes(kept)
+    added = next(record.glob("materialise/first/datamask/*/")) / "00002.parquet"
+    added.write_bytes(b"")
+    assert [finding.file for finding in found(record)] == [added.relative_to(record).as_posix()]
+    added.unlink()
+    assert found(record) == []
+
+
+def test_a_record_of_an_earlier_version_contradicts_nothing_and_cannot_be_told(tmp_path: Path) -> None:
+    unpack(tmp_path)
+    findings = found(tmp_path / "record")
+    assert {finding.kind for finding in findings} == {"cannot tell"}
+    assert exit_status(findings) == 2
+
+
+def test_an_unknown_release_or_arm_is_an_error(tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    with pytest.raises(UnknownNameError, match="unknown release 'second'"):
+        list(prove_record(store, "second"))
+    with pytest.raises(UnknownNameError, match="unknown arm 'greedy'"):
+        list(prove_record(store, "first", "greedy"))
+
+
+@pytest.fixture
+def data_set(tiny_run: Pipeline, tmp_path: Path) -> Path:
+    config = PublishConfig(licence="odc-by", source_licence="odc-by", max_documents=8)
+    publish(tiny_run.store, "first", "datamask", str(tmp_path / "mask"), config)
+    return tmp_path / "mask"
+
+
+def proved(folder: Path, root: str | None = None) -> list[Finding]:
+    return list(prove_data_set(Store(folder).fs, str(folder), root))
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, swap, edit])
+def test_every_corruption_of_a_data_set_is_noticed_and_named(
+    data_set: Path, damage: Callable[..., None]
+) -> None:
+    assert proved(data_set) == []
+    files = files_of(data_set)
+    draws = random.Random(damage.__name__)
+    for _ in range(EACH):
+        path = draws.choice(files)
+        kept = path.read_bytes()
+        damage(path, draws, files)
+        assert path.relative_to(data_set).as_posix() in {finding.file for finding in proved(data_set)}
+        path.write_bytes(kept)
+    assert proved(data_set) == []
+
+
+def test_a_manifest_written_anew_is_noticed_by_the_root_kept_elsewhere(data_set: Path) -> None:
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    root = manifest.pop("root")
+    manifest["data_set"]["arm"] = "another"
+    (data_set / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
+    assert proved(data_set) == []
+    (finding,) = proved(data_set, root)
+    assert finding.file == "manifest.json"
+    assert root in finding.problem
+
+
+def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path, tmp_path: Path) -> None:
+    store = f"store={tiny_run.store.root}"
+    for target in ("first", "first/datamask", str(data_set)):
+        result = CliRunner().invoke(app, ["audit", "prove", target, "-s", store])
+        assert result.exit_code == 0, result.output
+        assert "proved" in result.output
+    result = CliRunner().invoke(app, ["audit", "prove", str(data_set), "--root", "0" * 64, "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.output.splitlines()[0])["file"] == "manifest.json"
+    unpack(tmp_path)
+    result = CliRunner().invoke(app, ["audit", "prove", "first", "-s", f"store={tmp_path}/record"])
+    assert result.exit_code == 2
