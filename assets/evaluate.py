@@ -25,7 +25,7 @@ def every_task_was_asked(artefact: Artefact) -> Verdict:
 def values_are_finite(artefact: Artefact) -> Verdict:
     """Headline numbers are shares in 0..1, every value is finite, and a standard error is finite where stated."""
     return artefact.has_no(
-        "values that are none",
+        "values that are out of range or not finite",
         """
         NOT coalesce(isfinite(value), false) OR (headline AND value NOT BETWEEN 0 AND 1)
             OR (stderr IS NOT NULL AND NOT isfinite(stderr))

@@ -28,7 +28,7 @@ def every_scorer_judges_every_document(artefact: Artefact) -> Verdict:
 def scores_are_finite_and_within_scale(artefact: Artefact) -> Verdict:
     """A score is a finite number on its scorer's scale, or null with a reason; never an error made a number."""
     return artefact.has_no(
-        "scores that are no score",
+        "scores that are off their scale, not finite, or missing without a reason",
         """
         CASE WHEN score IS NULL THEN coalesce(reason, '') = ''
         ELSE NOT isfinite(score) OR score < scale_min OR score > scale_max END

@@ -44,7 +44,7 @@ def only_candidates_are_judged(artefact: Artefact) -> Verdict:
     """Every row is an eligible candidate of the release; no other document is selected."""
     candidates = artefact.neighbour(pool.STAGE, artefact.release)
     return artefact.finds_no(
-        "rows that are no eligible candidate",
+        "rows that are not eligible candidates",
         f"""
         SELECT count(*) FROM {artefact.sql(columns="crawl, id")} AS s
         LEFT JOIN {artefact.sql(candidates, "crawl, id, eligible")} AS c ON c.crawl = s.crawl AND c.id = s.id
@@ -60,7 +60,7 @@ def numbers_are_finite(artefact: Artefact) -> Verdict:
     one; a marginal may be unknown only there, or where quality or the logit decided.
     """
     return artefact.has_no(
-        "rows with a number that is none",
+        "rows with a number that is wrong or missing",
         f"""
         NOT coalesce(isfinite(quality) AND probability BETWEEN 0 AND 1
             AND CASE WHEN reason = {duck.literal(PRUNED)}

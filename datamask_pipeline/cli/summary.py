@@ -30,7 +30,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     """All figures of a release: its crawls, its arms and their differences, as its comparison recorded them.
 
     ``tasks`` says of each task how many questions were asked and what guessing scores; ``caveat`` warns where most
-    tasks tell arms not apart; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says
+    tasks cannot tell arms apart; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says
     which arms have another selection by now.
 
     Raises:
