@@ -1,4 +1,4 @@
-"""DiSF in correlation form against exact greedy at 20 000 documents. Knows no other metric."""
+"""DiSF in correlation form against block-lazy greedy at 20 000 documents. Knows no other metric."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ LONG = True
 
 
 def run(context: Context) -> Outcome:
-    """A quarter of an hour, nearly all of it greedy's."""
-    return at_size(context, context.size(20_000))
+    """Without the greedy that scans every document at each pick."""
+    return at_size(context, context.size(20_000), exact=False)

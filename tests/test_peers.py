@@ -7,10 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.harness import Opponents, timed
-from benchmarks.peers import Task, facility
+from benchmarks.peers import Task, correlation, facility
 from benchmarks.peers.facility import dense_lazy_greedy, sparse_lazy_greedy
 from benchmarks.peers.moments import Products, SquaredProducts, block_lazy_greedy
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.disf import DiSF
 from datamask_pipeline.diversity.disf_uncentred import DiSFUncentred
 from datamask_pipeline.diversity.facility import FacilityLocation
 from datamask_pipeline.diversity.pair_simi import PairSimilarity
@@ -84,7 +85,49 @@ def test_every_pick_of_lazy_greedy_for_facility_has_the_largest_gain(
         assert shortfall_of_coverage(task, picks) < 1e-6
 
 
-@pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, FacilityLocation])
+def correlation_task(seed: int, half: int, budget: int) -> Task:
+    draws = np.random.default_rng(seed)
+    rows = draws.standard_normal((2 * half, 12)) + 0.5
+    if seed % 2:
+        rows[:half] = rows[half:] + 0.01 * draws.standard_normal((half, 12))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    linear_N = draws.standard_normal(2 * half) / (2 * budget)
+    return Task(embeddings_ND=rows.astype(np.float16), linear_N=linear_N, scale=0.1, budget=budget)
+
+
+def correlation_value(rows: NDArray[np.float64]) -> float:
+    return float(len(rows[0]) - np.square(np.corrcoef(rows.T)).sum())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_pick_of_exact_greedy_for_correlations_has_the_largest_value(seed: int) -> None:
+    task = correlation_task(seed, 45, 25)
+    rows, picks = task.embeddings_ND.astype(np.float64), correlation.exact_greedy(task).tolist()
+    assert len(set(picks)) == task.budget
+    for place in range(2, task.budget):
+        values = {
+            row: task.linear_N[row] + task.scale * correlation_value(rows[[*picks[:place], row]])
+            for row in range(len(rows))
+            if row not in picks[:place]
+        }
+        assert values[picks[place]] > max(values.values()) - 1e-5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_block_lazy_greedy_for_correlations_ends_where_exact_greedy_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(correlation, "BLOCK", 100)
+    task = correlation_task(seed, 150, 90)
+    rows = task.embeddings_ND.astype(np.float64)
+
+    def value(picks: NDArray[np.int64]) -> float:
+        return float(task.linear_N[picks].sum()) + task.scale * correlation_value(rows[picks])
+
+    assert value(correlation.block_lazy_greedy(task)) > value(correlation.exact_greedy(task)) - 1e-4
+
+
+@pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, DiSF, FacilityLocation])
 def test_an_opponent_is_measured_as_the_engine_is(metric: type[DiversityMetric]) -> None:
     draws = np.random.default_rng(0)
     rows = draws.standard_normal((300, 24)) + 0.5
