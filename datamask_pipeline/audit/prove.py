@@ -10,11 +10,11 @@ from typing import Any
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.audit.stated import DAMAGE, check_artefact, read_manifest
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
-from datamask_pipeline.pipeline.releases import frozen_bytes
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.format import FORMAT_FILE, format_bytes
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, REF_FIELDS, pretty_json, ref_of
+from datamask_pipeline.storage.releases import frozen_bytes
 
 Manifests = dict[str, dict[str, Any]]
 

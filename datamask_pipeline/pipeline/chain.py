@@ -10,13 +10,12 @@ from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.pipeline import releases
 from datamask_pipeline.pipeline.check import check
 from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Scope, Stage
 from datamask_pipeline.settings import Settings
-from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.ref import check_key
 
 Progress = Callable[[str, int, int | None], None]

@@ -3,8 +3,8 @@
 import json
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
-from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.ref import read_json
+from datamask_pipeline.storage.store import Store
 
 
 def names(store: Store) -> set[str]:
