@@ -1,0 +1,236 @@
+"""The index of near-copies: what was taken in, in a folder of `.npy` files; later vectors are matched against it.
+
+It holds signatures, not vectors: taking in new ones reads them once, and of the held ones only those that are compared.
+One process at a time may write a folder; whoever shares it sees to that.
+
+Shape suffixes: N vectors, Q of a block, H that stand for themselves, L bands, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
+from datamask_pipeline.near_copies.buckets import Buckets, order_of
+from datamask_pipeline.near_copies.groups import Block
+from datamask_pipeline.near_copies.signatures import Signatures, signatures_for
+from datamask_pipeline.near_copies.vectors import Vectors, require_shape
+
+FORMAT = 1
+BLOCK_ROWS = 2**20
+"""Vectors decided at a time: their signatures are in memory, a few hundred bytes a vector."""
+LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
+INDEX_FILE = "index.json"
+
+
+@dataclass(frozen=True)
+class Representatives:
+    """What stands for consecutive vectors.
+
+    Attributes:
+        first_row: Row of the first of them.
+        rows_Q: int64 row of what stands for each; its own where it stands for itself.
+        cosines_Q: float32 cosine to it.
+    """
+
+    first_row: int
+    rows_Q: NDArray[np.int64]
+    cosines_Q: NDArray[np.float32]
+
+
+class NearCopyIndex:
+    """Vectors taken in so far, each with the first one near it that stands for itself.
+
+    Rows are numbered in the order of taking in. What is found does not depend on how many are taken in at a time,
+    nor on threads: a later crawl leaves the groups that both would have made at once.
+
+    Args:
+        folder: Where an index lies.
+
+    Raises:
+        InputError: there is none.
+        IntegrityError: it was written by another version, or files are lost or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._state: dict[str, Any] = json.loads((folder / INDEX_FILE).read_text())
+        except FileNotFoundError as error:
+            raise InputError(
+                "no index of near-copies", file=str(folder), remedy="create it from the first vectors"
+            ) from error
+        if self._state["format"] != FORMAT:
+            raise IntegrityError(
+                f"{folder} is an index of format {self._state['format']}, this version writes {FORMAT}; make it again"
+            )
+        self.threshold: float = self._state["threshold"]
+        self.signatures = Signatures(
+            centre_D=self._load("centre.npy"),
+            planes_DB=self._load("planes.npy"),
+            most_different=self._state["most_different"],
+            expected_recall=self._state["expected_recall"],
+        )
+
+    @classmethod
+    def create(
+        cls, folder: Path, sample_nD: NDArray[np.float32], *, threshold: float = 0.98, seed: int = 0
+    ) -> Self:
+        """An empty index.
+
+        Args:
+            folder: Where it shall lie; made if it is not there.
+            sample_nD: Vectors like those to come, see `sample_of`: where the planes pass through, and how many.
+            threshold: Least cosine of near-copies.
+            seed: Of the random planes.
+
+        Raises:
+            ConfigurationError: the threshold is out of range, or the folder holds something.
+            InputError: there is no vector in the sample.
+        """
+        if not LEAST_THRESHOLD <= threshold <= MOST_THRESHOLD:
+            raise ConfigurationError(
+                f"threshold {threshold} of near-copies must lie from {LEAST_THRESHOLD} to {MOST_THRESHOLD}: "
+                "it is a cosine, and below it two documents are alike, not copies"
+            )
+        if len(sample_nD) == 0:
+            raise InputError("an index of near-copies needs a sample of at least one vector")
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigurationError(f"{folder} is not empty; give an empty folder, or open the index there")
+        folder.mkdir(parents=True, exist_ok=True)
+        signatures = signatures_for(sample_nD, threshold, seed)
+        np.save(folder / "centre.npy", signatures.centre_D)
+        np.save(folder / "planes.npy", signatures.planes_DB)
+        state = {
+            "format": FORMAT,
+            "threshold": threshold,
+            "seed": seed,
+            "most_different": signatures.most_different,
+            "expected_recall": signatures.expected_recall,
+            "segments": [],
+        }
+        _publish(folder / INDEX_FILE, state)
+        return cls(folder)
+
+    def __len__(self) -> int:
+        """Vectors taken in."""
+        return sum(segment["num_rows"] for segment in self._state["segments"])
+
+    @property
+    def num_representatives(self) -> int:
+        """Vectors that stand for themselves."""
+        return sum(segment["num_representatives"] for segment in self._state["segments"])
+
+    @property
+    def num_compared(self) -> int:
+        """Pairs of a new and a held vector that were compared: so often was a held vector read again."""
+        return sum(segment["num_compared"] for segment in self._state["segments"])
+
+    def add(self, vectors: Vectors, *, block_rows: int = BLOCK_ROWS) -> None:
+        """Take in the vectors after those that are held; a block that is finished stays, whatever becomes of the rest.
+
+        Args:
+            vectors: Unit rows, (N, D), in canonical order: first those held, in their places, then the new ones.
+            block_rows: Vectors decided at a time; no result depends on it.
+
+        Raises:
+            InputError: fewer vectors than are held, another width, no floats, or a vector that is not of unit norm.
+            IntegrityError: the held rows are not those that the index was made from.
+        """
+        require_shape(vectors, len(self.signatures.centre_D))
+        if vectors.shape[0] < len(self):
+            raise InputError(
+                f"the index holds {len(self)} vectors, {vectors.shape[0]} were given",
+                remedy="give the held vectors in their places, then the new ones",
+            )
+        self._require_held(vectors)
+        for start in range(len(self), vectors.shape[0], block_rows):
+            self._add_block(vectors, start, min(start + block_rows, vectors.shape[0]))
+
+    def representatives(self) -> Iterator[Representatives]:
+        """What stands for every vector, block by block in order; arrays are mapped from their files."""
+        first_row = 0
+        for segment in self._state["segments"]:
+            name = segment["name"]
+            yield Representatives(
+                first_row, self._load(f"{name}/representatives.npy"), self._load(f"{name}/cosines.npy")
+            )
+            first_row += segment["num_rows"]
+
+    def _add_block(self, vectors: Vectors, start: int, stop: int) -> None:
+        num_rows = stop - start
+        block = Block(
+            self.signatures.most_different,
+            vectors,
+            self.threshold,
+            start,
+            self.signatures.keys(vectors, start, stop),
+            np.full(num_rows, -1),
+            np.zeros(num_rows),
+        )
+        compared = 0
+        for segment in self._state["segments"]:  # the oldest first: the first near one stands for a vector
+            open_n = np.flatnonzero(block.representatives_Q < 0)
+            name = segment["name"]
+            buckets = Buckets(self._load(f"{name}/bands.npy"), self._load(f"{name}/order.npy"))
+            compared += block.match(open_n, buckets, self._load(f"{name}/rows.npy"))
+        own_n = block.decide(np.flatnonzero(block.representatives_Q < 0))
+        self._write(block, own_n, compared)
+
+    def _write(self, block: Block, own_n: NDArray[np.int64], num_compared: int) -> None:
+        """A segment under a private name, then its folder, then the index that names it."""
+        name = f"{len(self._state['segments']):05d}"
+        private, target = self.folder / f"{name}.tmp", self.folder / name
+        for left_behind in (private, target):
+            shutil.rmtree(left_behind, ignore_errors=True)
+        private.mkdir()
+        bands_HL = block.keys.bands_NL[own_n]
+        np.save(private / "bands.npy", bands_HL)
+        np.save(private / "order.npy", order_of(bands_HL))
+        np.save(private / "rows.npy", block.first_row + own_n)
+        np.save(private / "representatives.npy", block.representatives_Q)
+        np.save(private / "cosines.npy", block.cosines_Q.astype(np.float32))
+        private.rename(target)
+        segment = {
+            "name": name,
+            "num_rows": len(block.representatives_Q),
+            "num_representatives": len(own_n),
+            "num_compared": num_compared,
+        }
+        state = self._state | {"segments": [*self._state["segments"], segment]}
+        _publish(self.folder / INDEX_FILE, state)
+        self._state = state
+
+    def _require_held(self, vectors: Vectors) -> None:
+        """The last vector of each segment that stands for itself still has its signature."""
+        for segment in self._state["segments"]:
+            if not segment["num_representatives"]:
+                continue
+            row = int(self._load(f"{segment['name']}/rows.npy")[-1])
+            bands_1L = self.signatures.keys(vectors, row, row + 1).bands_NL
+            if (bands_1L != self._load(f"{segment['name']}/bands.npy")[-1]).any():
+                raise IntegrityError(
+                    f"row {row} is not the vector that the index {self.folder} was made from; "
+                    "give the held vectors in their places, or make the index again"
+                )
+
+    def _load(self, name: str) -> NDArray[Any]:
+        try:
+            array: NDArray[Any] = np.load(self.folder / name, mmap_mode="r")
+        except (OSError, ValueError, EOFError) as error:
+            raise IntegrityError(f"cannot map {self.folder / name}: {error}; make the index again") from error
+        return array
+
+
+def _publish(path: Path, state: dict[str, Any]) -> None:
+    private = path.with_suffix(".tmp")
+    private.write_text(json.dumps(state, indent=1) + "\n")
+    private.replace(path)

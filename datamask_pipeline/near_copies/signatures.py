@@ -1,0 +1,185 @@
+"""Signatures: on which sides of random planes a vector lies. Vectors with a small angle share most of them.
+
+Random hyperplanes (Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002) in bands; a later
+vector asks in each band for its own key and for those that differ in its least certain bits (Lv et al., "Multi-Probe LSH",
+2007). Embeddings share a common direction that would put most of them on one side of every plane; so the planes pass
+through the mean of a sample. A signature depends on its own vector alone, never on others, threads or blocks: vectors
+and planes are rounded to whole numbers so small that every product and sum is exact in float32.
+
+Shape suffixes: N vectors, n of a chunk, M vectors of the sample, D embedding dimensions, L bands, b bits of a band,
+U uncertain bits, P pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.near_copies.vectors import Vectors, read_unit
+
+BAND_BITS = 24
+UNCERTAIN_BITS = 3
+MOST_BANDS = 64
+TARGET_RECALL = 0.998
+"""Share of pairs at the threshold that meet in a band, if `MOST_BANDS` reach it."""
+SAMPLE_ROWS = 16_384
+TRIAL_ROWS = 2_048
+CHUNK_ROWS = 4_096
+PLANE_STEPS = 8
+"""Whole numbers to a standard deviation of the planes' normal numbers."""
+EXACT = 2.0**24
+"""Whole numbers up to it are exact in float32."""
+DEVIATIONS = 4.5
+"""The bits of a pair may differ in so many standard deviations more than the mean at the threshold."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Signatures of vectors.
+
+    Attributes:
+        bands_NL: uint32 below 2 ** `BAND_BITS`: the bits of each band.
+        uncertain_NLU: uint8 numbers of the bits whose planes lie nearest to the vector.
+    """
+
+    bands_NL: NDArray[np.uint32]
+    uncertain_NLU: NDArray[np.uint8]
+
+    def chosen(self, index_n: NDArray[np.int64]) -> Keys:
+        """Those of some vectors."""
+        return Keys(self.bands_NL[index_n], self.uncertain_NLU[index_n])
+
+    def asked(self, band: int) -> list[NDArray[np.uint32]]:
+        """The keys under which each vector asks: with every choice of its uncertain bits turned round."""
+        flips_NU = np.uint32(1) << self.uncertain_NLU[:, band].astype(np.uint32)
+        asked = [self.bands_NL[:, band]]
+        for bit in range(UNCERTAIN_BITS):
+            asked += [keys_N ^ flips_NU[:, bit] for keys_N in asked]
+        return asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signatures:
+    """What makes the signature of a vector.
+
+    Attributes:
+        centre_D: float32; where the planes pass through.
+        planes_DB: int8, one plane a column, L bands of `BAND_BITS` each; L is even.
+        most_different: Bits that may differ between near-copies.
+        expected_recall: Share, from 0 to 1, of pairs at the threshold that meet in a band: tried on the sample.
+    """
+
+    centre_D: NDArray[np.float32]
+    planes_DB: NDArray[np.int8]
+    most_different: int
+    expected_recall: float
+
+    @property
+    def num_bands(self) -> int:
+        """L."""
+        return self.planes_DB.shape[1] // BAND_BITS
+
+    def keys(self, vectors: Vectors, start: int, stop: int) -> Keys:
+        """The signatures of these rows.
+
+        Raises:
+            InputError: a vector is not of unit norm.
+        """
+        planes_DB, scale = self.planes_DB.astype(np.float32), np.float32(self._scale())
+        bands_NL = np.empty((stop - start, self.num_bands), np.uint32)
+        uncertain_NLU = np.empty((*bands_NL.shape, UNCERTAIN_BITS), np.uint8)
+        for first in range(start, stop, CHUNK_ROWS):
+            last = min(first + CHUNK_ROWS, stop)
+            whole_nD = np.rint((read_unit(vectors, first, last) - self.centre_D) * scale)
+            sides_nLb = (whole_nD @ planes_DB).reshape(last - first, self.num_bands, BAND_BITS)
+            bytes_nL4 = np.zeros((last - first, self.num_bands, 4), np.uint8)
+            bytes_nL4[..., : BAND_BITS // 8] = np.packbits(sides_nLb > 0, axis=-1, bitorder="little")
+            here = slice(first - start, last - start)
+            bands_NL[here] = bytes_nL4.view("<u4")[..., 0]
+            distances_nLb = np.abs(sides_nLb, out=sides_nLb)
+            for bit in range(UNCERTAIN_BITS):
+                nearest_nL1 = distances_nLb.argmin(2, keepdims=True)
+                uncertain_NLU[here, :, bit] = nearest_nL1[..., 0]
+                np.put_along_axis(distances_nLb, nearest_nL1, np.inf, axis=2)
+        return Keys(bands_NL, uncertain_NLU)
+
+    def _scale(self) -> float:
+        """What vectors are multiplied by before they are rounded.
+
+        By Cauchy and Schwarz no partial sum exceeds `EXACT`; rounding adds at most a half in each dimension.
+        """
+        longest = math.sqrt(float((self.planes_DB.astype(np.float64) ** 2).sum(0).max()))
+        reach = 1.01 + float(np.linalg.norm(self.centre_D.astype(np.float64)))
+        return 2.0 ** math.floor(math.log2((EXACT / longest - math.sqrt(len(self.centre_D))) / reach))
+
+
+def differing_bits(
+    left_NL: NDArray[np.uint32],
+    left_P: NDArray[np.int64],
+    right_NL: NDArray[np.uint32],
+    right_P: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """In how many bits of all bands the two rows of each pair differ."""
+    left_NW, right_NW = left_NL.view(np.uint64), right_NL.view(np.uint64)
+    different_PW = np.bitwise_count(left_NW[left_P] ^ right_NW[right_P])
+    return different_PW.sum(1, dtype=np.int64)
+
+
+def signatures_for(sample_MD: NDArray[np.float32], threshold: float, seed: int) -> Signatures:
+    """Signatures with the fewest bands that find what lies at the threshold among vectors like these.
+
+    Args:
+        sample_MD: Vectors of unit norm, as `sample_of` reads them.
+        threshold: Least cosine of near-copies, in (0, 1).
+        seed: Of the planes, and of the copies by which the bands are tried.
+    """
+    draws = np.random.default_rng(seed)
+    centre_D = sample_MD.mean(0, dtype=np.float64).astype(np.float32)
+    normal_DB = draws.standard_normal((len(centre_D), MOST_BANDS * BAND_BITS)) * PLANE_STEPS
+    planes_DB = np.clip(np.rint(normal_DB), -127, 127).astype(np.int8)
+    every = Signatures(centre_D=centre_D, planes_DB=planes_DB, most_different=0, expected_recall=0.0)
+    first_MD = sample_MD[np.linspace(0, len(sample_MD) - 1, TRIAL_ROWS).astype(np.int64)]
+    first = every.keys(first_MD, 0, TRIAL_ROWS)
+    second = every.keys(_copies_at(first_MD, threshold, draws), 0, TRIAL_ROWS)
+    met_LM = [
+        np.any([asked_M == first.bands_NL[:, band] for asked_M in second.asked(band)], axis=0)
+        for band in range(MOST_BANDS)
+    ]
+    recall_L = np.logical_or.accumulate(met_LM).mean(1)
+    enough = int(np.argmax(recall_L >= TARGET_RECALL)) + 1 if recall_L[-1] >= TARGET_RECALL else MOST_BANDS
+    num_bands = enough + enough % 2
+    rows_M = np.arange(TRIAL_ROWS)
+    bands = (keys.bands_NL[:, :num_bands].copy() for keys in (first, second))
+    different_M = differing_bits(next(bands), rows_M, next(bands), rows_M)
+    return Signatures(
+        centre_D=centre_D,
+        planes_DB=planes_DB[:, : num_bands * BAND_BITS].copy(),
+        most_different=math.ceil(different_M.mean() + DEVIATIONS * different_M.std()),
+        expected_recall=float(recall_L[num_bands - 1]),
+    )
+
+
+def sample_of(vectors: Vectors) -> NDArray[np.float32]:
+    """The first `SAMPLE_ROWS` vectors in float32.
+
+    Raises:
+        InputError: one is not of unit norm.
+    """
+    return read_unit(vectors, 0, min(SAMPLE_ROWS, vectors.shape[0]))
+
+
+def _copies_at(
+    vectors_MD: NDArray[np.float32], cosine: float, draws: np.random.Generator
+) -> NDArray[np.float32]:
+    """A unit vector at this cosine to each, in a random direction from it."""
+    noise_MD = draws.standard_normal(vectors_MD.shape)
+    noise_MD -= (noise_MD * vectors_MD).sum(1, keepdims=True) * vectors_MD
+    noise_MD *= math.sqrt(1 - cosine**2) / np.sqrt((noise_MD**2).sum(1, keepdims=True))
+    moved_MD = cosine * vectors_MD + noise_MD
+    unit_MD: NDArray[np.float32] = (moved_MD / np.sqrt((moved_MD**2).sum(1, keepdims=True))).astype(
+        np.float32
+    )
+    return unit_MD
