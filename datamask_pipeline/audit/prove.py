@@ -8,8 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
+from datamask_pipeline.audit.recompute import check_selection
+from datamask_pipeline.audit.replay import ORDERED_BY, check_content, check_replayed
 from datamask_pipeline.audit.stated import DAMAGE, check_artefact, read_manifest
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.format import FORMAT_FILE, format_bytes
@@ -19,13 +22,16 @@ from datamask_pipeline.storage.releases import frozen_bytes
 Manifests = dict[str, dict[str, Any]]
 
 
-def prove_record(store: Store, release: str, arm: str | None = None) -> Iterator[Finding]:
+def prove_record(
+    store: Store, release: str, arm: str | None = None, *, files_only: bool = False
+) -> Iterator[Finding]:
     """Every contradiction in what stands behind a release, or behind one arm of it.
 
     Args:
         store: The record.
         release: The release.
         arm: The arm; ``None`` proves all of the release, models and results included.
+        files_only: Leave out what is computed again from inputs: joins, counts, the selection's figures.
 
     Raises:
         UnknownNameError: the record has no such release or arm.
@@ -35,15 +41,55 @@ def prove_record(store: Store, release: str, arm: str | None = None) -> Iterator
     manifests: Manifests = {}
     yield from _walk(store, [pointer.rpartition("/")[0] for pointer in wanted], files, manifests)
     of_each = _by_artefact(files, manifests)
+    whole = {}
     for location, manifest in manifests.items():
-        try:
-            yield from check_artefact(store, location, manifest, of_each[location])
-            yield from _check_inputs(location, manifest, manifests)
-        except DAMAGE as error:
-            yield contradiction(
-                f"{location}/{MANIFEST}", f"cannot be followed: {type(error).__name__}: {error}"
-            )
+        damaged = False
+        for finding in _told(location, _check_stated(store, location, manifests, of_each[location])):
+            damaged = damaged or finding.kind == "contradiction"
+            yield finding
+        if not damaged:
+            whole[location] = manifest
+    for location, manifest in {} if files_only else whole.items():
+        if all(ref.location in whole for _, ref in inputs_of(manifest)):
+            yield from _told(location, _check_computed(store, manifest))
     yield from _check_root(store, release, manifests, files)
+
+
+def _check_stated(
+    store: Store, location: str, manifests: Manifests, files: Mapping[str, int]
+) -> Iterator[Finding]:
+    yield from check_artefact(store, location, manifests[location], files)
+    yield from _check_inputs(location, manifests[location], manifests)
+
+
+def _check_computed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Finding]:
+    """What can be computed again from inputs, without learning."""
+    name, inputs = manifest["stage"], dict(inputs_of(manifest))
+    if name not in ("ingest", "select", *ORDERED_BY):
+        return
+    version, ours = manifest["basis"]["version"], FLOW.stage(name).version
+    if version != ours:
+        problem = (
+            f"version {version} of {name} made it, and this program has {ours}: nothing was computed again"
+        )
+        yield unknown(f"{manifest['location']}/{MANIFEST}", problem)
+    elif name == "ingest":
+        yield from check_content(store, manifest)
+    elif name == "select":
+        crawls = [each for each in inputs if each.startswith("embeddings/")]
+        embeddings = {each.partition("/")[2]: inputs[each] for each in crawls}
+        yield from check_selection(store, ref_of(manifest), manifest, inputs["index"], embeddings)
+    else:
+        yield from check_replayed(store, manifest)
+
+
+def _told(location: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The findings; what damage raises is one more."""
+    try:
+        yield from findings
+    except DAMAGE as error:
+        problem = f"{type(error).__name__}: {error}".partition("\n")[0]
+        yield contradiction(f"{location}/{MANIFEST}", f"does not fit what it was made from: {problem}")
 
 
 def _files(store: Store) -> dict[str, int]:

@@ -24,14 +24,20 @@ def prove(
     root: Annotated[
         str | None, typer.Option("--root", help="The root digest of a data set that was kept elsewhere.")
     ] = None,
+    files_only: Annotated[
+        bool,
+        typer.Option(
+            "--files-only", help="Hash files, and compute no join, count or figure again from its inputs."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a finding, one a line.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> None:
-    """Hash every file anew, compare all with what manifests say, and name what contradicts, by file and row.
+    """Hash every file anew, compute joins, counts and a selection's figures again, and name what contradicts.
 
-    Needs no Dagster and learns nothing again. Exit status 0: all is as it says; 1: something contradicts; 2: nothing
-    does, and something cannot be told.
+    Findings name file and, where one can be told, row. Needs no Dagster and learns nothing again. Exit status 0: all is
+    as it says; 1: something contradicts; 2: nothing does, and something cannot be told.
 
     Example:
 
@@ -43,7 +49,8 @@ def prove(
             findings = list(prove_data_set(fs, path.rstrip("/"), root))
         else:
             release, arm = parse_target(target)
-            findings = list(prove_record(build_pipeline(config, settings).store, release, arm))
+            store = build_pipeline(config, settings).store
+            findings = list(prove_record(store, release, arm, files_only=files_only))
     for finding in findings:
         typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else finding.line())
     status = exit_status(findings)

@@ -94,10 +94,10 @@ def select_documents(
             checked_ids(ids, checked.rows.num_rows)
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups)
             pruned = prune(checked.rows, scores, budget, config)
-            problem = _raw_problem(config, metrics, pruned, workers, curve)
+            problem = raw_problem(config, metrics, pruned, workers, curve)
             policy.check(problem)
         with timings.phase("normalisation"):
-            problem = _normalised(problem, pruned, checked, checkpoint_dir, curve)
+            problem = normalised_problem(problem, pruned, checked, checkpoint_dir, curve)
         with timings.phase("learning"):
             solution = policy.choose(problem)
             _keeps_its_promises(solution, problem, budget, pruned)
@@ -135,7 +135,7 @@ def check_settings(
     return config, metrics, POLICIES.beside(config.policy, config)
 
 
-def _raw_problem(
+def raw_problem(
     config: SelectionConfig,
     metrics: list[tuple[DiversityMetric, float]],
     pruned: Pruned,
@@ -164,7 +164,7 @@ def _raw_problem(
     )
 
 
-def _normalised(
+def normalised_problem(
     problem: Problem,
     pruned: Pruned,
     checked: CheckedRows,

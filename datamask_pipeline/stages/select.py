@@ -149,11 +149,11 @@ def run(
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
     if config.num_tokens is not None:
         require_token_counts(store, index, rows)
-    blocks, kind = _blocks(len(rows), config), device_kind(config.device)
+    blocks, kind = blocks_of(len(rows), config), device_kind(config.device)
     try:
         results = [
             _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
-            for number, (block, budgeted) in enumerate(zip(blocks, _budgets(config, blocks), strict=True))
+            for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks), strict=True))
         ]
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
@@ -179,7 +179,7 @@ def run(
     return builder.commit([part], counts=counts, metadata=metadata), curve_ref
 
 
-def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
+def blocks_of(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
     """Random blocks of nearly equal size; one block keeps the canonical order."""
     num_blocks = -(-num_rows // config.block_rows)
     if num_blocks == 1:
@@ -188,7 +188,7 @@ def _blocks(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
     return [np.sort(block) for block in np.array_split(order, num_blocks)]
 
 
-def _budgets(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
+def budgets_of(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
     """Each block's settings: a budget in documents or tokens is shared out by the blocks' sizes."""
     from datamask_pipeline.selection.budget import shared_out
 

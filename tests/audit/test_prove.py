@@ -25,8 +25,8 @@ from datamask_pipeline.storage import Store
 EACH = 50
 
 
-def found(record: Path, arm: str | None = None) -> list[Finding]:
-    return list(prove_record(Store(record), "first", arm))
+def found(record: Path, arm: str | None = None, *, files_only: bool = True) -> list[Finding]:
+    return list(prove_record(Store(record), "first", arm, files_only=files_only))
 
 
 def files_of(record: Path) -> list[Path]:
@@ -44,7 +44,7 @@ def record(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_a_clean_record_is_proved(tiny_run: Pipeline) -> None:
-    assert found(Path(tiny_run.store.root)) == []
+    assert found(Path(tiny_run.store.root), files_only=False) == []
     assert all(found(Path(tiny_run.store.root), arm) == [] for arm in tiny_run.config.arms)
 
 
