@@ -28,6 +28,7 @@ ORDER = (
     "faithful_disf_20k",
     "defaults",
     "out_of_core",
+    "near_copies",
     "embed",
     "one_pass",
 )

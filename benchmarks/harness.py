@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,7 @@ RATIO, LAMB = 0.1, 0.5
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 """Documents where time is measured against their number."""
 PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "datamask-pipeline")
+SAMPLE_SECONDS = 0.25
 FEWEST_DOCUMENTS, FEWEST_EPOCHS = 512, 10
 """Below these, a shrunken run would not try the code that a full one runs."""
 Row = dict[str, Any]
@@ -256,6 +258,26 @@ def at_least(text: str, target: float, measured: float, form: str = ".3g") -> Cl
     return Claim(
         text=text, target=f">= {target:{form}}", measured=f"{measured:{form}}", met=measured >= target
     )
+
+
+class AnonymousMemory:
+    """The most anonymous memory of this process while it is open, in bytes."""
+
+    def __enter__(self) -> AnonymousMemory:
+        self.most, self._done = 0, threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._done.wait(SAMPLE_SECONDS):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("RssAnon"):
+                    self.most = max(self.most, int(line.split()[1]) * 1024)
 
 
 def machine() -> dict[str, str]:

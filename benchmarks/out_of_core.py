@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
-
 import numpy as np
 
 from benchmarks.data import drawn_quality, fill
-from benchmarks.harness import Context, Outcome, at_most, timed
+from benchmarks.harness import AnonymousMemory, Context, Outcome, at_most, timed
 
 TITLE = "Out of core, 5 000 000 x 768 float16 on disk"
 QUESTION = "Does anonymous memory stay below 4 GB whatever the number of documents?"
 LONG = True
 METRICS = ("Pair_simi", "DiSF_uncentred")
-SAMPLE_SECONDS = 0.25
 
 
 def run(context: Context) -> Outcome:
@@ -29,29 +25,9 @@ def run(context: Context) -> Outcome:
         del written
     quality = drawn_quality(np.load(path, mmap_mode="r"), seed)
     for metric in METRICS:
-        with _Watch() as watch:
+        with AnonymousMemory() as watch:
             ours = timed(np.load(path, mmap_mode="r"), quality, diversity=metric, seed=seed)
         outcome.rows.append(ours.row(metric, seed) | {"RssAnon GB": watch.most / 1e9})
         outcome.claims.append(at_most(f"{metric}: RssAnon, GB", 4.0, watch.most / 1e9))
     path.unlink()
     return outcome
-
-
-class _Watch:
-    """The most anonymous memory of this process while it is open, in bytes."""
-
-    def __enter__(self) -> _Watch:
-        self.most, self._done = 0, threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while not self._done.wait(SAMPLE_SECONDS):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("RssAnon"):
-                    self.most = max(self.most, int(line.split()[1]) * 1024)
