@@ -24,11 +24,13 @@ from datamask_pipeline.selection.facility.quotas import Quotas
 MOMENTUM = 0.7
 FIRST_SOFTNESS, LAST_SOFTNESS, SOFTNESS_DECAY = 0.3, 0.01, 0.97
 """Width of the smoothed top-K, in units of the mean excess of accepted scores over the cut."""
-STALL_STEPS, STALL_SHARE, STALL_FACTOR = 10, 0.02, 0.7
-"""After so many steps of which none took this share off the bound's distance from the value, steps shrink."""
-SMALLEST_FACTOR = 0.001
-NEAR = 0.25
-"""How far below a dual variable entries stay at hand, in mean distances of best and second-best similarity."""
+FIRST_FACTOR, SMALLEST_FACTOR, LARGEST_FACTOR = 0.3, 0.001, 1.0
+"""Of Polyak's step: a whole one, towards a value that no mask exceeds by little, leaves a good start behind."""
+WINDOW, WINDOW_SHARE, SHRINK, GROW = 5, 0.02, 0.6, 1.5
+"""After so many steps the next ones shrink where they took less than this share off the bound's distance from the
+value, and grow where they took more."""
+NEAR = 0.5
+"""How far below a dual variable entries are at hand at first, in mean distances of best and second-best similarity."""
 
 
 def dual_bound(
@@ -62,16 +64,17 @@ def dual_bound(
     dual_R = start_R.double().clamp(low_R, high_R)
     best, best_dual_R = float("inf"), dual_R
     drift_R = torch.zeros_like(dual_R)
-    softness, factor, idle = FIRST_SOFTNESS, 1.0, 0
+    softness, factor, before = FIRST_SOFTNESS, FIRST_FACTOR, float("inf")
     for index in range(num_steps + 1):
         scores_N, above_A = entries.scores(linear_N, scale, dual_R)
         total, cut_N = quotas.top(scores_N)
         bound = weight * float(dual_R.mean()) + total
-        idle = 0 if best - bound > STALL_SHARE * (best - value) else idle + 1
         if bound < best:
             best, best_dual_R = bound, dual_R
-        if idle >= STALL_STEPS:
-            factor, idle = factor * STALL_FACTOR, 0
+        if (index + 1) % WINDOW == 0:
+            helped = before - best > WINDOW_SHARE * (best - value)
+            factor = min(GROW * factor, LARGEST_FACTOR) if helped else SHRINK * factor
+            before = best
         if factor < SMALLEST_FACTOR or best <= value:
             break
         share_N = _softened(scores_N - cut_N, softness)
@@ -101,7 +104,8 @@ class _Entries:
     def __init__(self, lists: NeighbourLists, slack: float) -> None:
         self.low_R = lists.lowest_R.double()
         self.high_R = self.low_R.maximum(lists.similarities_Rk[:, 0].double())
-        self._lists, self._slack = lists, slack
+        self._lists = lists
+        self._slack_R = torch.full_like(self.low_R, slack / 2)
         self._reach_R = torch.full_like(self.low_R, torch.inf)
 
     def scores(self, linear_N: Tensor, scale: float, dual_R: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
@@ -120,7 +124,9 @@ class _Entries:
         )
 
     def _take_near(self, dual_R: Tensor) -> None:
-        self._reach_R = self.low_R.maximum(dual_R - self._slack)
+        # Twice as far where a dual variable fell below what is at hand: few searches, whatever its way.
+        self._slack_R = self._slack_R.where(dual_R >= self._reach_R, 2 * self._slack_R)
+        self._reach_R = self.low_R.maximum(dual_R - self._slack_R)
         similarities_Rk = self._lists.similarities_Rk.double()
         near_Rk = similarities_Rk > self._reach_R[:, None]
         self._documents_A: NDArray[np.int64] = self._lists.documents_Rk[near_Rk].numpy()

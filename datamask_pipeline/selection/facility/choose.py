@@ -18,7 +18,6 @@ from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
 from datamask_pipeline.selection.facility.evaluate import (
     Coverage,
     completed,
-    coverage_of,
     listed_coverage,
     listed_marginals,
 )
@@ -37,8 +36,8 @@ FEWEST_NEIGHBOURS = 16
 MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
 MOST_SILENT, LENGTHEN = 0.001, 4
-"""Exact lists are made so many times longer while what they are silent about weighs more than this share of the
-distance from random: while near-copies fill them, or the mask has no document on them.
+"""Exact lists are made so many times longer, where they are silent about something, while all that weighs more than
+this share of the distance from random: where near-copies fill them, or the mask has no document on them.
 
 Lists from clusters are not: finding them again costs more than all else, and the sample behind their certificate
 counts what any list leaves out."""
@@ -73,12 +72,11 @@ class Shuffled:
     def on(self, lists: NeighbourLists) -> CoverageTask:
         """What the solver needs to know; coverage is exact, or where lists may miss something never overstated."""
         budget, workers, dtype = self.problem.budget, self.problem.workers, self.problem.dtype
+        references_R = self.references_R if self.exact else torch.arange(len(self.order_N))
 
         def cover(selected_T: Tensor) -> Coverage:
-            if self.exact:
-                return coverage_of(self.documents_ND, self.references_R, selected_T, workers, dtype)
             listed = listed_coverage(lists, selected_T)
-            return completed(lists, listed, self.documents_ND, selected_T, workers, dtype)
+            return completed(lists, listed, self.documents_ND, references_R, selected_T, workers, dtype)
 
         return CoverageTask(
             linear_N=self.linear_N,
@@ -88,6 +86,11 @@ class Shuffled:
             limits=tuple(budget.limits),
             cover=cover,
         )
+
+    def greedy(self, lists: NeighbourLists) -> CoverageMask:
+        """Greedy's mask on the lists, with what it really covers."""
+        task = self.on(lists)
+        return task.measured(task.picks(lists))
 
     def mask(self, selected_T: Tensor) -> Tensor:
         """The mask of these rows, in the block's order."""
@@ -171,39 +174,39 @@ def choose_by_coverage(problem: Problem) -> Solution:
 
 
 def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:
-    """Lists, and the first greedy mask; exact lists are made longer while they leave too much unsaid."""
-    problem = task.problem
+    """Lists, and the first greedy mask; exact lists are made longer where they leave too much unsaid."""
+    problem, documents_ND = task.problem, task.documents_ND
+    workers, dtype = problem.workers, problem.dtype
     length, longest = first_length(problem.num_rows, problem.budget.num_documents)
-    state = problem.checkpoint.load()
-    if state is not None:
-        length = state["length"]  # shorter ones were made and left too much outside
-    while True:
-        parts = _parts(problem, length, [] if state is None else state["parts"])
-        state = None
-        documents_ND, workers, dtype = task.documents_ND, problem.workers, problem.dtype
-        if task.exact:
-            lists = nearest(documents_ND, task.references_R, length, workers, dtype=dtype, parts=parts)
-        else:
-            draws = generator(problem.config.seed, "clusters")
-            lists = clustered_lists(documents_ND, length, draws, workers, dtype, parts)
-        on_lists = task.on(lists)
-        first = on_lists.measured(on_lists.picks(lists))
-        if length >= longest or not _silent(task, lists, first):
-            return lists, first
-        length = min(LENGTHEN * length, longest)
+    parts = _parts(problem)
+    if not task.exact:
+        draws = generator(problem.config.seed, "clusters")
+        lists = clustered_lists(documents_ND, length, draws, workers, dtype, parts)
+        return lists, task.greedy(lists)
+    lists = nearest(documents_ND, task.references_R, length, workers, dtype=dtype, parts=parts)
+    first = task.greedy(lists)
+    while lists.length < longest and len(silent_r := _silent(task, lists, first)):
+        length = min(LENGTHEN * lists.length, longest)
+        longer = nearest(documents_ND, task.references_R[silent_r], length, workers, dtype=dtype)
+        lists = lists.lengthened(silent_r, longer)
+        first = task.greedy(lists)
+    return lists, first
 
 
-def _silent(task: Shuffled, lists: NeighbourLists, mask: CoverageMask) -> bool:
-    """Whether documents outside the lists may cover much that the mask does not, as far as the lists tell."""
-    if lists.ceiling_R is None:
-        return False
-    unsaid = float((lists.ceiling_R - mask.coverage.best_R).clamp(min=0).double().mean())
+def _silent(task: Shuffled, lists: NeighbourLists, mask: CoverageMask) -> Tensor:
+    """The references that documents outside their lists may cover better than the mask does, if all that is much."""
+    assert lists.ceiling_R is not None, "exact lists have one"
+    unsaid_R = (lists.ceiling_R - mask.coverage.best_R).clamp(min=0).double()
+    unsaid = float(unsaid_R.mean())
     distance = mask.value + task.offset - task.problem.random_value
-    return unsaid > LEAST_SILENT and task.weight * unsaid > MOST_SILENT * distance
+    if unsaid <= LEAST_SILENT or task.weight * unsaid <= MOST_SILENT * distance:
+        return torch.empty(0, dtype=torch.int64)
+    return torch.nonzero(unsaid_R).squeeze(1)
 
 
-def _parts(problem: Problem, length: int, found: list[Part]) -> Parts:
-    """The parts of a list search, written down and reported as the search goes on."""
+def _parts(problem: Problem) -> Parts:
+    """The parts of the first list search, written down and reported as it goes on; those of an earlier run first."""
+    state = problem.checkpoint.load()
     shown = 0
 
     def tell(done: int, total: int) -> None:
@@ -214,9 +217,9 @@ def _parts(problem: Problem, length: int, found: list[Part]) -> Parts:
             problem.report({"step": step, "num_steps": CERTIFIED})
 
     def keep(parts: list[Part]) -> None:
-        problem.checkpoint.save({"length": length, "parts": parts})
+        problem.checkpoint.save({"parts": parts})
 
-    return Parts(found, keep, tell)
+    return Parts([] if state is None else state["parts"], keep, tell)
 
 
 def first_length(num_rows: int, budget: float) -> tuple[int, int]:

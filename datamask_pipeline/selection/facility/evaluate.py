@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric
-from datamask_pipeline.selection.facility.lists import NeighbourLists
+from datamask_pipeline.selection.facility.lists import NO_ENTRY, NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
 
@@ -71,7 +71,7 @@ def listed_coverage(lists: NeighbourLists, selected_T: Tensor, floor_R: Tensor |
     With the lists' own floor, a reference without a selected document on its list is overstated: see `completed`.
     """
     floor_R = lists.floor_R if floor_R is None else floor_R
-    selected_Rk = _mask(lists, selected_T)[lists.documents_Rk]
+    selected_Rk = _mask(lists, selected_T)[lists.documents_Rk] & (lists.similarities_Rk != NO_ENTRY)
     rank_Rk = selected_Rk.cumsum(1)
     first_R1 = ((rank_Rk == 1) & selected_Rk).float().argmax(1, keepdim=True)
     second_R1 = ((rank_Rk == 2) & selected_Rk).float().argmax(1, keepdim=True)
@@ -101,25 +101,31 @@ def reached_outside(lists: NeighbourLists, coverage: Coverage) -> Tensor:
 
 def completed(
     lists: NeighbourLists,
-    coverage: Coverage,
+    listed: Coverage,
     documents_ND: Tensor,
+    references_R: Tensor,
     selected_T: Tensor,
     workers: Workers,
     dtype: torch.dtype,
 ) -> Coverage:
-    """What the lists say of a mask, references without a selected document on theirs against every selected one.
+    """What the lists say of a mask; references of which they do not say enough against every selected document.
 
-    Lists may have missed a better one, so that the coverage is never overstated.
+    Lists with a ceiling say enough where the second best on them is known and reaches it. Others may have missed a
+    better one anyhow, so that a reference is only looked at where none is on its list: the coverage is never
+    overstated.
     """
-    bare_r = torch.nonzero(~_mask(lists, selected_T)[lists.documents_Rk].any(1)).squeeze(1)
-    if not len(bare_r):
-        return coverage
-    exact = coverage_of(documents_ND, bare_r, selected_T, workers, dtype)
+    open_R = listed.owner_R < 0
+    if lists.ceiling_R is not None:
+        open_R = (listed.runner_R < 0) | (listed.second_R < lists.ceiling_R)
+    open_r = torch.nonzero(open_R).squeeze(1)
+    if not len(open_r):
+        return listed
+    exact = coverage_of(documents_ND, references_R[open_r], selected_T, workers, dtype)
     return Coverage(
-        best_R=coverage.best_R.index_copy(0, bare_r, exact.best_R),
-        second_R=coverage.second_R.index_copy(0, bare_r, exact.second_R),
-        owner_R=coverage.owner_R.index_copy(0, bare_r, exact.owner_R),
-        runner_R=coverage.runner_R.index_copy(0, bare_r, exact.runner_R),
+        best_R=listed.best_R.index_copy(0, open_r, exact.best_R),
+        second_R=listed.second_R.index_copy(0, open_r, exact.second_R),
+        owner_R=listed.owner_R.index_copy(0, open_r, exact.owner_R),
+        runner_R=listed.runner_R.index_copy(0, open_r, exact.runner_R),
     )
 
 

@@ -1,6 +1,6 @@
 """Neighbour lists of references, and the same entries by document. Knows no mask, quality or way to find them.
 
-Shape suffixes: N documents, R references, k list entries, E = R * k entries in all.
+Shape suffixes: N documents, R references, r references of a part, k list entries, E entries in all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
+
+NO_ENTRY = -1.0
+"""The similarity that fills up lists which are shorter than the longest; true ones are never negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,9 @@ class NeighbourLists:
 
     Attributes:
         num_documents: N.
-        documents_Rk: int64 rows of the block, most similar first, no row twice in a list.
-        similarities_Rk: float32 clipped at 0, falling along a list.
+        documents_Rk: int64 rows of the block, most similar first, no row twice in a list; any row where there is
+            no entry.
+        similarities_Rk: float32 clipped at 0, falling along a list; `NO_ENTRY` behind the end of a shorter one.
         ceiling_R: float32: no document outside the list of a reference is more similar to it; None where the
             search was approximate and nothing is known about the rest.
     """
@@ -52,13 +57,14 @@ class NeighbourLists:
 
     @property
     def length(self) -> int:
-        """k."""
+        """k, of the longest."""
         return self.documents_Rk.shape[1]
 
-    @property
+    @cached_property
     def floor_R(self) -> Tensor:
         """The smallest listed similarity: what any text reaches here, subtracted before documents compete."""
-        return self.similarities_Rk[:, -1]
+        last_R1 = (self.similarities_Rk != NO_ENTRY).sum(1, keepdim=True) - 1
+        return self.similarities_Rk.gather(1, last_R1).squeeze(1)
 
     @property
     def lowest_R(self) -> Tensor:
@@ -68,11 +74,27 @@ class NeighbourLists:
     @cached_property
     def by_document(self) -> ByDocument:
         """The same entries, grouped by document."""
-        documents_E = self.documents_Rk.reshape(-1).numpy()
+        similarities_Rk = self.similarities_Rk.numpy()
+        references_E, places_E = np.nonzero(similarities_Rk != NO_ENTRY)
+        documents_E = self.documents_Rk.numpy()[references_E, places_E]
         order_E = np.argsort(documents_E, kind="stable")
         counts_N = np.bincount(documents_E, minlength=self.num_documents)
         return ByDocument(
             offsets_N1=np.concatenate([[0], np.cumsum(counts_N)]).astype(np.int64),
-            references_E=(order_E // self.length).astype(np.int64),
-            similarities_E=self.similarities_Rk.reshape(-1).numpy()[order_E],
+            references_E=references_E[order_E],
+            similarities_E=similarities_Rk[references_E, places_E][order_E],
+        )
+
+    def lengthened(self, references_r: Tensor, longer: NeighbourLists) -> NeighbourLists:
+        """These lists, those of a few references (int64) replaced by longer ones; both have ceilings."""
+        assert self.ceiling_R is not None, "exact lists have one"
+        assert longer.ceiling_R is not None, "exact lists have one"
+        more = (0, longer.length - self.length)
+        return NeighbourLists(
+            num_documents=self.num_documents,
+            documents_Rk=pad(self.documents_Rk, more).index_copy(0, references_r, longer.documents_Rk),
+            similarities_Rk=pad(self.similarities_Rk, more, value=NO_ENTRY).index_copy(
+                0, references_r, longer.similarities_Rk
+            ),
+            ceiling_R=self.ceiling_R.index_copy(0, references_r, longer.ceiling_R),
         )

@@ -83,7 +83,9 @@ def test_coverage_from_lists_is_never_overstated(small_pools):
         true = coverage_of(rows_ND, torch.arange(1200), selected_T, workers, torch.float32)
         lists = lists_of(rows_ND)
         rough = listed_coverage(lists, selected_T)
-        listed = completed(lists, rough, rows_ND, selected_T, workers, torch.float32)
+        listed = completed(
+            lists, rough, rows_ND, torch.arange(len(rows_ND)), selected_T, workers, torch.float32
+        )
     assert (listed.best_R <= true.best_R + 1e-6).all()
     assert float((listed.best_R >= true.best_R - 1e-6).double().mean()) > 0.95
     assert bool(torch.isin(listed.owner_R, selected_T).all())
