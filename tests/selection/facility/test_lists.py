@@ -5,7 +5,13 @@ import torch
 
 from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
 from datamask_pipeline.selection.facility import nearest as module
-from datamask_pipeline.selection.facility.evaluate import coverage_of, listed_marginals, value_and_marginals
+from datamask_pipeline.selection.facility.evaluate import (
+    completed,
+    coverage_of,
+    listed_coverage,
+    listed_marginals,
+    value_and_marginals,
+)
 from datamask_pipeline.selection.facility.nearest import nearest, rounding_margin
 from datamask_pipeline.selection.parallel import Workers
 
@@ -144,3 +150,47 @@ def test_no_ceiling_is_above_what_any_product_can_be():
     with Workers(1) as workers:
         lists = nearest(rows_ND, torch.arange(400), 9, workers, dtype=torch.bfloat16)
     assert float(lists.ceiling_R.max()) < 1 + 1e-4
+
+
+def uneven(rows_ND: torch.Tensor, workers: Workers):
+    """Lists of 6, those of every fourth reference lengthened to 20."""
+    references_R = torch.arange(len(rows_ND))
+    few_r = references_R[::4]
+    longer = nearest(rows_ND, few_r, 20, workers)
+    return nearest(rows_ND, references_R, 6, workers).lengthened(few_r, longer), longer
+
+
+def test_lists_of_uneven_length_keep_every_entry_once():
+    rows_ND = near_copies(200, 16, seed=2)
+    with Workers(1) as workers:
+        lists, longer = uneven(rows_ND, workers)
+    entries = lists.by_document
+    assert len(entries.references_E) == 150 * 6 + 50 * 20
+    assert float(entries.similarities_E.min()) >= 0
+    held = {(int(r), int(d)) for r, row in enumerate(longer.documents_Rk) for d in row}
+    found = {
+        (reference // 4, document)
+        for document in range(200)
+        for reference in entries.references_E[slice(*entries.offsets_N1[document : document + 2])].tolist()
+        if reference % 4 == 0
+    }
+    assert found == held
+    assert torch.equal(lists.floor_R[::4], longer.floor_R)
+    assert torch.equal(lists.floor_R[1::4], lists.similarities_Rk[1::4, 5])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_uneven_lists_do_not_say_is_looked_up(seed):
+    rows_ND = near_copies(200, 16, seed=seed)
+    selected_T = (
+        torch.randperm(200, generator=torch.Generator().manual_seed(seed))[: 3 + 9 * seed].sort().values
+    )
+    references_R = torch.arange(200)
+    with Workers(1) as workers:
+        lists, _ = uneven(rows_ND, workers)
+        rough = listed_coverage(lists, selected_T)
+        found = completed(lists, rough, rows_ND, references_R, selected_T, workers, torch.float32)
+        true = coverage_of(rows_ND, references_R, selected_T, workers, torch.float32)
+    torch.testing.assert_close(found.best_R, true.best_R, atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.second_R, true.second_R, atol=1e-6, rtol=0)
+    assert bool((rough.owner_R < 0).any() | (rough.runner_R < 0).any())
