@@ -1,0 +1,183 @@
+"""A record that was changed with all its digests is still found out where it contradicts what it was made from."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forger import ORDER, Forger
+
+from datamask_pipeline.audit.findings import Finding
+from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store
+
+#: So many of each kind, 100 in all.
+SEEDS = range(4)
+
+Rows = list[dict[str, Any]]
+Forgery = Callable[[Forger, random.Random], None]
+
+
+@pytest.fixture
+def forger(tiny_run: Pipeline, tmp_path: Path) -> Forger:
+    """The record of the tiny chain's `datamask` arm, as far as its subset."""
+    record = tmp_path / "record"
+    for stage in (*ORDER, "releases"):
+        shutil.copytree(Path(tiny_run.store.root) / stage, record / stage)
+    for stage in ("select", "learning_curve", "materialise"):
+        shutil.rmtree(record / stage / "first" / "random")
+    shutil.copy(Path(tiny_run.store.root) / "record.json", record)
+    return Forger(record)
+
+
+def found(forger: Forger) -> list[Finding]:
+    return list(prove_record(Store(forger.record), *forger.arm.split("/")))
+
+
+def test_the_forger_changes_nothing_where_it_is_asked_for_nothing(forger: Forger) -> None:
+    forger.change_rows("select", lambda rows: None)
+    forger.change_rows("materialise", lambda rows: None)
+    assert found(forger) == []
+
+
+def of_rows(stage: str, change: Callable[[Rows, random.Random], None]) -> Forgery:
+    return lambda forger, draws: forger.change_rows(stage, lambda rows: change(rows, draws))
+
+
+def of_scores(change: Callable[[Rows, random.Random], None]) -> Forgery:
+    """Of documents in the index: nothing was made of the other scores, and they contradict nothing."""
+
+    def forge(forger: Forger, draws: random.Random) -> None:
+        used = forger.ids("gather")
+        forger.change_rows("score", lambda rows: change([row for row in rows if row["id"] in used], draws))
+
+    return forge
+
+
+def of_manifest(stage: str, change: Callable[[dict[str, Any], random.Random], None]) -> Forgery:
+    return lambda forger, draws: forger.change_manifest(stage, lambda manifest: change(manifest, draws))
+
+
+def moved(column: str, by: float) -> Callable[[Rows, random.Random], None]:
+    def change(rows: Rows, draws: random.Random) -> None:
+        row = draws.choice(rows)
+        row[column] += by
+
+    return change
+
+
+def swapped(*columns: str) -> Callable[[Rows, random.Random], None]:
+    def change(rows: Rows, draws: random.Random) -> None:
+        one = draws.choice(rows)
+        other = draws.choice([row for row in rows if all(row[name] != one[name] for name in columns)])
+        for name in columns:
+            one[name], other[name] = other[name], one[name]
+
+    return change
+
+
+def dropped(rows: Rows, draws: random.Random) -> None:
+    rows.pop(draws.randrange(len(rows)))
+
+
+def another_mask(rows: Rows, draws: random.Random) -> None:
+    """Two documents change places, with all that says so."""
+    out = draws.choice([row for row in rows if row["selected"]])
+    into = draws.choice([row for row in rows if not row["selected"]])
+    for name in ("selected", "reason", "probability", "logit"):
+        out[name], into[name] = into[name], out[name]
+
+
+def all_thresholds(rows: Rows, draws: random.Random) -> None:
+    for row in rows:
+        row["threshold"] += 0.01
+
+
+def eligible(rows: Rows, draws: random.Random) -> None:
+    row = draws.choice([row for row in rows if not row["eligible"]])
+    row |= {"eligible": True, "exclusion": None, "validation": False}
+
+
+def figure(part: str, name: str, by: float) -> Callable[[dict[str, Any], random.Random], None]:
+    def change(manifest: dict[str, Any], draws: random.Random) -> None:
+        manifest["metadata"]["blocks"][0][part][name] += by
+
+    return change
+
+
+def other_reason(manifest: dict[str, Any], draws: random.Random) -> None:
+    manifest["counts"]["dropped_duplicate_content"] -= 1
+    manifest["counts"]["dropped_takedown"] += 1
+
+
+def better_objective(manifest: dict[str, Any], draws: random.Random) -> None:
+    manifest["metadata"]["objective"] += 0.01
+
+
+def easier_scale(manifest: dict[str, Any], draws: random.Random) -> None:
+    zero, one = manifest["metadata"]["blocks"][0]["normalisation"]["Pair_simi"]
+    manifest["metadata"]["blocks"][0]["normalisation"]["Pair_simi"] = [zero - 0.1 * (one - zero), one]
+
+
+#: What is forged, how, and in which artefact it is found out.
+FORGERIES: dict[str, tuple[Forgery, str]] = {
+    "a score": (of_scores(moved("score", -0.1)), "gather"),
+    "two scores swapped": (of_scores(swapped("score")), "gather"),
+    "a score in the index": (of_rows("gather", moved("score_rules", 0.01)), "gather"),
+    "a vector of another document": (of_rows("gather", swapped("row")), "gather"),
+    "a document lost from the index": (of_rows("gather", dropped), "gather"),
+    "a document lost from the candidates": (of_rows("pool", dropped), "pool"),
+    "an excluded document": (of_rows("pool", eligible), "pool"),
+    "a reason in the counts": (of_manifest("pool", other_reason), "pool"),
+    "a text": (of_rows("ingest", swapped("text")), "ingest"),
+    "a text of the subset": (of_rows("materialise", swapped("text")), "materialise"),
+    "a document lost from the subset": (of_rows("materialise", dropped), "materialise"),
+    "a quality": (of_rows("select", moved("quality", 1e-6)), "select"),
+    "a mask": (of_rows("select", another_mask), "select"),
+    "a mask bit": (of_rows("select", swapped("selected")), "select"),
+    "a marginal by quality": (of_rows("select", moved("quality_marginal", 0.01)), "select"),
+    "a marginal by diversity": (of_rows("select", moved("diversity_marginal", -0.01)), "select"),
+    "a threshold": (of_rows("select", moved("threshold", 1e-6)), "select"),
+    "all thresholds": (of_rows("select", all_thresholds), "select"),
+    "a reason": (of_rows("select", swapped("reason")), "select"),
+    "a probability": (of_rows("select", moved("probability", 1e-6)), "select"),
+    "a bound raised": (of_manifest("select", figure("certificate", "bound", 0.01)), "select"),
+    "a gap": (of_manifest("select", figure("certificate", "gap", -0.005)), "select"),
+    "an objective": (of_manifest("select", figure("objective", "value", 0.001)), "select"),
+    "an objective of all blocks": (of_manifest("select", better_objective), "select"),
+    "a scale": (of_manifest("select", easier_scale), "select"),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found_out(forger: Forger, name: str, seed: int) -> None:
+    forge, where = FORGERIES[name]
+    forge(forger, random.Random(f"{name} {seed}"))
+    findings = found(forger)
+    contradicting = {finding.file.split("/")[0] for finding in findings if finding.kind == "contradiction"}
+    assert where in contradicting, [finding.line() for finding in findings]
+
+
+def test_a_row_is_named(forger: Forger) -> None:
+    def change(rows: Rows) -> None:
+        rows[11]["diversity_marginal"] += 0.1
+
+    forger.change_rows("select", change)
+    assert ("select", 11) in {(finding.file.split("/")[0], finding.row) for finding in found(forger)}
+
+
+def test_a_lowered_bound_cannot_be_told(forger: Forger) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        block = manifest["metadata"]["blocks"][0]
+        block["certificate"]["bound"] -= 0.002
+        value, bound = block["objective"]["value"], block["certificate"]["bound"]
+        block["certificate"]["gap"] = (bound - value) / bound
+
+    forger.change_manifest("select", change)
+    (finding,) = found(forger)
+    assert finding.kind == "cannot tell"
+    assert "the tangent that is stored gives" in finding.problem
