@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.coverage import value_and_marginals
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import Settings
 
@@ -92,9 +93,9 @@ class CoverageMetric(DiversityMetric):
     def references(self, num_rows: int) -> Tensor:
         """Rows that are references in a block of that many: int64, rising, the same at every call."""
 
-    @abstractmethod
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         """Gain of adding each unselected document, loss on dropping each selected one: float64 of shape (N,)."""
+        return value_and_marginals(embeddings_ND, self.references(len(embeddings_ND)), mask_N)[1]
 
 
 def checked_values(metric: DiversityMetric, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:

@@ -67,23 +67,5 @@ class FacilityLocation(CoverageMetric):
                 totals_G[index] += float(best_v.clamp_(min=0).sum(dtype=torch.float64))
         return totals_G / len(references_V)
 
-    def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
-        references_V = self.references(len(embeddings_ND)).to(embeddings_ND.device)
-        mask_N = mask_N.to(embeddings_ND.device)
-        columns_T = torch.nonzero(mask_N).squeeze(1)
-        changes_N = torch.zeros(len(embeddings_ND), dtype=torch.float64, device=embeddings_ND.device)
-        for chunk_v in torch.split(references_V, CHUNK_REFERENCES):
-            products_vN = (embeddings_ND[chunk_v] @ embeddings_ND.T).clamp_(min=0)
-            two_v2, where_v2 = products_vN[:, columns_T].topk(min(2, len(columns_T)), dim=1)
-            best_v, second_v = (
-                two_v2[:, 0],
-                two_v2[:, 1] if len(columns_T) > 1 else torch.zeros_like(two_v2[:, 0]),
-            )
-            gains_vN = products_vN.sub_(best_v[:, None]).clamp_(min=0)
-            changes_N += gains_vN.sum(0, dtype=torch.float64)
-            # Selected documents never gain: what stands there is the loss on dropping them.
-            changes_N.index_add_(0, columns_T[where_v2[:, 0]], (best_v - second_v).double())
-        return changes_N / len(references_V)
-
 
 METRIC = FacilityLocation

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, checked_marginals, checked_values
+from datamask_pipeline.diversity.coverage import value_and_marginals
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.selection.facility.evaluate import value_and_marginals
 from datamask_pipeline.selection.objective import Term
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.solution import Solution
@@ -80,7 +80,8 @@ def _other_parts(problem: Problem, term: Term, solution: Solution) -> tuple[floa
         return solution.raw[term.name], solution.diversity_N
     embeddings_ND = problem.rows.everything()
     if isinstance(term.metric, CoverageMetric):
-        return value_and_marginals(term.metric, embeddings_ND, solution.mask_N, problem.workers)
+        references_R = term.metric.references(problem.num_rows)
+        return value_and_marginals(embeddings_ND, references_R, solution.mask_N, problem.workers.map)
     mask_N = solution.mask_N
     value = float(checked_values(term.metric, embeddings_ND, mask_N[None])[0])
     marginals_N = checked_marginals(term.metric, embeddings_ND, mask_N)

@@ -1,8 +1,11 @@
 """Facility location against its definition."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
+from datamask_pipeline.diversity import coverage
 from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS
@@ -61,3 +64,19 @@ def test_marginals_are_finite_differences(metric):
 def test_a_reference_set_cannot_be_empty():
     with pytest.raises(ConfigurationError, match="num_landmarks"):
         METRICS.make("Facility", {"num_landmarks": 0})
+
+
+def test_value_and_marginals_are_the_metrics_own_on_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(coverage, "TILE_DOCUMENTS", 64)
+    monkeypatch.setattr(coverage, "TILE_REFERENCES", 50)
+    draws = torch.Generator().manual_seed(7)
+    rows_ND = torch.nn.functional.normalize(torch.randn(300, 12, generator=draws) + 0.5)
+    mask_N = torch.rand(300, generator=draws) < 0.1
+    metric = FacilityLocation(FacilityConfig(exact_rows=50, num_landmarks=70))
+    found = [coverage.value_and_marginals(rows_ND, metric.references(300), mask_N)]
+    with ThreadPoolExecutor(2) as pool:
+        found.append(coverage.value_and_marginals(rows_ND, metric.references(300), mask_N, pool.map))
+    assert (
+        found[0][0] == found[1][0] == pytest.approx(float(metric.values(rows_ND, mask_N[None])[0]), abs=1e-7)
+    )
+    assert torch.equal(found[0][1], found[1][1])

@@ -16,7 +16,6 @@ from datamask_pipeline.selection.facility.lists import NO_ENTRY, NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
 
-CHUNK_DOCUMENTS, SPAN_REFERENCES = 256, 8192
 GUARD = 4
 """Candidates whose similarity is computed again in float32 to find the two best."""
 
@@ -140,32 +139,6 @@ def mask_value(
     references_R = metric.references(len(documents_ND))
     selected_T = torch.nonzero(mask_N).squeeze(1)
     return coverage_of(documents_ND, references_R, selected_T, workers, dtype).mean
-
-
-def value_and_marginals(
-    metric: CoverageMetric, documents_ND: Tensor, mask_N: Tensor, workers: Workers
-) -> tuple[float, Tensor]:
-    """The metric of any mask and every document's exact marginal (float64, shape (N,)), in float32 products."""
-    references_R = metric.references(len(documents_ND)).to(documents_ND.device)
-    selected_T = torch.nonzero(mask_N).squeeze(1)
-    coverage = coverage_of(documents_ND, references_R, selected_T, workers, torch.float32)
-    references_RD = documents_ND[references_R]
-    best_R = coverage.best_R.to(documents_ND.device)
-
-    def work(start: int) -> Tensor:
-        rows_nD = documents_ND[start : start + CHUNK_DOCUMENTS]
-        gains_n = torch.zeros(len(rows_nD), dtype=torch.float64, device=rows_nD.device)
-        for first in range(0, len(references_RD), SPAN_REFERENCES):
-            span = slice(first, first + SPAN_REFERENCES)
-            above_nr = (rows_nD @ references_RD[span].T).sub_(best_R[span]).clamp_(min=0)
-            gains_n += above_nr.sum(1, dtype=torch.float64)
-        return gains_n.cpu()
-
-    changes_N = torch.cat(list(workers.map(work, range(0, len(documents_ND), CHUNK_DOCUMENTS))))
-    # What selected documents gain over themselves is rounding; what counts is the loss on dropping them.
-    changes_N[selected_T] = 0
-    changes_N.index_add_(0, coverage.owner_R, (coverage.best_R - coverage.second_R).double())
-    return coverage.mean, changes_N / len(references_R)
 
 
 def listed_marginals(lists: NeighbourLists, coverage: Coverage) -> Tensor:

@@ -3,14 +3,12 @@
 import pytest
 import torch
 
-from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
 from datamask_pipeline.selection.facility import nearest as module
 from datamask_pipeline.selection.facility.evaluate import (
     completed,
     coverage_of,
     listed_coverage,
     listed_marginals,
-    value_and_marginals,
 )
 from datamask_pipeline.selection.facility.nearest import nearest, rounding_margin
 from datamask_pipeline.selection.parallel import Workers
@@ -114,18 +112,6 @@ def test_coverage_and_listed_marginals_are_exact_where_lists_are_full():
         other_N = mask_N.clone()
         other_N[document] = ~other_N[document]
         assert float(change) == pytest.approx(abs(value(mask_N) - value(other_N)), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "metric", [FacilityLocation(), FacilityLocation(FacilityConfig(exact_rows=50, num_landmarks=70))]
-)
-def test_value_and_marginals_are_the_metrics_own(metric):
-    rows_ND = unit_rows(300, 12, seed=7)
-    mask_N = torch.rand(300, generator=torch.Generator().manual_seed(0)) < 0.1
-    with Workers(2) as workers:
-        value, marginals_N = value_and_marginals(metric, rows_ND, mask_N, workers)
-    assert value == pytest.approx(float(metric.values(rows_ND, mask_N[None])[0]), abs=1e-7)
-    torch.testing.assert_close(marginals_N, metric.marginals(rows_ND, mask_N), atol=1e-7, rtol=0)
 
 
 def near_copies(num_rows: int, dim: int, seed: int, num_templates: int = 4) -> torch.Tensor:
