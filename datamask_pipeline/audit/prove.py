@@ -36,10 +36,25 @@ def prove_record(
     Raises:
         UnknownNameError: the record has no such release or arm.
     """
-    files = _files(store)
+    files = files_of(store)
     wanted = _pointers(files, release, arm)
     manifests: Manifests = {}
     yield from _walk(store, [pointer.rpartition("/")[0] for pointer in wanted], files, manifests)
+    yield from prove_artefacts(store, manifests, files, files_only=files_only)
+    yield from _check_root(store, release, manifests, files)
+
+
+def prove_artefacts(
+    store: Store, manifests: Manifests, files: Mapping[str, int], *, files_only: bool
+) -> Iterator[Finding]:
+    """Every contradiction in some artefacts.
+
+    Args:
+        store: The record.
+        manifests: Their manifests, by location.
+        files: Bytes of every file of the record, by path in it.
+        files_only: As `prove_record`.
+    """
     of_each = _by_artefact(files, manifests)
     whole = {}
     for location, manifest in manifests.items():
@@ -52,7 +67,6 @@ def prove_record(
     for location, manifest in {} if files_only else whole.items():
         if all(ref.location in whole for _, ref in inputs_of(manifest)):
             yield from _told(location, _check_computed(store, manifest))
-    yield from _check_root(store, release, manifests, files)
 
 
 def _check_stated(
@@ -92,7 +106,7 @@ def _told(location: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield contradiction(f"{location}/{MANIFEST}", f"does not fit what it was made from: {problem}")
 
 
-def _files(store: Store) -> dict[str, int]:
+def files_of(store: Store) -> dict[str, int]:
     """Bytes of every file of the record that is not private to writers, by path in it."""
     found = store.fs.find(store.root, detail=True)
     named = {path[len(store.root) + 1 :]: info["size"] for path, info in found.items()}

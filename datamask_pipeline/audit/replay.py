@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.pipeline.flow import FLOW
@@ -57,7 +58,13 @@ def check_replayed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findin
             return
         for mine, theirs in zip(again["parts"], manifest["parts"], strict=True):
             if mine["digest"] != theirs["digest"]:
-                yield _first_difference(store, side, ref, mine["name"])
+                path = f"{ref.location}/{mine['name']}.parquet"
+                with (
+                    store.open_parquet(f"{store.root}/{path}") as had,
+                    side.open_parquet(f"{side.root}/{path}") as made,
+                ):
+                    found = first_difference(path, had, made)
+                yield found or contradiction(path, "its rows have another digest than its inputs make")
 
 
 def check_content(store: Store, manifest: Mapping[str, Any]) -> Iterator[Finding]:
@@ -110,33 +117,29 @@ def _run(store: Store, side: Store, stage: Any, manifest: Mapping[str, Any]) -> 
     return made
 
 
-def _first_difference(store: Store, side: Store, ref: Ref, part: str) -> Finding:
-    """The first row in which a part differs from what its inputs make."""
-    path, first = f"{ref.location}/{part}.parquet", 0
-    with store.open_parquet(f"{store.root}/{path}") as had, side.open_parquet(f"{side.root}/{path}") as made:
-        if had.schema_arrow != made.schema_arrow:
-            return contradiction(path, f"its columns are not {made.schema_arrow.names}")
-        makes = made.iter_batches(ROW_GROUP_ROWS)
-        for batch in had.iter_batches(ROW_GROUP_ROWS):
-            again = next(makes, None)
-            if again is None or not batch.equals(again):
-                rows, wanted = batch.to_pylist(), [] if again is None else again.to_pylist()
-                pairs = enumerate(zip(rows, wanted, strict=False))
-                place = next((n for n, (row, want) in pairs if repr(row) != repr(want)), len(wanted))
-                if place < min(len(rows), len(wanted)):
-                    names = [
-                        name
-                        for name, value in wanted[place].items()
-                        if repr(rows[place][name]) != repr(value)
-                    ]
-                    problem = f"its inputs make another {', '.join(f'`{name}`' for name in names)}"
-                else:
-                    problem = (
-                        "its inputs make fewer rows" if place < len(rows) else "its inputs make more rows"
-                    )
-                return contradiction(path, problem, first + place)
-            first += batch.num_rows
-    return contradiction(path, "its inputs make more rows", first)
+def first_difference(path: str, had: pq.ParquetFile, made: pq.ParquetFile) -> Finding | None:
+    """The first row in which a file differs from what its inputs make; ``None`` where all rows are equal.
+
+    Args:
+        path: The file, for the finding.
+        had: The file.
+        made: The same, made again.
+    """
+    if not had.schema_arrow.equals(made.schema_arrow):
+        return contradiction(path, f"its columns are not {made.schema_arrow.names}")
+    first, makes = 0, made.iter_batches(ROW_GROUP_ROWS)
+    for batch in had.iter_batches(ROW_GROUP_ROWS):
+        again = next(makes, None)
+        if again is None or not batch.equals(again):
+            rows, wanted = batch.to_pylist(), [] if again is None else again.to_pylist()
+            for place, (row, want) in enumerate(zip(rows, wanted, strict=False)):
+                if names := [f"`{name}`" for name, value in want.items() if repr(row[name]) != repr(value)]:
+                    return contradiction(path, f"its inputs make another {', '.join(names)}", first + place)
+            if len(rows) != len(wanted):
+                problem = f"its inputs make {'fewer' if len(wanted) < len(rows) else 'more'} rows"
+                return contradiction(path, problem, first + min(len(rows), len(wanted)))
+        first += batch.num_rows
+    return None if next(makes, None) is None else contradiction(path, "its inputs make more rows", first)
 
 
 def _difference(have: Any, want: Any, where: str) -> str | None:

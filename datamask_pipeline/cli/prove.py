@@ -9,6 +9,7 @@ from rich.console import Console
 
 from datamask_pipeline.audit.findings import exit_status
 from datamask_pipeline.audit.prove import parse_target, prove_record
+from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.storage.store import file_system_of
@@ -24,6 +25,12 @@ def prove(
     root: Annotated[
         str | None, typer.Option("--root", help="The root digest of a data set that was kept elsewhere.")
     ] = None,
+    with_record: Annotated[
+        bool,
+        typer.Option(
+            "--with-record", help="Prove also the record behind a data set, and that it makes these rows."
+        ),
+    ] = False,
     files_only: Annotated[
         bool,
         typer.Option(
@@ -47,6 +54,9 @@ def prove(
     with Console(stderr=True).status("proving"):
         if is_data_set(fs, path.rstrip("/")):
             findings = list(prove_data_set(fs, path.rstrip("/"), root))
+            if with_record and not findings:
+                store = build_pipeline(config, settings).store
+                findings = list(prove_behind(store, fs, path.rstrip("/"), files_only=files_only))
         else:
             release, arm = parse_target(target)
             store = build_pipeline(config, settings).store

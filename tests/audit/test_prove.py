@@ -6,20 +6,24 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from old_record import unpack
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.findings import Finding, exit_status
 from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
-from datamask_pipeline.publish.manifest import manifest_bytes, sealed
+from datamask_pipeline.publish.manifest import manifest_bytes, sealed, stated
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.ref import manifest_digest, pretty_json
 
 #: So many corruptions of each kind, at random places.
 EACH = 50
@@ -158,12 +162,50 @@ def test_a_manifest_written_anew_is_noticed_by_the_root_kept_elsewhere(data_set:
     assert root in finding.problem
 
 
+def test_the_record_behind_a_data_set_makes_its_rows(tiny_run: Pipeline, data_set: Path) -> None:
+    assert list(prove_behind(tiny_run.store, Store(data_set).fs, str(data_set))) == []
+
+
+def test_a_data_set_of_other_rows_is_found_out(tiny_run: Pipeline, data_set: Path) -> None:
+    """Its manifest and root digest were written anew."""
+    shard = data_set / "data" / "train-00001-of-00003.parquet"
+    table = pq.read_table(shard)
+    texts = table.column("text").to_pylist()
+    texts[3] = "another text"
+    columns = table.schema
+    pq.write_table(table.set_column(0, columns.field("text"), pa.array(texts)), shard)
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    manifest["files"]["data/train-00001-of-00003.parquet"] |= stated(shard)
+    (data_set / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
+    assert proved(data_set) == []
+    (finding,) = prove_behind(tiny_run.store, Store(data_set).fs, str(data_set))
+    assert (finding.file, finding.row) == ("data/train-00001-of-00003.parquet", 3)
+    assert "`text`" in finding.problem
+
+
+def test_a_record_behind_a_data_set_that_changed_is_named(
+    tiny_run: Pipeline, data_set: Path, record: Path
+) -> None:
+    location = next(record.glob("select/first/datamask/*/manifest.json"))
+    kept = location.read_bytes()
+    manifest = json.loads(kept)
+    manifest["wall_seconds"] = 0.5
+    manifest["manifest_digest"] = manifest_digest(manifest)
+    location.write_text(pretty_json(manifest))
+    assert found(record, "datamask", files_only=False) == []
+    (finding,) = prove_behind(Store(record), Store(data_set).fs, str(data_set), files_only=True)
+    location.write_bytes(kept)
+    assert finding.file == location.relative_to(record).as_posix()
+
+
 def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path, tmp_path: Path) -> None:
     store = f"store={tiny_run.store.root}"
     for target in ("first", "first/datamask", str(data_set)):
         result = CliRunner().invoke(app, ["audit", "prove", target, "-s", store])
         assert result.exit_code == 0, result.output
         assert "proved" in result.output
+    result = CliRunner().invoke(app, ["audit", "prove", str(data_set), "--with-record", "-s", store])
+    assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["audit", "prove", str(data_set), "--root", "0" * 64, "--json"])
     assert result.exit_code == 1
     assert json.loads(result.output.splitlines()[0])["file"] == "manifest.json"
