@@ -2,16 +2,22 @@
 
 import dataclasses
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from datamask_pipeline.audit.findings import exit_status
+from datamask_pipeline.audit.findings import Finding, contradiction, exit_status
 from datamask_pipeline.audit.prove import parse_target, prove_record
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
+from datamask_pipeline.audit.verdict import verdict
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.publish.sign import signature_of, signature_problem
+from datamask_pipeline.storage import storage_errors
+from datamask_pipeline.storage.ref import pretty_json
 from datamask_pipeline.storage.store import file_system_of
 
 
@@ -25,6 +31,13 @@ def prove(
     root: Annotated[
         str | None, typer.Option("--root", help="The root digest of a data set that was kept elsewhere.")
     ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="Check the data set's signature by this key (PEM).")
+    ] = None,
+    signature: Annotated[
+        Path | None,
+        typer.Option("--signature", help="The signature; by default FOLDER.sig beside the data set."),
+    ] = None,
     with_record: Annotated[
         bool,
         typer.Option(
@@ -37,6 +50,13 @@ def prove(
             "--files-only", help="Hash files, and compute no join, count or figure again from its inputs."
         ),
     ] = False,
+    verdict_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--verdict",
+            help="Where a data set was proved, write that here as an in-toto verification result.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a finding, one a line.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -51,16 +71,24 @@ def prove(
         datamask audit prove fineweb-mask --root 4ad1...
     """
     fs, path = file_system_of(target, {}, setting="target")
+    path = path.rstrip("/")
+    proved: dict[str, list[Finding]] = {}
     with Console(stderr=True).status("proving"):
-        if is_data_set(fs, path.rstrip("/")):
-            findings = list(prove_data_set(fs, path.rstrip("/"), root))
-            if with_record and not findings:
+        if is_data_set(fs, path):
+            proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root))
+            if root is not None:
+                proved["DATAMASK_ROOT"] = []
+            if public_key is not None:
+                proved["DATAMASK_SIGNATURE"] = _signature_findings(Path(path), public_key, signature)
+            if with_record and not any(proved.values()):
                 store = build_pipeline(config, settings).store
-                findings = list(prove_behind(store, fs, path.rstrip("/"), files_only=files_only))
+                proved["DATAMASK_RECORD"] = list(prove_behind(store, fs, path, files_only=files_only))
         else:
+            _refuse_options_of_data_sets(target, root, public_key, with_record, verdict_file)
             release, arm = parse_target(target)
             store = build_pipeline(config, settings).store
-            findings = list(prove_record(store, release, arm, files_only=files_only))
+            proved["record"] = list(prove_record(store, release, arm, files_only=files_only))
+    findings = [finding for found in proved.values() for finding in found]
     for finding in findings:
         typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else finding.line())
     status = exit_status(findings)
@@ -71,4 +99,24 @@ def prove(
             "not proved: not all can be told",
         )
         typer.echo(verdicts[status])
+    if status == 0 and verdict_file is not None:
+        with storage_errors(str(verdict_file)):
+            verdict_file.write_text(pretty_json(verdict(fs, path, list(proved))), encoding="utf-8")
     raise typer.Exit(status)
+
+
+def _signature_findings(folder: Path, public_key: Path, signature: Path | None) -> list[Finding]:
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"--public-key: {folder} is no folder on this machine; copy the data set here"
+        )
+    file = signature or signature_of(folder)
+    problem = signature_problem(folder, public_key, file)
+    return [] if problem is None else [contradiction(file.name, problem)]
+
+
+def _refuse_options_of_data_sets(target: str, *given: Any) -> None:
+    if any(given):
+        raise ConfigurationError(
+            f"{target!r} is no data set: --root, --public-key, --with-record and --verdict are for the folder of one"
+        )

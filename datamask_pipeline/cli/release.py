@@ -34,6 +34,14 @@ def release(
             "--push", metavar="OWNER/NAME", help="Upload it to this data set of the hub, in one commit."
         ),
     ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign",
+            metavar="KEY",
+            help="Sign the folder with this elliptic-curve key (PEM), into FOLDER.sig.",
+        ),
+    ] = None,
     source_licence: Annotated[
         str | None,
         typer.Option(
@@ -73,6 +81,8 @@ def release(
     """
     if to is None and push is None:
         raise ConfigurationError("give --to, a folder or URL, or --push, a data set of the hub, or both")
+    if sign is not None and (to is None or "://" in to):
+        raise ConfigurationError("--sign signs a folder on this machine; give it by --to")
     from datamask_pipeline.publish.config import PublishConfig
     from datamask_pipeline.publish.dataset import publish
 
@@ -93,6 +103,10 @@ def release(
     store = pipeline.store
     with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("publishing"):
         published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)
+        if sign is not None:
+            from datamask_pipeline.publish.sign import sign_folder
+
+            sign_folder(Path(published.place), sign)
         if push is not None:
             from datamask_pipeline.publish.push import push_folder
 

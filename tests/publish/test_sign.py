@@ -1,0 +1,94 @@
+"""A signature and a verdict stand for a data set, and for it alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from in_toto_attestation.v1.statement import Statement
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.builder import sha256_file
+
+
+def write_keys(folder: Path, name: str) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none))
+    public.write_bytes(key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return private, public
+
+
+def prove(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["audit", "prove", *map(str, arguments)])
+
+
+@pytest.fixture
+def signed(licensed: Store, tmp_path: Path) -> tuple[Path, Path]:
+    """A signed data set, and the public key."""
+    private, public = write_keys(tmp_path, "mine")
+    folder = tmp_path / "mask"
+    licences = ["--license", "odc-by", "--source-license", "odc-by"]
+    options = [
+        "--arm",
+        "datamask",
+        "--to",
+        str(folder),
+        "--sign",
+        str(private),
+        "-s",
+        f"store={licensed.root}",
+    ]
+    result = CliRunner().invoke(app, ["release", "first", *licences, *options])
+    assert result.exit_code == 0, result.output
+    return folder, public
+
+
+def test_a_signature_is_checked_and_one_changed_byte_refused(
+    signed: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, public = signed
+    assert prove(folder, "--public-key", public).exit_code == 0
+    _, other = write_keys(tmp_path, "other")
+    result = prove(folder, "--public-key", other)
+    assert result.exit_code == 1
+    assert "contradiction: mask.sig: " in result.output
+    card = folder / "README.md"
+    card.write_bytes(card.read_bytes()[:-1] + b" ")
+    result = prove(folder, "--public-key", public, "--json")
+    assert {json.loads(line)["file"] for line in result.output.splitlines()} == {"README.md", "mask.sig"}
+
+
+def test_a_lost_signature_is_a_contradiction(signed: tuple[Path, Path]) -> None:
+    folder, public = signed
+    folder.with_name("mask.sig").unlink()
+    assert "contradiction: mask.sig: " in prove(folder, "--public-key", public).output
+
+
+def test_a_verdict_is_an_in_toto_statement_of_these_bytes(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, public = signed
+    root = json.loads((folder / "manifest.json").read_text())["root"]
+    verdict = tmp_path / "verdict.json"
+    assert prove(folder, "--root", root, "--public-key", public, "--verdict", verdict).exit_code == 0
+    values = json.loads(verdict.read_text())
+    assert values["predicate"]["properties"] == ["DATAMASK_FILES", "DATAMASK_ROOT", "DATAMASK_SIGNATURE"]
+    statement = Statement([], values["predicateType"], values["predicate"])
+    for subject in values["subject"]:
+        statement.pb.subject.add(name=subject["name"], digest=subject["digest"])
+        assert subject["digest"]["sha256"] == sha256_file(folder / subject["name"])
+    statement.validate()
+    shard = next((folder / "data").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1] + b"2")
+    verdict.unlink()
+    assert prove(folder, "--verdict", verdict).exit_code == 1
+    assert not verdict.exists()
+
+
+def test_options_of_data_sets_are_refused_for_a_record(licensed: Store) -> None:
+    result = prove("first", "--root", "0" * 64, "-s", f"store={licensed.root}")
+    assert "'first' is no data set" in str(result.exception)
