@@ -132,3 +132,43 @@ def test_the_bound_holds_for_every_mask_at_every_point(name: str) -> None:
             bound = problem.bound(gradient_N, form, moments)
             assert bound is not None
             assert bound >= best - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_with_near_copies_are_climbed_in_forty_steps(seed: int) -> None:
+    """Their curvature differs much between directions: steps of one kind go to and fro and leave five times as much."""
+    size, dim, draws = 2000, 96, torch.Generator().manual_seed(seed)
+    centres_CD = torch.nn.functional.normalize(torch.randn(60, dim, generator=draws))
+    rows_ND = centres_CD[torch.randint(60, (size,), generator=draws)]
+    rows_ND = rows_ND + 0.5 / dim**0.5 * torch.randn(size, dim, generator=draws)
+    half = size // 2
+    rows_ND[:half] = rows_ND[half:] + 0.02 / dim**0.5 * torch.randn(half, dim, generator=draws)
+    quality_N = torch.randn(size, generator=draws, dtype=torch.float64) / 1000
+    left: list[float] = []
+
+    def told(ascent: Ascent, value: float, bound: float | None) -> bool:
+        assert bound is not None
+        left.append(bound - value)
+        return False
+
+    with Workers(1) as workers, torch.inference_mode():
+        rows = MemoryRows(torch.nn.functional.normalize(rows_ND), 512)
+        term = Term(name="DiSF_uncentred", metric=METRICS.make("DiSF_uncentred"), weight=1.0)
+        function = ObjectiveFunction(lamb=0.5, quality_N=quality_N, terms=(term,))
+        budget = Budget(
+            costs_N=torch.ones(size, dtype=torch.float64),
+            groups_N=torch.zeros(size, dtype=torch.int64),
+            limits=(size / 10,),
+            tokens=False,
+            seed=0,
+        )
+        problem = RelaxedObjective(
+            statistics=Statistics(
+                rows=rows, workers=workers, squared_N=squared_of(rows, workers), needs_second=True
+            ),
+            objective=MomentObjective(objective=function),
+            budget=budget,
+            dtype=torch.float32,
+        )
+        ascend(problem, start_at(problem, budget.best(quality_N, exact=True)), 40, told)
+    assert min(left) < 5e-5
