@@ -66,7 +66,9 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     def inspect(span: tuple[int, int]) -> tuple[int, bytes]:
         stored_nD = source.chunk(*span, source.stored_dtype)
         chunk_nD = stored_nD.float()
-        finite_n = torch.isfinite(chunk_nD).all(1)
+        # The norm of finite numbers is finite: it is taken in float64 where float32 does not hold it.
+        norms_n = norms(chunk_nD)
+        finite_n = torch.isfinite(norms_n)
         if not finite_n.all():
             row = int((~finite_n).nonzero()[0])
             bad = chunk_nD[row][~torch.isfinite(chunk_nD[row])][0]
@@ -77,7 +79,6 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
                 value=float(bad),
                 remedy="drop the document or embed it again",
             )
-        norms_n = norms(chunk_nD)
         if not (norms_n > 0).all():
             row = int((norms_n == 0).nonzero()[0])
             raise InputError(

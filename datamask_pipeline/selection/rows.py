@@ -5,6 +5,7 @@ Shape suffixes: N documents, n rows of a chunk, D embedding dimensions.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -75,6 +76,7 @@ class MemoryRows(Rows):
         self.stored_dtype = embeddings_ND.dtype
         self._stored = embeddings_ND
         self._copies: dict[torch.dtype, Tensor] = {embeddings_ND.dtype: embeddings_ND}
+        self._converting = threading.Lock()
 
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return self._copy(dtype)[start:stop]
@@ -87,10 +89,11 @@ class MemoryRows(Rows):
         return MemoryRows(self._stored[index_n.to(self.device)], self.chunk_rows)
 
     def _copy(self, dtype: torch.dtype) -> Tensor:
-        # Two threads may both convert at first use; they get the same bits and one copy stays.
-        if dtype not in self._copies:
-            self._copies[dtype] = self._stored.to(dtype)
-        return self._copies[dtype]
+        # At first use every thread asks at once; one converts, the others wait.
+        with self._converting:
+            if dtype not in self._copies:
+                self._copies[dtype] = self._stored.to(dtype)
+            return self._copies[dtype]
 
 
 class MappedRows(Rows):

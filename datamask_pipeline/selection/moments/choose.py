@@ -54,7 +54,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
 
     state = problem.checkpoint.load()
     if state is None:
-        start = start_at(relaxed, _first_mask(problem, config.sample_documents))
+        start = start_at(relaxed, _first_mask(problem, config.sample_documents, dtype))
     else:
         start, proof.best = Ascent.restore(state["ascent"]), state["bound"]
     ascent = ascend(relaxed, start, config.num_steps, on_step)
@@ -100,7 +100,7 @@ class Proof:
         return None if math.isinf(self.best) else self.best
 
 
-def _first_mask(problem: Problem, sample_documents: int) -> Tensor:
+def _first_mask(problem: Problem, sample_documents: int, dtype: torch.dtype) -> Tensor:
     """Where to start: the best documents by quality; in larger blocks, by the statistics learnt on a sample."""
     objective, budget, seed = problem.moment_objective, problem.budget, problem.config.seed
     if problem.num_rows <= 2 * sample_documents or budget.tokens or len(budget.limits) > 1:
@@ -117,14 +117,12 @@ def _first_mask(problem: Problem, sample_documents: int) -> Tensor:
     part = budget.part(index_n)
     function = replace(problem.objective, quality_N=problem.objective.quality_N[index_n])
     relaxed = RelaxedObjective(
-        statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=problem.dtype
+        statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=dtype
     )
     start = start_at(relaxed, part.best(function.quality_N, exact=True))
     learnt = ascend(relaxed, start, SAMPLE_STEPS, lambda *_: False).moments
     whole = _scaled(learnt, budget.limits[0] / learnt.count)
-    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
-        objective.form(whole), problem.dtype
-    )
+    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(objective.form(whole), dtype)
     return budget.best(gradient_N)
 
 
