@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from assets.data_set import data_set_definitions
 from assets.factory import stage_definitions
 from assets.jobs import JOBS
 from assets.schedules import SCHEDULES
@@ -50,8 +51,10 @@ def build_defs(
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         stages = [stage_definitions(stage, loaded) for stage in FLOW]
+        data_set = data_set_definitions(loaded)
     return dg.Definitions.merge(
         *stages,
+        data_set,
         dg.Definitions(
             jobs=JOBS,
             schedules=SCHEDULES,

@@ -1,0 +1,52 @@
+"""The asset publishes what the command publishes, and refuses what it refuses."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from assets.data_set import ASSET, CHECK
+from assets.partitions import partition_key
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import publish
+
+
+def job(defs: dg.Definitions, **config: object) -> dg.ExecuteInProcessResult:
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("releases", ["first"])
+        return defs.resolve_job_def("publish_job").execute_in_process(
+            instance=instance,
+            partition_key=partition_key("arm", "first/datamask"),
+            run_config={"ops": {ASSET: {"config": config}}},
+            raise_on_error=False,
+        )
+
+
+def test_the_asset_publishes_the_subset(
+    tiny_defs: dg.Definitions, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    to = str(tmp_path / "mask")
+    result = job(tiny_defs, to=to, license="odc-by", source_license="odc-by", max_documents=9)
+    assert result.success
+    (made,) = result.asset_materializations_for_node(ASSET)
+    root = json.loads((tmp_path / "mask" / "manifest.json").read_text())["root"]
+    assert made.metadata["root digest"].value == root
+    (check,) = result.get_asset_check_evaluations()
+    assert check.check_name == CHECK
+    assert check.passed
+    settings = PublishConfig(licence="odc-by", source_licence="odc-by", max_documents=9)
+    assert publish(tiny_run.store, "first", "datamask", str(tmp_path / "again"), settings).root == root
+
+
+@pytest.mark.usefixtures("tiny_run")
+def test_a_forbidden_licence_fails_with_its_reason(tiny_defs: dg.Definitions, tmp_path: Path) -> None:
+    to = str(tmp_path / "mask")
+    result = job(tiny_defs, to=to, license="apache-2.0", source_license="odc-by")
+    assert not result.success
+    (failure,) = result.get_step_failure_events()
+    reason = failure.step_failure_data.user_failure_data
+    assert reason is not None
+    assert "'apache-2.0' is forbidden by 'odc-by'" in str(reason.description)
+    assert list(tmp_path.iterdir()) == []
