@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "11"
+VERSION: Final = "12"
 
 
 class SelectConfig(SelectionConfig):

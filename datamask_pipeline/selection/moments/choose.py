@@ -61,7 +61,16 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     rounded_N, rounded = round_mask(ascent.weights_N, problem.statistics, objective, budget)
     bound = proof.of(ascent)
     goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * ROUNDING_SHARE, bound)
-    swapped = swap(rounded_N, problem.statistics, objective, budget, config.num_swap_rounds, dtype, goal)
+    swapped = swap(
+        rounded_N,
+        problem.statistics,
+        objective,
+        budget,
+        config.num_swap_rounds,
+        dtype,
+        goal,
+        proof.gradient_N,
+    )
     mask_N = swapped.mask_N
     if budget.tokens:
         # Swaps may have left tokens over.

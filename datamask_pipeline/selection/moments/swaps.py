@@ -51,6 +51,7 @@ def swap(
     num_rounds: int,
     dtype: torch.dtype,
     goal: float = math.inf,
+    scores_N: Tensor | None = None,
 ) -> SwapResult:
     """Swap documents of equal group, within a budget of tokens, while the objective rises.
 
@@ -62,6 +63,7 @@ def swap(
         num_rounds: Most rounds.
         dtype: Arithmetic of the scores that say who is near the threshold; all else is float32.
         goal: Stop at this objective: a bound says that more is hardly worth the time.
+        scores_N: The gradient near this mask, where it is known: the first band then needs no pass over the block.
     """
     moments = statistics.moments(mask_N)
     result = SwapResult(
@@ -69,14 +71,15 @@ def swap(
     )
     draws = generator(budget.seed, "swaps")
     band_n: Tensor | None = None
-    fresh, size = True, FEWEST
+    fresh, size = scores_N is None, FEWEST
     for _ in range(num_rounds):
         if result.value >= goal:
             break
         form = objective.form(result.moments)
         if band_n is None:
-            scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)
-            band_n = _nearest(scores_N, result.mask_N, budget, BAND, draws)
+            if scores_N is None:
+                scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)
+            band_n, scores_N = _nearest(scores_N, result.mask_N, budget, BAND, draws), None
         scores_n = objective.linear_N(moments.count)[band_n] + statistics.scores(form, index_n=band_n)
         if _round(result, band_n, scores_n, statistics, objective, budget, size, draws):
             fresh = False
