@@ -299,10 +299,12 @@ def machine() -> dict[str, str]:
 
 
 def code_version() -> str:
-    """The commit that is checked out, with a + where files differ from it; empty outside a checkout."""
-    git = ["git", "describe", "--always", "--dirty=+", "--abbrev=7"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    """The commit that is checked out, with a + where code differs from it; empty outside a checkout."""
+    git = ["git", "rev-parse", "--short=7", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    git = ["git", "status", "--porcelain", "--", ":/", ":/!benchmarks/results", ":/!docs"]
+    changed = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return commit + ("+" if changed else "")
 
 
 def _processor() -> str:
