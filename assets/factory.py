@@ -29,7 +29,7 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
         dg.AssetSpec(
             output.asset,
             description=output.description,
-            deps=[_dependency(stage, asset, config) for asset in stage.reads.values()],
+            deps=[_dependency(stage, asset, config) for asset in config.reads(stage).values()],
             group_name=stage.group.name,
             kinds=set(output.kinds.split()),
             owners=OWNERS,

@@ -2,19 +2,22 @@
 
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from datamask_pipeline import duck
-from datamask_pipeline.stages import embed, pool
+from datamask_pipeline.stages import copies, embed, pool
 
 
 def every_eligible_document_stands_once(artefact: Artefact) -> Verdict:
-    """The eligible candidates, each in its position: none missing, none more."""
+    """The eligible candidates that are no near-copies, each in its position: none missing, none more."""
     candidates = artefact.neighbour(pool.STAGE)
+    wanted = f"SELECT position, crawl, id FROM {artefact.sql(candidates, 'position, crawl, id, eligible')} WHERE eligible"
+    if "copies" in artefact.manifest["inputs"]:
+        near_copies = artefact.sql(artefact.neighbour(copies.STAGE), "position, near_copy_of")
+        wanted += f" AND position NOT IN (SELECT position FROM {near_copies} WHERE near_copy_of IS NOT NULL)"
     rows, positions, apart = artefact.query(
         f"""
         SELECT count(i.position), count(DISTINCT i.position),
             count(*) FILTER (i.id IS DISTINCT FROM c.id OR i.crawl IS DISTINCT FROM c.crawl)
         FROM {artefact.sql(columns="position, crawl, id")} AS i
-        FULL JOIN (SELECT * FROM {artefact.sql(candidates, "position, crawl, id, eligible")} WHERE eligible) AS c
-        ON c.position = i.position
+        FULL JOIN ({wanted}) AS c ON c.position = i.position
         """
     )
     measured = {

@@ -45,7 +45,8 @@ def column_lineage(names: list[str]) -> dg.TableColumnLineage:
     origins = {name: ("crawl_documents", name) for name in schema.DOCUMENTS.names}
     origins |= {name: ("selection_mask", name) for name in ("quality", "logit", "probability")}
     origins["num_copies"] = ("candidate_documents", "num_copies")
-    origins |= {name: ("release_index", name) for name in names if name.startswith("score_")}
+    of_index = [name for name in names if name.startswith("score_") or name == schema.NUM_NEAR_COPIES.name]
+    origins |= {name: ("release_index", name) for name in of_index}
     return dg.TableColumnLineage(
         {
             name: [dg.TableColumnDep(dg.AssetKey(asset), column)]

@@ -48,7 +48,7 @@ def runs(pipeline: Pipeline, group: Group, release: str) -> list[Wanted]:
 
 def wanted(pipeline: Pipeline, group: Group, key: str) -> Wanted:
     """The run of a group for one key of the record. A crawl's files count as unchanging: it is published once."""
-    stages = [stage for stage in FLOW if stage.group is group]
+    stages = [stage for stage in pipeline.config.stages() if stage.group is group]
     versions = [stage_version(stage, pipeline.config, key.partition("/")[2]) for stage in stages]
     read = list(dict.fromkeys(item for stage in stages for item in _read(pipeline, stage, key)))
     basis = sha256_text(canonical_json([group.job, key, versions, read]))[:16]

@@ -12,7 +12,7 @@ from assets.factory import stage_definitions
 from assets.jobs import JOBS
 from assets.schedules import SCHEDULES
 from assets.sensors import SENSORS
-from datamask_pipeline.pipeline import FLOW, load_config
+from datamask_pipeline.pipeline import load_config
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE, DEFAULT_CONFIG
 from resources import PipelineResource
 
@@ -50,7 +50,7 @@ def build_defs(
         # which the constraints file pins.
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
-        stages = [stage_definitions(stage, loaded) for stage in FLOW]
+        stages = [stage_definitions(stage, loaded) for stage in loaded.stages()]
         data_set = data_set_definitions(loaded)
     return dg.Definitions.merge(
         *stages,

@@ -176,7 +176,38 @@ CANDIDATES: Final = pa.schema(
     ]
 )
 
-#: Where an eligible document's vector lies; ``score_column`` of each scorer follows.
+#: Stands in the index and in the subset of a release whose near-copies were collapsed.
+NUM_NEAR_COPIES: Final = column(
+    "num_near_copies",
+    INTEGER,
+    "Eligible documents in its group of near-copies, this one among them; 1: none is near.",
+    unit="documents",
+)
+
+NEAR_COPIES: Final = pa.schema(
+    [
+        _POSITION,
+        _CRAWL,
+        _ID,
+        column(
+            "near_copy_of_crawl",
+            TEXT,
+            "Crawl of the earlier document that stands for it; null: it stands for itself.",
+        ),
+        column(
+            "near_copy_of", TEXT, "Id of the earlier document that stands for it; null: it stands for itself."
+        ),
+        column(
+            "cosine",
+            NUMBER,
+            "Cosine of the two embeddings; null: it stands for itself.",
+            unit="`copies.threshold` to 1",
+        ),
+        NUM_NEAR_COPIES,
+    ]
+)
+
+#: Where an eligible document's vector lies; ``NUM_NEAR_COPIES`` may follow, then ``score_column`` of each scorer.
 RELEASE_INDEX: Final = pa.schema(
     [
         _POSITION,
@@ -460,7 +491,13 @@ TABLES: Final = {
     "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
     "score": Table("crawl", "document and scorer", SCORES),
     "pool": Table("release", "document of the release's crawls", CANDIDATES),
-    "gather": Table("release", "eligible document", RELEASE_INDEX, "`score_<scorer>` of each scorer"),
+    "copies": Table("release", "eligible document, where `copies.threshold` is set", NEAR_COPIES),
+    "gather": Table(
+        "release",
+        "eligible document that is no near-copy",
+        RELEASE_INDEX,
+        "`num_near_copies` where near-copies were collapsed; `score_<scorer>` of each scorer",
+    ),
     "select": Table("release/arm", "eligible document with every score of the arm", SELECTION),
     "learning_curve": Table(
         "release/arm", "step of the learner", LEARNING_CURVE, "what else the policy tells"
@@ -469,7 +506,7 @@ TABLES: Final = {
         "release/arm",
         "selected document",
         pa.schema([*DOCUMENTS, *SUBSET_EXTRA]),
-        "`score_<scorer>` of each scorer",
+        "`num_near_copies` where near-copies were collapsed; `score_<scorer>` of each scorer",
     ),
     "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
     "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),

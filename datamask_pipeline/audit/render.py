@@ -48,19 +48,30 @@ def _release_lines(release: Story) -> Iterator[str]:
         )
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
+    near = release["near_copy"]
+    is_near_copy = near is not None and near["near_copy_of"] is not None
+    if is_near_copy:
+        yield (
+            f"    left out as a near-copy of {near['near_copy_of']} of {near['near_copy_of_crawl']}: "
+            f"cosine {_number(near['cosine'])}, one of {near['num_near_copies']} in its group"
+        )
+    elif near is not None and near["num_near_copies"] > 1:
+        yield f"    stands for a group of {near['num_near_copies']} near-copies, itself among them"
+    if near is not None:
+        yield f"      in {_place(near['record'])}"
     yield from _further_lines(release, "    ")
     for arm in release["arms"]:
-        yield from _arm_lines(arm, eligible=candidate["eligible"])
+        yield from _arm_lines(arm, eligible=candidate["eligible"], is_near_copy=is_near_copy)
 
 
-def _arm_lines(arm: Story, *, eligible: bool) -> Iterator[str]:
+def _arm_lines(arm: Story, *, eligible: bool, is_near_copy: bool) -> Iterator[str]:
     place = "IN" if arm["selected"] else "out"
     yield f"    {arm['arm']}: {place}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
     if arm["subset_is_older"]:
         yield "      the subset in the record is older than this mask: run stage materialise"
     row = arm["selection"]
     if row is None:
-        yield from _why_not_asked(arm, eligible=eligible)
+        yield from _why_not_asked(arm, eligible=eligible, is_near_copy=is_near_copy)
         return
     threshold = row["threshold"]
     yield (
@@ -99,11 +110,13 @@ def _further_lines(part: Story, indent: str) -> Iterator[str]:
             yield f"{indent}{asset}: {values} in {_place(row['record'])}"
 
 
-def _why_not_asked(arm: Story, *, eligible: bool) -> Iterator[str]:
+def _why_not_asked(arm: Story, *, eligible: bool, is_near_copy: bool) -> Iterator[str]:
     """Why the arm decided nothing of the document."""
     unscored = [score for score in arm["scores"] if score["score"] is None]
     if not eligible:
         yield "      was not among the eligible documents"
+    elif is_near_copy:
+        yield "      was left out as a near-copy"
     elif unscored:
         for score in unscored:
             yield f"      no score by {score['scorer']}: {score['reason']}"

@@ -1,6 +1,7 @@
 """Makes an artefact again from its inputs, into a private record beside the real one, and compares row by row.
 
-For stages that join and count: they read no text but to copy it, learn nothing, and give the same rows on every machine.
+For stages that join, count and compare vectors: they read no text but to copy it, learn nothing, and give the same rows on
+every machine.
 """
 
 import tempfile
@@ -22,6 +23,7 @@ from datamask_pipeline.storage.ref import MANIFEST, ref_of
 #: Stages that are replayed, with the settings that say in which order their inputs stand.
 ORDERED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "pool": ("crawls",),
+    "copies": ("crawls",),
     "gather": ("crawls",),
     "materialise": (),
     "compare": ("runs", "arms"),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Assets that have places of their own in a story; rows of all others that name documents stand under ``further``.
 _PLACED = (
-    "crawl_documents rejected_documents document_embeddings quality_scores candidate_documents selection_mask "
-    "fineweb_mask"
+    "crawl_documents rejected_documents document_embeddings quality_scores candidate_documents near_copies "
+    "selection_mask fineweb_mask"
 ).split()
 
 
@@ -108,7 +108,7 @@ class _Reader:
             return None
         stage, _ = FLOW.maker(asset)
         argument = next(argument for argument, read in stage.reads.items() if read == source_asset)
-        used = self.store.manifest(ref)["basis"]["inputs"][argument]
+        used = self.store.manifest(ref)["basis"]["inputs"].get(argument)
         return ref if used == stage.identity(argument)(self.store, source) else None
 
     def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
@@ -151,8 +151,9 @@ def _release(reader: _Reader, release: str) -> Iterator[dict[str, Any]]:
     ref = reader.ref("candidate_documents", release)
     for row in reader.rows("candidate_documents", release):
         scores = {score["scorer"]: score for score in reader.rows("quality_scores", row["crawl"])}
+        near_copy = _near_copy(reader, release, row["crawl"])
         arms = [
-            _decision(reader, release, key.split("/", 1)[1], row, scores)
+            _decision(reader, release, key.split("/", 1)[1], row, near_copy, scores)
             for key in reader.keys("selection_mask")
             if key.split("/", 1)[0] == release
         ]
@@ -160,6 +161,7 @@ def _release(reader: _Reader, release: str) -> Iterator[dict[str, Any]]:
             "release": release,
             "fingerprint": ref.short if ref else None,
             "candidate": row,
+            "near_copy": near_copy,
             "arms": arms,
             "further": reader.further("release", release, row["crawl"]),
         }
@@ -170,6 +172,7 @@ def _decision(
     release: str,
     arm: str,
     candidate: Mapping[str, Any],
+    near_copy: Mapping[str, Any] | None,
     scores: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """One arm's selection of one document, with what was made of it."""
@@ -202,7 +205,7 @@ def _decision(
         "scores": [
             {name: score[name] for name in ("scorer", "score", "reason", "weight")} for score in used.values()
         ],
-        "representative": _representative(reader, key, candidate),
+        "representative": _representative(reader, key, candidate, near_copy),
         "subset": subset[0]["record"] if subset else None,
         "subset_is_older": subset_ref is None and reader.ref("fineweb_mask", key) is not None,
         "models": models,
@@ -210,9 +213,22 @@ def _decision(
     }
 
 
-def _representative(reader: _Reader, key: str, candidate: Mapping[str, Any]) -> dict[str, Any] | None:
+def _near_copy(reader: _Reader, release: str, crawl: str) -> dict[str, Any] | None:
+    """What the document is a near-copy of, and how many there are; ``None`` where near-copies were not collapsed."""
+    ref = reader.ref("near_copies", release)
+    if ref is None or reader.made_from("release_index", release, "near_copies", ref) is None:
+        return None
+    rows = reader.rows("near_copies", release, "crawl = ?", [crawl])
+    return rows[0] if rows else None
+
+
+def _representative(
+    reader: _Reader, key: str, candidate: Mapping[str, Any], near_copy: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     """Whether the document that stands for this copy is in; ``None`` for a document that stands for itself."""
     crawl, name = candidate["representative_crawl"], candidate["representative_id"]
+    if near_copy is not None and near_copy["near_copy_of"] is not None:
+        crawl, name = near_copy["near_copy_of_crawl"], near_copy["near_copy_of"]
     if (crawl, name) == (candidate["crawl"], candidate["id"]):
         return None
     rows = reader.rows("selection_mask", key, "crawl = ?", [crawl], document_id=name)

@@ -63,9 +63,8 @@ class Pipeline:
         for crawl in self.crawls():
             check_key(FLOW.stages[0].name, crawl)
         names = self.config.releases if wanted is None else wanted
-        check(
-            self.config, self.source, {name: self.planned_crawls(name) for name in names}, FLOW.until(until)
-        )
+        stages = self.config.stages(until)
+        check(self.config, self.source, {name: self.planned_crawls(name) for name in names}, stages)
 
     # -- crawls and releases -----------------------------------------------------------------------------
 
@@ -158,7 +157,7 @@ class Pipeline:
         """What a stage reads for a key, by argument: one artefact, or one for each crawl, arm or run."""
         release, _, member = key.partition("/")
         found: dict[str, Artefact | dict[str, Artefact]] = {}
-        for argument, asset in stage.reads.items():
+        for argument, asset in self.config.reads(stage).items():
             maker, output = FLOW.maker(asset)
             if maker.scope == stage.scope:
                 found[argument] = (output.artefact, key)
@@ -202,7 +201,7 @@ class Pipeline:
         self, release: str, until: str | None = None
     ) -> Iterator[tuple[str, str, Callable[[], tuple[Ref, ...]]]]:
         """Every step of a release in order, or those that one stage is made from: stage, key, and what does it."""
-        for stage in FLOW.until(until):
+        for stage in self.config.stages(until):
             for key in self.keys(stage.scope, release):
                 yield stage.name, key, functools.partial(self.run, stage.name, key)
 

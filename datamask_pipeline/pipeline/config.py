@@ -118,6 +118,31 @@ class PipelineConfig(Settings):
                     f"select.diversity_options.{name}: no arm uses such a metric{suggestion(name, metrics)}; used: {used}"
                 )
 
+    def stages(self, until: str | None = None) -> list[Stage]:
+        """The flow's stages that are not off: every one, or a stage and all that it is made from.
+
+        Raises:
+            UnknownNameError: no stage has that name.
+            ConfigurationError: that stage is off.
+        """
+        found = [stage for stage in FLOW.until(until) if not self.is_off(stage)]
+        if until is not None and FLOW.stage(until) not in found:
+            section = FLOW.stage(until).section
+            raise ConfigurationError(f"stage {until!r} is off; give it settings in the section {section!r}")
+        return found
+
+    def reads(self, stage: Stage) -> dict[str, str]:
+        """Argument -> asset of what a stage reads; nothing of a stage that is off."""
+        return {
+            argument: asset
+            for argument, asset in stage.reads.items()
+            if not self.is_off(FLOW.maker(asset)[0])
+        }
+
+    def is_off(self, stage: Stage) -> bool:
+        """Whether these settings leave a stage out of the flow."""
+        return not stage.varies and stage.is_off(getattr(self, stage.section))
+
     def settings(self, stage: Stage) -> dict[str | None, Settings]:
         """The settings of a stage: by arm or run where these vary them, else one for all under ``None``."""
         if not stage.varies:

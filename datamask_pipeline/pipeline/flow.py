@@ -11,6 +11,7 @@ from datamask_pipeline.pipeline.stage import Flow, Group, Output, Stage
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import (
     compare,
+    copies,
     embed,
     evaluate,
     gather,
@@ -61,8 +62,16 @@ FLOW: Final = Flow(
         Output("candidate_documents", "pool", "duckdb parquet",
                "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
     )),
+    Stage(copies, RELEASES, copies.CopiesConfig, uses="compute", reads={
+        "candidates": "candidate_documents",
+        "embeddings": "document_embeddings",
+    }, makes=(
+        Output("near_copies", "copies", "duckdb parquet",
+               "Every eligible document of a release: which earlier one it is a near-copy of, and how near."),
+    )),
     Stage(gather, RELEASES, gather.GatherConfig, reads={
         "candidates": "candidate_documents",
+        "copies": "near_copies",
         "embeddings": "document_embeddings",
         "scores": "quality_scores",
     }, makes=(

@@ -64,7 +64,8 @@ class Stage:
     ``module.run`` takes the settings, then by keyword what it names of ``store``, ``source``, ``progress``, ``crawl``,
     ``release``, ``arm``, ``run_name`` and ``labels``, and each of ``reads``: one reference; or references by crawl,
     arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
-    settings before any work; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
+    settings before any work; where ``module.is_off(settings)``, the flow goes without the stage and ``run`` of others
+    without what it would make; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
     ``module.told(manifest)`` gives what else a log says of it, line by line.
 
     Attributes:
@@ -111,6 +112,10 @@ class Stage:
     def scope(self) -> Scope:
         """What one run of it belongs to."""
         return self.group.scope
+
+    def is_off(self, settings: Settings) -> bool:
+        """Whether the flow goes without it."""
+        return hasattr(self.module, "is_off") and bool(self.module.is_off(settings))
 
     def amount(self, manifest: Mapping[str, Any]) -> str:
         """How much was made, in the stage's own unit."""

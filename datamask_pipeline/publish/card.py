@@ -3,7 +3,7 @@
 Names of crawls, domains and models are data: they stand in code spans, and nothing in them is Markdown or HTML.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -234,6 +234,7 @@ def _limits(facts: Facts) -> str:
         "Documents that are nearly the same were collapsed."
         if near
         else "Exact copies were collapsed; documents that are nearly the same were not.",
+        *_near_copies(facts),
         "Quality is what the scorers above say, and diversity what the embedding sees; neither says that a text is true, "
         "harmless or free of personal data. Nothing was removed from any text.",
     ]
@@ -246,6 +247,16 @@ def _limits(facts: Facts) -> str:
     if any(block["certificate"]["bound"] is None for block in blocks):
         lines.append("There is no certificate: how far the mask is from the best one is not known.")
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _near_copies(facts: Facts) -> Iterator[str]:
+    for manifest in (artefact.manifest for artefact in facts.behind.values()):
+        if manifest["stage"] == "copies":
+            yield (
+                f"{manifest['counts']['dropped_near_copy']} of those that could be selected were left out as near-copies: "
+                f"their embedding has a cosine of at least {manifest['metadata']['threshold']} to that of an earlier "
+                "document; `num_near_copies` counts them."
+            )
 
 
 def _table(names: Iterable[str], rows: Iterable[Sequence[str]]) -> str:

@@ -35,7 +35,8 @@ def described(field: pa.Field) -> pa.Field:
 def columns_of(columns: pa.Schema, facts: Facts) -> list[Column]:
     """Where each column comes from."""
     sources = sorted({source.url for source in facts.sources})
-    own = {field.name for field in schema.SUBSET_EXTRA}
+    near_copies = schema.NUM_NEAR_COPIES.name
+    own = {*schema.SUBSET_EXTRA.names, near_copies}
     scorers = {f"score_{scorer['name']}": scorer for scorer in facts.scorers}
     selection = f"urn:datamask:{facts.selection['location']}:{facts.selection['content_digest']}"
     found = []
@@ -44,7 +45,7 @@ def columns_of(columns: pa.Schema, facts: Facts) -> list[Column]:
             origin = f"stage `score`: {scorer['model']} at {scorer['revision']}"
             found.append(Column(field, origin, [_model_url(scorer["model"], scorer["revision"])]))
         elif field.name in own:
-            stage = "pool" if field.name == "num_copies" else "select"
+            stage = {"num_copies": "pool", near_copies: "copies"}.get(field.name, "select")
             found.append(Column(field, f"stage `{stage}`", [selection]))
         elif field.name in {each.name for each in schema.PROVENANCE}:
             found.append(Column(field, "stage `ingest`", sources))

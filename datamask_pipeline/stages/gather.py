@@ -38,6 +38,7 @@ def run(
     candidates: Ref,
     embeddings: Mapping[str, Ref],
     scores: Mapping[str, Ref],
+    copies: Ref | None = None,
 ) -> Ref:
     """Write the index of one release.
 
@@ -48,51 +49,78 @@ def run(
         candidates: The release's candidates: one part a crawl, every document of it in order.
         embeddings: Embeddings of each crawl, in the release's order.
         scores: Quality scores of each crawl, in the same order.
+        copies: The release's near-copies, which are left out; ``None`` where they are not sought.
 
     Returns:
-        One row per eligible document in canonical order, one part per crawl: the shard and row of its vector, and a
-        column ``score_<scorer>`` for each scorer of the crawls, null where it gave the document no score.
+        One row per eligible document in canonical order, one part per crawl: the shard and row of its vector, how many
+        near-copies it stands for if these are left out, and a column ``score_<scorer>`` for each scorer of the crawls,
+        null where it gave the document no score.
 
     Raises:
-        IntegrityError: candidates, vectors and scores are not of the same documents.
+        IntegrityError: candidates, vectors and scores are not of the same documents, or near-copies were sought among
+            others.
     """
     inputs: dict[str, Ref | str] = {"candidates": candidates}
+    if copies is not None:
+        inputs["copies"] = copies
     inputs |= {f"embeddings/{crawl}": ref for crawl, ref in embeddings.items()}
     inputs |= {f"scores/{crawl}": ref for crawl, ref in scores.items()}
     settings = config.result_config() | {"crawls": list(embeddings)}
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
+    if copies is not None:
+        _refuse_other_inputs(store, copies, inputs)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
         scorers = _scorers(connection, store, scores)
-        columns = index_schema(list(dict.fromkeys(name for names in scorers.values() for name in names)))
+        columns = index_schema(
+            list(dict.fromkeys(name for names in scorers.values() for name in names)),
+            near_copies=copies is not None,
+        )
         parts = []
         for number, (crawl, ref) in enumerate(embeddings.items()):
             connection.execute(
                 "CREATE OR REPLACE TEMP TABLE joined AS "
-                + _rows_sql(store, candidates, number, ref, scores[crawl], scorers[crawl])
+                + _rows_sql(store, candidates, number, ref, scores[crawl], scorers[crawl], copies)
             )
             _refuse_gaps(connection, crawl, len(scorers[crawl]))
-            ordered = (
-                f"SELECT {_selected(columns, scorers[crawl])} FROM joined WHERE eligible ORDER BY position"
-            )
+            ordered = f"SELECT {_selected(columns, scorers[crawl])} FROM joined WHERE kept ORDER BY position"
             batches = duck.stream(connection, ordered, columns, batch_rows=ROW_GROUP_ROWS)
             parts.append(builder.write_part(f"{number:05d}", batches, columns))
     kept = sum(int(part["rows"]) for part in parts)
-    counts = {"rows_in": candidates.rows, "kept": kept, "dropped_not_eligible": candidates.rows - kept}
+    eligible = kept if copies is None else copies.rows
+    counts = {"rows_in": candidates.rows, "kept": kept, "dropped_not_eligible": candidates.rows - eligible}
+    if copies is not None:
+        counts["dropped_near_copy"] = eligible - kept
     return builder.commit(parts, counts=counts, metadata={"crawls": list(embeddings)})
 
 
-def index_schema(scorers: list[str]) -> pa.Schema:
+def index_schema(scorers: list[str], *, near_copies: bool) -> pa.Schema:
     """The index's columns, with those of the scorers sorted by name."""
-    return pa.schema([*schema.RELEASE_INDEX, *map(schema.score_column, sorted(scorers))])
+    counted = [schema.NUM_NEAR_COPIES] if near_copies else []
+    return pa.schema([*schema.RELEASE_INDEX, *counted, *map(schema.score_column, sorted(scorers))])
+
+
+def index_extra(store: Store, index: Ref) -> pa.Schema:
+    """The columns that an index has beyond those of every index: number of near-copies, scores."""
+    (first, *_) = store.part_names(index)
+    with store.part_file(index, first) as part:
+        return pa.schema(list(part.schema_arrow)[len(schema.RELEASE_INDEX) :])
 
 
 def index_scores(store: Store, index: Ref) -> pa.Schema:
     """The columns of scores that an index has."""
-    (first, *_) = store.part_names(index)
-    with store.part_file(index, first) as part:
-        return pa.schema(list(part.schema_arrow)[len(schema.RELEASE_INDEX) :])
+    return pa.schema([field for field in index_extra(store, index) if field.name.startswith(SCORE_PREFIX)])
+
+
+def _refuse_other_inputs(store: Store, copies: Ref, inputs: Mapping[str, Ref | str]) -> None:
+    """Near-copies were sought among these candidates by these vectors."""
+    for name, digest in store.manifest(copies)["basis"]["inputs"].items():
+        ref = inputs.get(name)
+        if not isinstance(ref, Ref) or ref.content_digest != digest:
+            raise IntegrityError(
+                f"the near-copies of release {copies.key!r} were sought with other {name}; run stage 'copies' again"
+            )
 
 
 def _scorers(
@@ -108,7 +136,13 @@ def _scorers(
 
 
 def _rows_sql(
-    store: Store, candidates: Ref, number: int, embeddings: Ref, scores: Ref, scorers: list[str]
+    store: Store,
+    candidates: Ref,
+    number: int,
+    embeddings: Ref,
+    scores: Ref,
+    scorers: list[str],
+    copies: Ref | None,
 ) -> str:
     """Every document of one crawl: its candidate row, beside its vector's place and its scores, by position."""
     pivot = "".join(
@@ -117,6 +151,11 @@ def _rows_sql(
     )
     embedded = duck.parts_sql(store, [embeddings], "id, content_hash")
     scored = duck.parts_sql(store, [scores], "id, scorer, score")
+    near, counted, kept = "", "", "eligible"
+    if copies is not None:
+        columns = "position, near_copy_of, num_near_copies"
+        near = f"LEFT JOIN (SELECT {columns} FROM {duck.parts_sql(store, [copies], columns)}) AS near USING (position)"
+        counted, kept = ", near.num_near_copies", "(eligible AND near.near_copy_of IS NULL)"
     return f"""
         WITH documents AS (
             SELECT position, crawl, id, content_hash, shard, domain, token_count, eligible, part_row AS document
@@ -128,10 +167,11 @@ def _rows_sql(
                 count(DISTINCT scorer) AS num_scores{pivot}
             FROM {scored} GROUP BY 1
         )
-        SELECT documents.*, embedded.row, scored.* EXCLUDE (document, id, last_id),
+        SELECT documents.*, {kept} AS kept{counted}, embedded.row, scored.* EXCLUDE (document, id, last_id),
             coalesce(embedded.id = documents.id AND embedded.content_hash = documents.content_hash, false) AS has_vector,
             coalesce(scored.id = documents.id AND scored.last_id = documents.id, false) AS has_scores
         FROM documents LEFT JOIN embedded USING (document) LEFT JOIN scored USING (document)
+        {near}
     """
 
 
@@ -151,7 +191,11 @@ def _refuse_gaps(connection: "duckdb.DuckDBPyConnection", crawl: str, num_scorer
 
 def _selected(columns: pa.Schema, scorers: list[str]) -> str:
     """The index's columns, null for scorers that this crawl has not."""
-    own = {*schema.RELEASE_INDEX.names, *(SCORE_PREFIX + name for name in scorers)}
+    own = {
+        *schema.RELEASE_INDEX.names,
+        schema.NUM_NEAR_COPIES.name,
+        *(SCORE_PREFIX + name for name in scorers),
+    }
     names = (duck.identifier(name) for name in columns.names)
     return ", ".join(
         quoted if name in own else f"NULL AS {quoted}"

@@ -13,7 +13,7 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import combined_digest
 from datamask_pipeline.settings import Settings, execution_field
-from datamask_pipeline.stages.gather import index_scores
+from datamask_pipeline.stages.gather import SCORE_PREFIX, index_extra
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 STAGE: Final = "materialise"
@@ -70,13 +70,19 @@ def run(
     if (done := builder.finished()) is not None:
         return done
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        scores = index_scores(store, index) if config.score_columns else pa.schema([])
-        subset_schema = pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *scores])
+        extra = pa.schema(
+            [
+                field
+                for field in index_extra(store, index)
+                if config.score_columns or not field.name.startswith(SCORE_PREFIX)
+            ]
+        )
+        subset_schema = pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *extra])
         connection.execute(
             f"""
             CREATE TEMP TABLE selected AS
             SELECT s.position, s.id, s.quality, s.logit, s.probability, c.num_copies, c.token_count,
-                c.part_order AS crawl_order, c.part_row AS document {_listed("i", scores)}
+                c.part_order AS crawl_order, c.part_row AS document {_listed("i", extra)}
             FROM {duck.parts_sql(store, [selection])} AS s
             JOIN {duck.parts_sql(store, [candidates])} AS c ON c.position = s.position AND c.id = s.id
             JOIN {duck.parts_sql(store, [index])} AS i ON i.position = s.position AND i.id = s.id
@@ -89,7 +95,7 @@ def run(
                 f"{number:05d}",
                 duck.stream(
                     connection,
-                    _subset_sql(store, number, ref, labels, scores),
+                    _subset_sql(store, number, ref, labels, extra),
                     subset_schema,
                     batch_rows=config.batch_rows,
                 ),
@@ -139,14 +145,14 @@ def selection_id(selection: Ref) -> str:
 
 
 def _subset_sql(
-    store: Store, crawl_order: int, documents: Ref, labels: tuple[str, str, str], scores: pa.Schema
+    store: Store, crawl_order: int, documents: Ref, labels: tuple[str, str, str], extra: pa.Schema
 ) -> str:
     """The selected documents of one crawl; each is found by its place, and its id is seen to be the same."""
     columns = ", ".join(f"d.{name}" for name in schema.DOCUMENTS.names)
     release, arm, mask_id = map(duck.literal, labels)
     return f"""
         SELECT {columns}, s.quality, s.logit, s.probability, s.num_copies,
-            {release} AS release, {arm} AS arm, {mask_id} AS selection_id {_listed("s", scores)}
+            {release} AS release, {arm} AS arm, {mask_id} AS selection_id {_listed("s", extra)}
         FROM {duck.parts_sql(store, [documents], ", ".join(schema.DOCUMENTS.names))} AS d
         JOIN selected AS s ON s.document = d.artefact_row AND s.id = d.id
         WHERE s.crawl_order = {crawl_order}

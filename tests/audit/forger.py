@@ -14,7 +14,7 @@ from datamask_pipeline.storage.builder import sha256_file
 from datamask_pipeline.storage.ref import location_of, manifest_digest, pretty_json, ref_of
 
 #: An artefact may be read once what it was made from is there.
-ORDER = "ingest rejected embed score pool gather select learning_curve materialise".split()
+ORDER = "ingest rejected embed score pool copies gather select learning_curve materialise".split()
 
 
 class Forger:

@@ -7,35 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from chain_programs import DAGSTER, PLAIN
 
-from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
-
-PLAIN = """
-import json, sys
-from datamask_pipeline.pipeline import Pipeline, load_config
-config, settings = sys.argv[1], json.loads(sys.argv[2])
-for _, _, call in Pipeline(load_config(config, settings)).steps("first", "materialise"):
-    call()
-"""
-DAGSTER = """
-import json, sys
-import dagster as dg
-from assets.partitions import CRAWLS, RELEASES
-from assets.plan import runs
-from datamask_pipeline.definitions import build_defs
-from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
-config, settings = sys.argv[1], json.loads(sys.argv[2])
-pipeline, defs = Pipeline(load_config(config, settings)), build_defs(config=config, settings=settings)
-with dg.DagsterInstance.ephemeral() as instance:
-    instance.add_dynamic_partitions(CRAWLS.name, pipeline.release_crawls("first"))
-    instance.add_dynamic_partitions(RELEASES.name, ["first"])
-    needed = [stage.group for stage in FLOW.until("materialise")]
-    for group in dict.fromkeys(needed):
-        for run in runs(pipeline, group, "first"):
-            job = defs.resolve_job_def(run.job)
-            assert job.execute_in_process(instance=instance, partition_key=run.partition_key).success
-"""
 
 
 @pytest.mark.parametrize(
@@ -55,7 +30,7 @@ def test_any_number_of_threads_and_workers_makes_the_same(
     )
     assert done.returncode == 0, done.stderr
     store = Store(tmp_path)
-    for stage in FLOW.until("materialise"):
+    for stage in tiny_run.config.stages("materialise"):
         for output in stage.makes:
             keys = tiny_run.store.keys(output.artefact)
             assert keys == store.keys(output.artefact) != []
