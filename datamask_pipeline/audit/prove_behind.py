@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
-from datamask_pipeline.audit.prove import Manifests, files_of, prove_artefacts
+from datamask_pipeline.audit.pointers import Manifests, files_of
+from datamask_pipeline.audit.prove import prove_artefacts
 from datamask_pipeline.audit.replay import first_difference
 from datamask_pipeline.audit.stated import DAMAGE, read_manifest, sha256_at
 from datamask_pipeline.publish.config import PublishConfig

@@ -1,0 +1,253 @@
+"""One block of a selection, posed again and evaluated at the stored mask; nothing is learnt.
+
+Shape suffixes: n rows of the block, m of those that pruning left.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, differing, first, near
+from datamask_pipeline.audit.findings import Finding, contradiction, unknown
+from datamask_pipeline.families import POLICIES
+from datamask_pipeline.stages.release_rows import ReleaseRows
+from datamask_pipeline.stages.select import SelectConfig
+
+#: Values of a metric that is none of moments are computed for so many documents at most: all pairs are compared.
+MOST_COMPARED: Final = 50_000
+
+
+def check_block(
+    config: SelectConfig,
+    rows: ReleaseRows,
+    block: NDArray[np.int64],
+    stored: Mapping[str, NDArray[Any]],
+    found: Mapping[str, Any],
+    file: str,
+    said: str,
+) -> Iterator[Finding]:
+    """One block: its problem is posed again, and the stored mask is evaluated."""
+    import torch
+
+    from datamask_pipeline.selection.api import check_settings, normalised_problem, raw_problem
+    from datamask_pipeline.selection.config import SelectionConfig
+    from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
+    from datamask_pipeline.selection.parallel import Workers
+    from datamask_pipeline.selection.progress import Curve
+    from datamask_pipeline.selection.pruning import prune
+
+    assert rows.vectors is not None
+    of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
+    engine, metrics, _ = check_settings(
+        **{name: getattr(config, name) for name in config.model_fields_set - of_stage}
+    )
+    tokens_n = rows.token_counts_N[block]
+    groups = [rows.groups[place] for place in block] if rows.groups else None
+    mask = stored["selected"][block]
+    curve = Curve(None)
+    with Workers(engine.num_workers) as workers, torch.inference_mode():
+        checked = checked_rows(rows.vectors.chosen(block), engine, workers)
+        scores = checked_quality(rows.quality_N[block], len(block))
+        budget = budget_of(engine, len(block), None if np.isnan(tokens_n).any() else tokens_n, groups)
+        if breach := budget.breach(torch.from_numpy(mask)):
+            yield contradiction(file, f"the mask holds {breach}")
+        pruned = prune(checked.rows, scores, budget, engine)
+        if (mask & ~pruned.kept_N).any():
+            yield contradiction(
+                file,
+                "the mask holds documents that pruning by quality left out",
+                first(block, mask & ~pruned.kept_N),
+            )
+            return
+        yield from _check_record(
+            found["record"], checked, pruned, mask, stored["reason"][block], tokens_n, said
+        )
+        raw = raw_problem(engine, metrics, pruned, workers, curve)
+        yield from _check_scale(raw, pruned, found["normalisation"], said)
+        constants = {name: tuple(ends) for name, ends in found["normalisation"].items()}
+        given = engine.model_copy(update={"normalisation_constants": constants})
+        problem = normalised_problem(
+            raw_problem(given, metrics, pruned, workers, curve), pruned, checked, None, curve
+        )
+        kept = block[pruned.kept_N]
+        yield from _check_figures(problem, engine, stored, kept, found, file, said)
+    decision = POLICIES.find(config.policy).decision
+    yield from _check_reasons(decision, problem, stored, kept, found, file)
+
+
+def _check_record(
+    record: Mapping[str, Any],
+    checked: Any,
+    pruned: Any,
+    mask: NDArray[np.bool_],
+    reasons: NDArray[Any],
+    tokens_n: NDArray[np.float64],
+    said: str,
+) -> Iterator[Finding]:
+    """Counts and digests that the engine put down."""
+    expected: dict[str, Any] = {
+        "rows": len(mask),
+        "rows_pruned_by_quality": len(mask) - pruned.rows.num_rows,
+        "rows_normalised_to_unit": checked.num_normalised,
+        "selected": int(mask.sum()),
+        "embeddings_digest": checked.digest,
+        "reasons": dict(sorted(Counter(reasons[pruned.kept_N]).items())),
+    }
+    if "selected_tokens" in record:
+        expected["selected_tokens"] = int(tokens_n[mask].sum())
+    for name, value in expected.items():
+        if record[name] != value:
+            yield contradiction(said, f"`{name}` is {record[name]}, and its inputs and mask give {value}")
+
+
+def _check_scale(raw: Any, pruned: Any, stored: Mapping[str, Any], said: str) -> Iterator[Finding]:
+    """The two ends of each term's scale, measured again."""
+    from datamask_pipeline.selection import normalisation as scale
+
+    random = scale.random_values(
+        [term.metric for term in raw.objective.terms], raw.statistics, raw.budget, raw.dtype
+    )
+    measured = scale.constants_of(raw, pruned.scores, random)
+    if {*measured} != {*stored}:
+        yield contradiction(
+            said, f"`normalisation` has terms {[*stored]} where the settings give {[*measured]}"
+        )
+        return
+    for name, (zero, one) in measured.items():
+        room = SCALE_TOLERANCE * abs(one - zero)
+        if any(not abs(have - want) <= room for have, want in zip(stored[name], (zero, one), strict=True)):
+            problem = (
+                f"`normalisation` of {name} is {list(stored[name])}, and was measured again as {[zero, one]}"
+            )
+            yield contradiction(said, problem)
+
+
+def _check_figures(
+    problem: Any,
+    config: Any,
+    stored: Mapping[str, NDArray[Any]],
+    kept: NDArray[np.int64],
+    found: Mapping[str, Any],
+    file: str,
+    said: str,
+) -> Iterator[Finding]:
+    """Objective, its parts, every marginal, and the certificate."""
+    import torch
+
+    from datamask_pipeline.diversity.moments import MomentMetric
+    from datamask_pipeline.selection.evaluation import evaluate
+    from datamask_pipeline.selection.solution import Solution
+
+    objective, certificate = found["objective"], found["certificate"]
+    by_pairs = [t.name for t in problem.objective.terms if not isinstance(t.metric, MomentMetric)]
+    if by_pairs and len(kept) > MOST_COMPARED:
+        yield unknown(said, f"{', '.join(by_pairs)} of {len(kept)} documents was not computed again")
+        return
+    mask_m = torch.from_numpy(stored["selected"][kept])
+    evaluation = evaluate(problem, Solution(mask_N=mask_m, scores_N=torch.zeros(len(kept))))
+    given = config.normalisation == "none" or config.normalisation_constants is not None
+    expected = {
+        "value": evaluation.value,
+        "quality": evaluation.quality,
+        "diversity": evaluation.diversity,
+        "random": problem.random_value if given else 0.0,
+    }
+    for name, value in expected.items():
+        if not near(objective[name], value, TOLERANCE):
+            yield contradiction(said, f"objective `{name}` is {objective[name]}, and the mask's is {value}")
+    for name, value in evaluation.raw.items():
+        zero, one = found["normalisation"][name]
+        if not abs(objective["raw"][name] - value) <= TOLERANCE * abs(one - zero):
+            yield contradiction(said, f"raw {name} is {objective['raw'][name]}, and the mask's is {value}")
+    for name, again_m in (
+        ("quality_marginal", evaluation.quality_N.numpy()),
+        ("diversity_marginal", evaluation.diversity_N.numpy()),
+    ):
+        room = TOLERANCE * float(np.nanmax(np.abs(again_m), initial=0.0))
+        yield from differing(file, name, stored[name][kept], again_m, room, kept)
+    yield from _check_certificate(problem, stored["probability"][kept], objective, certificate, said)
+
+
+def _check_certificate(
+    problem: Any,
+    probability_m: NDArray[np.float64],
+    objective: Mapping[str, Any],
+    certificate: Mapping[str, Any],
+    said: str,
+) -> Iterator[Finding]:
+    """The gap by its formula; the bound of moment metrics by the tangent at the relaxed mask, which is stored."""
+    import torch
+
+    from datamask_pipeline.selection.moments.relaxed import RelaxedObjective
+
+    bound = certificate["bound"]
+    if bound is None:
+        if certificate["gap"] is not None:
+            yield contradiction(said, "a gap is stated without a bound")
+        return
+    if bound < objective["value"]:
+        yield contradiction(said, f"the bound {bound} lies below the objective {objective['value']}")
+    gap = problem.gap(bound, objective["value"])
+    if not near(certificate["gap"], gap, TOLERANCE):
+        yield contradiction(said, f"the gap is {certificate['gap']}, and that of bound and objective {gap}")
+    if problem.objective.moment_terms is None:
+        yield unknown(
+            said, "the bound of a coverage metric was not computed again: its dual variables are not stored"
+        )
+        return
+    relaxed = RelaxedObjective(
+        statistics=problem.statistics,
+        objective=problem.moment_objective,
+        budget=problem.budget,
+        dtype=torch.float32,
+    )
+    moments = problem.statistics.moments(torch.from_numpy(probability_m))
+    gradient_N, form = relaxed.gradient(moments, torch.float32)
+    again = relaxed.bound(gradient_N, form, moments)
+    if again is None:
+        yield contradiction(said, "a bound is stated where the relaxation is not concave")
+    elif bound > max(again, objective["value"]) + TOLERANCE:
+        yield contradiction(said, f"the bound is {bound}, and its tangent gives {again}")
+    elif bound < again - TOLERANCE:
+        yield unknown(said, f"the bound is {bound}; the tangent that is stored gives {again} only")
+
+
+def _check_reasons(
+    decision: Any,
+    problem: Any,
+    stored: Mapping[str, NDArray[Any]],
+    kept: NDArray[np.int64],
+    found: Mapping[str, Any],
+    file: str,
+) -> Iterator[Finding]:
+    """Threshold and reasons out of the stored marginals, quality or logits; odds and probabilities agree."""
+    from datamask_pipeline.selection.reasons import decided
+    from datamask_pipeline.selection.result import CERTAIN
+
+    probability_m, logit_m = stored["probability"][kept], stored["logit"][kept]
+    with np.errstate(over="ignore"):
+        certain_m = np.where(
+            logit_m >= CERTAIN, 1.0, np.where(logit_m <= -CERTAIN, 0.0, 1 / (1 + np.exp(-logit_m)))
+        )
+    yield from differing(file, "probability", probability_m, certain_m, EXACT, kept)
+    totals_m = stored["quality_marginal"][kept] + stored["diversity_marginal"][kept]
+    scores_m = problem.objective.quality_N.numpy()
+    mask_m = stored["selected"][kept]
+    again = decided(decision, totals_m, scores_m, logit_m, mask_m, problem.budget.groups_N.numpy())
+    stated = np.nan if found["threshold"] is None else found["threshold"]
+    if not near(stated, again.threshold, EXACT):
+        yield contradiction(
+            file, f"its manifest states threshold {stated}, and its rows give {again.threshold}"
+        )
+    thresholds_m = np.full(len(kept), again.threshold)
+    yield from differing(file, "threshold", stored["threshold"][kept], thresholds_m, EXACT, kept)
+    others = stored["reason"][kept] != again.reasons_N
+    if others.any():
+        row = first(kept, others)
+        reason = again.reasons_N[np.argmax(others)]
+        yield contradiction(
+            file, f"`reason` is {stored['reason'][row]!r}, and its figures give {reason!r}", row
+        )
