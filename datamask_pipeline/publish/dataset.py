@@ -30,7 +30,7 @@ from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
 from datamask_pipeline.storage.ref import pretty_json, read_json
-from datamask_pipeline.storage.store import file_system_of
+from datamask_pipeline.storage.store import file_system_of, is_alive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,11 +219,18 @@ def _root_there(fs: Any, path: str) -> str | None:
 
 @contextmanager
 def _private_folder(target: Path | None) -> Iterator[Path]:
-    """A folder beside the target, or a temporary one; removed at the end, unless it became the target."""
-    name = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}"
+    """A folder beside the target, or a temporary one; removed at the end, unless it became the target.
+
+    Those that killed writers of this machine left for the same target are removed first.
+    """
     parent = Path(tempfile.gettempdir()) if target is None else target.parent
-    folder = parent / f".{'data_set' if target is None else target.name}.{name}"
+    mine = f".{'data_set' if target is None else target.name}.{socket.gethostname()}."
+    folder = parent / f"{mine}{os.getpid()}.{uuid.uuid4().hex}"
     with storage_errors(str(folder)):
+        for left in parent.iterdir() if parent.is_dir() else ():
+            pid = left.name.removeprefix(mine).partition(".")[0]
+            if left.name.startswith(mine) and pid.isdigit() and not is_alive(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
             yield folder

@@ -381,7 +381,7 @@ class Store:
         for path in staging.glob(f"{socket.gethostname()}.*") if self.is_local and staging.exists() else []:
             pid = path.name[len(socket.gethostname()) + 1 :].split(".", 1)[0]
             # Writers leave files only; a directory is somebody else's.
-            if pid.isdigit() and not path.is_dir() and not _alive(int(pid)):
+            if pid.isdigit() and not path.is_dir() and not is_alive(int(pid)):
                 path.unlink(missing_ok=True)
                 removed += 1
         return removed
@@ -502,7 +502,8 @@ def _remove_before(moment_ns: int) -> Callable[[Path], bool]:
     return remove
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process of that number runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

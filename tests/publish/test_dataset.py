@@ -5,6 +5,9 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
+from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.publish.config import PublishConfig
@@ -222,6 +227,40 @@ def test_where_no_file_can_grow_nothing_is_published(licensed: Store, tmp_path: 
     process.join()
     assert process.exitcode == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(
+    licensed: Store, tmp_path: Path
+) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for pid in (gone.pid, os.getpid()):
+        (tmp_path / f".mask.{socket.gethostname()}.{pid}.0").mkdir()
+    published(licensed, tmp_path / "mask")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "mask",
+        f".mask.{socket.gethostname()}.{os.getpid()}.0",
+    }
+
+
+def test_an_object_store_takes_it_with_the_manifest_last(
+    licensed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put: list[str] = []
+    real = MemoryFileSystem.put_file
+    monkeypatch.setattr(
+        MemoryFileSystem,
+        "put_file",
+        lambda fs, local, path, **more: put.append(path) or real(fs, local, path, **more),
+    )
+    to = "memory://bucket/mask"
+    done = publish(licensed, "first", "datamask", to, PublishConfig(**ODC, max_documents=9))
+    assert put[-1].endswith("/manifest.json")
+    assert len(put) == done.shards + 3
+    assert publish(licensed, "first", "datamask", to, PublishConfig(**ODC, max_documents=9)) == done
+    assert list(prove_data_set(MemoryFileSystem(), "/bucket/mask", done.root)) == []
+    MemoryFileSystem().pipe_file("/bucket/mask/README.md", b"# mine")
+    assert [finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")] == ["README.md"]
 
 
 def _publish_once(root: str, to: str) -> None:
