@@ -25,7 +25,8 @@ from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 
 LONG_STEPS = 10
-"""Steps before short ones take turns with long ones; easy blocks end earlier, and so does the scale's proxy."""
+"""Steps before short ones take turns with long ones where second moments are summed; easy blocks end earlier, and so
+does the scale's proxy. First moments alone are climbed as fast by long ones, and end higher."""
 SEGMENT_TOLERANCE = 1e-5
 """How near to the best point of a segment the search ends, as a share of the segment's length."""
 
@@ -118,7 +119,8 @@ def ascend(
         if on_step(ascent, value, problem.bound(gradient_N, form, ascent.moments)):
             break
         direction_N = problem.direction(gradient_N, ascent.weights_N)
-        length = min(_step_length(ascent, direction_N), _longest_step(gradient_N))
+        turns = problem.statistics.needs_second and ascent.step > LONG_STEPS
+        length = min(_step_length(ascent, direction_N, turns), _longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
         target = problem.statistics.moments(target_N)
         share = _best_share(problem.objective, ascent, target_N, target)
@@ -134,14 +136,14 @@ def ascend(
     return ascent
 
 
-def _step_length(ascent: Ascent, direction_N: Tensor) -> float:
-    """Barzilai and Borwein's long step, later its short one in turn; the first moves the median document by half."""
+def _step_length(ascent: Ascent, direction_N: Tensor, turns: bool) -> float:
+    """Barzilai and Borwein's long step, with its short one in turns; the first moves the median document by half."""
     if ascent.previous_N is not None and ascent.gradient_N is not None:
         moved_N, fallen_N = ascent.weights_N - ascent.previous_N, ascent.gradient_N - direction_N
         bent = float(moved_N @ fallen_N)
         if bent > 0:
             # Long steps alone go to and fro where the curvature differs much between directions.
-            short = ascent.step > LONG_STEPS and ascent.step % 2 == 0
+            short = turns and ascent.step % 2 == 0
             return bent / float(fallen_N @ fallen_N) if short else float(moved_N @ moved_N) / bent
         return ascent.step_length * 4
     spread = float((direction_N - direction_N.median()).abs().median())
