@@ -141,13 +141,13 @@ def _opponents(vectors_ND: NDArray[np.float32], copy_of_N: NDArray[np.int64], se
     seconds = time.process_time() - begun
     yield {"method": "exhaustive", "cpu_seconds": seconds, "recall": _recall(rows_N, copy_of_N)} | common
     try:
-        import faiss
+        from faiss import METRIC_INNER_PRODUCT, IndexFlatIP, IndexIVFFlat
     except ImportError:
         return
     begun = time.process_time()
     width = vectors_ND.shape[1]
     lists = round(4 * len(vectors_ND) ** 0.5)
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
+    index = IndexIVFFlat(IndexFlatIP(width), width, lists, METRIC_INNER_PRODUCT)
     index.train(vectors_ND)
     index.add(vectors_ND)
     index.nprobe = PROBES

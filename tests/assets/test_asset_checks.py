@@ -252,5 +252,5 @@ def test_a_vector_of_another_length_is_found(copied: Pipeline, number: float) ->
 
 def test_every_check_of_the_graph_is_among_these(tiny_defs: Any) -> None:
     tried = {check.__name__ for check, *_ in [*CASES, *MANIFEST_CASES]}
-    tried |= {"texts_survive_the_round_trip", "unit_norm"}
+    tried |= {"texts_survive_the_round_trip", "unit_norm", "files_are_as_the_manifest_says"}
     assert {key.name for key in tiny_defs.resolve_asset_graph().asset_check_keys} == tried

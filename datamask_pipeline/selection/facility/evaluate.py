@@ -110,12 +110,13 @@ def completed(
     """What the lists say of a mask; references of which they do not say enough against every selected document.
 
     Lists with a ceiling say enough where the second best on them is known and reaches it. Others may have missed a
-    better one anyhow, so that a reference is only looked at where none is on its list: the coverage is never
-    overstated.
+    better one anyhow, so that a reference is only looked at where none is on its list, in `dtype`: the coverage is
+    never overstated.
     """
     open_R = listed.owner_R < 0
     if lists.ceiling_R is not None:
         open_R = (listed.runner_R < 0) | (listed.second_R < lists.ceiling_R)
+        dtype = torch.float32  # so that all of the coverage is exact
     open_r = torch.nonzero(open_R).squeeze(1)
     if not len(open_r):
         return listed
