@@ -7,11 +7,12 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import pyarrow as pa
+import pydantic
 
-from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -21,10 +22,36 @@ if TYPE_CHECKING:
 #: Columns by which queries number rows, in any case; no part may have one of its own.
 ROW_NUMBERS: Final = ("artefact_order", "artefact_row", "part_order", "part_row", "file_row_number")
 
+#: Units of memory, in bytes; DuckDB starts with a megabyte or more.
+_UNITS: Final = {
+    prefix + ending: base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for ending, base in (("", 1_000), ("b", 1_000), ("ib", 1_024))
+}
+
+
+def _amount_of_memory(text: str) -> str:
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+) *(%|[a-z]+)", text.strip().lower(), re.ASCII)
+    number, unit = (float(found[1]), found[2]) if found else (0.0, "")
+    if not (1 <= number <= 100 if unit == "%" else 1e6 <= number * _UNITS.get(unit, 0) < 2**63):
+        raise ValueError(
+            "is no amount of memory from 1MB; give a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB, e.g. 2GB, or a "
+            "share of this machine's, e.g. 50%"
+        )
+    return text
+
+
+#: An amount of memory as DuckDB takes it.
+MemoryLimit = Annotated[str, pydantic.AfterValidator(_amount_of_memory)]
+
 
 @contextlib.contextmanager
 def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.DuckDBPyConnection]":
-    """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``."""
+    """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``.
+
+    Raises:
+        ConfigurationError: a query needs more memory than that at a time.
+    """
     # Here, so that stages without a query start without a database.
     import duckdb
 
@@ -33,6 +60,11 @@ def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.Du
         connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
         connection.execute(f"SET memory_limit = {literal(memory_limit)}")
         yield connection
+    except duckdb.OutOfMemoryException as error:
+        problem = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"DuckDB needs more memory than its limit of {memory_limit}: {problem}; raise the stage's `memory_limit`"
+        ) from error
     finally:
         connection.close()
 

@@ -103,9 +103,9 @@ class InternalError(DataMaskError):
 
 
 def shown(value: object) -> str:
-    """A value as a message gives it: null for none, a NumPy number as the number it is."""
-    if value is None:
-        return "null"
+    """A value as a message gives it: null, true and false as YAML has them, a NumPy number as the number it is."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return repr(value.item()) if hasattr(value, "item") and not getattr(value, "shape", None) else repr(value)
 
 

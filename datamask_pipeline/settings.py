@@ -32,6 +32,14 @@ class Settings(pydantic.BaseModel):
     without_members: ClassVar[type[pydantic.BaseModel] | None] = None
     """The class without its members' settings, where this one was made with them."""
 
+    @pydantic.field_validator("*", mode="wrap")
+    @classmethod
+    def _no_boolean_becomes_a_number(cls, value: Any, handler: pydantic.ValidatorFunctionWrapHandler) -> Any:
+        taken = handler(value)
+        if _became_a_number(value, taken):
+            raise ValueError("a boolean stands where a number is needed")
+        return taken
+
     @classmethod
     def inherited(cls, base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         """What of `base` stands beside `own`: what it neither sets itself nor gives in another way."""
@@ -171,6 +179,15 @@ def _models_in(kind: Any) -> Iterator[type[pydantic.BaseModel]]:
     for member in typing.get_args(kind):
         if isinstance(member, type) and issubclass(member, pydantic.BaseModel):
             yield member
+
+
+def _became_a_number(given: Any, taken: Any) -> bool:
+    """Whether a boolean was taken for a number, at any depth; settings inside settings look after their own."""
+    if isinstance(given, Mapping) and isinstance(taken, Mapping):
+        return any(_became_a_number(given[name], value) for name, value in taken.items() if name in given)
+    if isinstance(given, list | tuple) and isinstance(taken, list | tuple):
+        return any(map(_became_a_number, given, taken))
+    return isinstance(given, bool) and not isinstance(taken, bool)
 
 
 def _result_value(value: Any, dumped: Any) -> Any:

@@ -24,6 +24,9 @@ class Outer(Settings):
     listed: tuple[Inner, ...] = ()
     ratio: Annotated[float, pydantic.Field(le=1)] | None = None
     metric: str | dict[str, float] = "a"
+    seeds: tuple[int, ...] = ()
+    anything: dict[str, Any] = pydantic.Field(default_factory=dict)
+    exact: bool = False
     threads: int = execution_field(1, description="How many.")
 
 
@@ -42,6 +45,9 @@ def test_what_was_declared_stays_out_of_fingerprints_at_every_depth() -> None:
         "listed": [{"width": 3}],
         "ratio": None,
         "metric": "a",
+        "seeds": [],
+        "anything": {},
+        "exact": False,
     }
     assert Outer(inner=Inner(width=4)).result_config() != Outer().result_config()
 
@@ -56,7 +62,8 @@ def test_what_was_declared_stays_out_of_fingerprints_at_every_depth() -> None:
         ),
         (
             {"zebra": 4},
-            "embed.zebra: unknown setting; choose one of: inner, listed, metric, ratio, several, threads",
+            "embed.zebra: unknown setting; choose one of: anything, exact, inner, listed, metric, "
+            "ratio, seeds, several, threads",
         ),
         (
             {"listed": [{}, {"width": 0}]},
@@ -69,6 +76,12 @@ def test_what_was_declared_stays_out_of_fingerprints_at_every_depth() -> None:
             "embed.metric: Input should be a valid string (given: 3), or Input should be a valid dictionary (given: 3)",
         ),
         ({"ratio": "x", "inner": 3}, "embed.inner: "),
+        ({"ratio": True}, "embed.ratio: a boolean stands where a number is needed (given: true)"),
+        ({"threads": False}, "embed.threads: a boolean stands where a number is needed (given: false)"),
+        ({"metric": {"a": True}}, "embed.metric: a boolean stands where a number is needed"),
+        ({"inner": {"width": True}}, "embed.inner.width: a boolean stands where a number is needed"),
+        ({"listed": [{"width": True}]}, "embed.listed.0.width: a boolean stands where a number is needed"),
+        ({"seeds": [0, True]}, "embed.seeds: a boolean stands where a number is needed (given: "),
     ],
 )
 def test_a_wrong_setting_is_told_by_path_value_and_nearest_name(values: dict[str, Any], told: str) -> None:
@@ -76,6 +89,12 @@ def test_a_wrong_setting_is_told_by_path_value_and_nearest_name(values: dict[str
         validated(Outer, values, "embed")
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_boolean_stays_one_where_it_may_stand() -> None:
+    settings = validated(Outer, {"exact": True, "anything": {"x": [True]}})
+    assert settings.exact is True
+    assert settings.anything == {"x": [True]}
 
 
 def test_values_are_told_as_they_would_be_written() -> None:

@@ -80,6 +80,13 @@ class PipelineConfig(Settings):
 
     _seeds_once = pydantic.field_validator("seeds")(each_once)
 
+    @pydantic.field_validator("store")
+    @classmethod
+    def _some_place(cls, store: str) -> str:
+        if not store.strip():
+            raise ValueError("names no place; give a directory or an fsspec URL, e.g. record")
+        return store
+
     if TYPE_CHECKING:
 
         def __getattr__(self, section: str) -> Any:

@@ -4,7 +4,7 @@ What makes a row unfit is always rejected; the filters reject only what their se
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +57,14 @@ class RowFilters(Settings):
         ge=1,
         description="Larger texts are rejected as `too_large`, so that no row can exhaust memory.",
     )
+
+    @pydantic.model_validator(mode="after")
+    def _some_length_is_kept(self) -> Self:
+        if self.max_chars is not None and self.min_chars > self.max_chars:
+            raise ValueError(
+                f"min_chars {self.min_chars} is above max_chars {self.max_chars}, so that no text would be kept"
+            )
+        return self
 
 
 def rejection(

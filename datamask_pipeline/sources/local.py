@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError
 from datamask_pipeline.families import FORMATS
-from datamask_pipeline.schema import EXTRA_JSON
+from datamask_pipeline.schema import DOCUMENTS, EXTRA_JSON, FINEWEB
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
@@ -63,8 +63,6 @@ class LocalConfig(Settings):
     @pydantic.field_validator("columns", "optional_columns")
     @classmethod
     def _known_columns(cls, value: Any) -> Any:
-        from datamask_pipeline.schema import FINEWEB
-
         unknown = [name for name in value if name not in FINEWEB.names]
         if unknown:
             raise ValueError(f"{unknown} are not columns of FineWeb: {', '.join(FINEWEB.names)}")
@@ -73,8 +71,18 @@ class LocalConfig(Settings):
     @pydantic.field_validator("extra_columns")
     @classmethod
     def _known_types(cls, value: dict[str, str]) -> dict[str, str]:
-        if EXTRA_JSON.name in value:
-            raise ValueError(f"{EXTRA_JSON.name} is the column that takes every key without a column")
+        for name in value:
+            if name == EXTRA_JSON.name:
+                raise ValueError(f"{name} is the column that takes every key without a column")
+            if name in FINEWEB.names:
+                raise ValueError(
+                    f"{name!r} is a column of every document already; leave it out, or take it from another key with "
+                    f"`columns: {{{name}: ...}}`"
+                )
+            if name in DOCUMENTS.names:
+                raise ValueError(
+                    f"{name!r} is a column that the record writes itself; rename the key in the files"
+                )
         unknown = [kind for kind in value.values() if kind not in ARROW_TYPES]
         if unknown:
             raise ValueError(f"types {unknown} are not among {', '.join(ARROW_TYPES)}")

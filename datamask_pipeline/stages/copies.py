@@ -38,7 +38,9 @@ class CopiesConfig(Settings):
         description="Collapse documents whose embeddings have at least this cosine to an earlier one's, e.g. 0.98; null "
         "collapses none.",
     )
-    memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
+    memory_limit: duck.MemoryLimit = execution_field(
+        "2GB", description="Memory DuckDB may use before it spills to disk."
+    )
 
 
 def is_off(config: CopiesConfig) -> bool:

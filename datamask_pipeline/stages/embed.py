@@ -68,6 +68,11 @@ def check(config: EmbedConfig) -> None:
         scorer.check()
     if config.imported_file:
         imported_vectors(config)
+        for name in ("encoder", "revision", "prefix", "max_tokens", "dtype", "batch_tokens"):
+            if name in config.model_fields_set:
+                raise ConfigurationError(
+                    f"embed.{name}: not read, as the vectors come from embed.imported_file; leave one of the two out"
+                )
     else:
         config.check()
 

@@ -27,7 +27,9 @@ SCORE_PREFIX: Final = "score_"
 class GatherConfig(Settings):
     """How the index is written."""
 
-    memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
+    memory_limit: duck.MemoryLimit = execution_field(
+        "2GB", description="Memory DuckDB may use before it spills to disk."
+    )
 
 
 def run(

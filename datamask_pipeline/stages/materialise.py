@@ -26,7 +26,9 @@ DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
 class MaterialiseConfig(Settings):
     """How the subset is written."""
 
-    memory_limit: str = execution_field("2GB", description="Memory DuckDB may use before it spills to disk.")
+    memory_limit: duck.MemoryLimit = execution_field(
+        "2GB", description="Memory DuckDB may use before it spills to disk."
+    )
     batch_rows: int = execution_field(ROW_GROUP_ROWS, ge=1, description="Rows held at once while writing.")
     score_columns: bool = pydantic.Field(
         True, description="Add one column score_<scorer> for each quality scorer in the record."

@@ -10,7 +10,7 @@ all the contents of a group, takedown and validation included.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 import pydantic
@@ -107,6 +107,7 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
             )
             for index in range(len(crawls))
         ]
+        unmatched = _unmatched(connection, store, list(documents.values())) if config.takedown else []
         tally = connection.execute(
             "SELECT coalesce(exclusion, 'kept'), count(*) FROM candidates GROUP BY 1 ORDER BY 1"
         ).fetchall()
@@ -115,7 +116,19 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
     if not counts["kept"]:
         _refuse_empty(store, release, documents, counts)
-    return builder.commit(parts, counts=counts, metadata={"crawls": crawls})
+    metadata: dict[str, Any] = {"crawls": crawls}
+    if config.takedown:
+        metadata |= {"takedown_entries": len({*config.takedown}), "takedown_unmatched": unmatched}
+    return builder.commit(parts, counts=counts, metadata=metadata)
+
+
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What a log says of takedowns: how many entries name no document, and which comes first."""
+    if unmatched := manifest["metadata"].get("takedown_unmatched"):
+        yield (
+            f"warning: {len(unmatched)} of {manifest['metadata']['takedown_entries']} entries of pool.takedown are no id "
+            f"and no content hash of a document of {manifest['key']}, e.g. {unmatched[0]!r}"
+        )
 
 
 def _refuse_empty(
@@ -186,6 +199,19 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
             exclusion, artefact_order
         FROM judged
     """
+
+
+def _unmatched(connection: "duckdb.DuckDBPyConnection", store: Store, refs: list[Ref]) -> list[str]:
+    """Entries of the takedown list that name no document, sorted."""
+    documents = duck.parts_sql(store, refs, "id, content_hash")
+    found = connection.execute(
+        f"""
+        SELECT DISTINCT name FROM takedown
+        WHERE name NOT IN (SELECT id FROM {documents} UNION ALL SELECT content_hash FROM {documents})
+        ORDER BY name
+        """
+    )
+    return [str(name) for (name,) in found.fetchall()]
 
 
 def _contents(

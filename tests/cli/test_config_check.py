@@ -79,6 +79,24 @@ def check(path: Path, *settings: str) -> Any:
             "compare.baseline=rndom",
             "compare.baseline: unknown arm to compare with 'rndom' (did you mean 'random'?)",
         ),
+        ("store=''", "store: names no place; give a directory or an fsspec URL"),
+        ("select.ratio=true", "select.ratio: a boolean stands where a number is needed (given: true)"),
+        ("evaluate.shots=true", "evaluate.shots: a boolean stands where a number is needed (given: true)"),
+        ("ingest={min_chars: 100, max_chars: 10}", "ingest: min_chars 100 is above max_chars 10"),
+        (
+            "gather.memory_limit=2 bananas",
+            "gather.memory_limit: is no amount of memory from 1MB; give a number",
+        ),
+        ("materialise.memory_limit='2'", "materialise.memory_limit: is no amount of memory from 1MB"),
+        ("copies.memory_limit=101%", "(given: '101%')"),
+        (
+            "source.options.extra_columns={text: string}",
+            "source.options.extra_columns: 'text' is a column of every document already",
+        ),
+        (
+            "source.options.extra_columns={content_hash: string}",
+            "source.options.extra_columns: 'content_hash' is a column that the record writes itself",
+        ),
         ("pretrain.hidden_sise=3", "pretrain.hidden_sise: unknown setting (did you mean 'hidden_size'?)"),
     ],
 )

@@ -91,3 +91,16 @@ def test_imported_vectors_of_another_width(fixed: bool, tiny_config_file: Path, 
     settings = {"embed.imported_file": str(tmp_path / "vectors.parquet")}
     with pytest.raises(DataMaskError, match=r"768 wide .*field embedding, value 300"):
         chain(tiny_config_file, tmp_path / "record", settings).check()
+
+
+@pytest.mark.parametrize("setting", [{"embed.encoder": "nobody"}, {"embed.max_tokens": 64}])
+def test_what_imported_vectors_leave_unread_is_refused(
+    setting: dict[str, Any], tiny_config_file: Path, tmp_path: Path
+) -> None:
+    (name,) = setting
+    vectors = pa.array([np.ones(768, np.float32)] * 3, pa.list_(pa.float32(), 768))
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "embedding": vectors}), tmp_path / "vectors.parquet")
+    imported = {"embed": {"imported_file": str(tmp_path / "vectors.parquet")}}
+    chain(tiny_config_file, tmp_path / "record", imported).check("embed")
+    with pytest.raises(DataMaskError, match=rf"{name}: not read.*embed\.imported_file; leave one"):
+        chain(tiny_config_file, tmp_path / "record", {**imported, **setting}).check("embed")

@@ -130,6 +130,24 @@ def test_takedown_takes_near_duplicates_too(store: Store) -> None:
     assert withdrawn == {"a", "c", "d", "e"}
 
 
+def test_takedown_entries_that_name_no_document_are_told_and_counted(store: Store) -> None:
+    one = ingested(store, "one", [("a", "first"), ("b", "second")])
+    digest = hashlib.sha256(b"second").hexdigest()
+    config = pool.PoolConfig(validation_share=0.0, takedown=("nobody", digest, "f" * 64, "nobody"))
+    manifest = store.manifest(pool.run(config, store=store, release="r", documents={"one": one}))
+    assert manifest["counts"]["dropped_takedown"] == 1
+    assert manifest["metadata"]["takedown_unmatched"] == ["f" * 64, "nobody"]
+    (line,) = pool.told(manifest)
+    assert line == (
+        "warning: 2 of 3 entries of pool.takedown are no id and no content hash of a document of r, e.g. "
+        f"{'f' * 64!r}"
+    )
+    everyone = pool.PoolConfig(validation_share=0.0, takedown=("a",))
+    manifest = store.manifest(pool.run(everyone, store=store, release="s", documents={"one": one}))
+    assert manifest["metadata"]["takedown_unmatched"] == []
+    assert not list(pool.told(manifest))
+
+
 def test_takedown_by_id_takes_every_copy(store: Store) -> None:
     one = ingested(store, "one", [("a", "x"), ("b", "same")])
     two = ingested(store, "two", [("e", "same"), ("f", "z")])

@@ -1,0 +1,76 @@
+"""Limits of memory: what is accepted is what DuckDB starts with, and one that is too small is told in one line."""
+
+from pathlib import Path
+
+import duckdb
+import pydantic
+import pytest
+
+from datamask_pipeline import duck
+from datamask_pipeline.errors import ConfigurationError
+
+AMOUNT = pydantic.TypeAdapter(duck.MemoryLimit)
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        *(
+            "2GB",
+            "2 GB",
+            " 2gb ",
+            "2.5GiB",
+            ".5TB",
+            "5.G",
+            "300m",
+            "1MB",
+            "1000kb",
+            "1024 KiB",
+            "7TiB",
+            "80%",
+            "1 %",
+        ),
+        *(
+            "2 bananas",
+            "",
+            "2",
+            "0GB",
+            "-1GB",
+            "1PB",
+            "101%",
+            "0%",
+            "1,5GB",
+            "1_000MB",
+            "+2GB",
+            "nanGB",
+            "infGB",
+        ),
+        *("1KB", "0x10GB", "99999999TB", "\uff11GB", "1B", "default"),
+    ],
+)
+def test_a_limit_is_accepted_where_duckdb_accepts_it(amount: str, tmp_path: Path) -> None:
+    try:
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(f"SET memory_limit = {duck.literal(amount)}")
+            connection.execute("SELECT current_setting('memory_limit')").fetchone()
+        is_accepted = True
+    except duckdb.Error:
+        is_accepted = False
+    if amount == "-1GB":  # DuckDB's way to say: without limit
+        is_accepted = False
+    if is_accepted:
+        assert AMOUNT.validate_python(amount) == amount
+    else:
+        with pytest.raises(pydantic.ValidationError, match=r"is no amount of memory from 1MB"):
+            AMOUNT.validate_python(amount)
+
+
+def test_a_limit_that_a_query_exceeds_is_told_in_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            ConfigurationError, match=r"more memory than its limit of 1MB: .*raise the stage's"
+        ) as refused,
+        duck.database(tmp_path, memory_limit="1MB") as connection,
+    ):
+        connection.execute("SELECT list(range::VARCHAR) FROM range(1000000)").fetchall()
+    assert "\n" not in str(refused.value)
