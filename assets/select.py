@@ -1,7 +1,5 @@
 """What Dagster checks and shows of selection: the mask of one arm, and how it was learnt."""
 
-import numpy as np
-
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata, scalars, sparkline
 from datamask_pipeline import duck
@@ -23,12 +21,9 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
         budget = settings["num_tokens"]
         return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
     selected = artefact.count("selected")
-    if settings["num_documents"] is not None:
-        budget = settings["num_documents"]
-    else:
-        num_blocks = -(-artefact.ref.rows // settings["block_rows"])
-        blocks = np.array_split(np.arange(artefact.ref.rows), num_blocks)
-        budget = sum(round(settings["ratio"] * len(block)) for block in blocks)
+    budget = settings["num_documents"]
+    if budget is None:
+        budget = round(settings["ratio"] * artefact.ref.rows)
     return Verdict(selected == budget, {"selected": selected, "budget": budget})
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "12"
+VERSION: Final = "13"
 
 
 class SelectConfig(SelectionConfig):
@@ -151,9 +151,10 @@ def run(
         require_token_counts(store, index, rows)
     blocks, kind = blocks_of(len(rows), config), device_kind(config.device)
     try:
+        budgets = budgets_of(config, blocks)
         results = [
             _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
-            for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks), strict=True))
+            for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True))
         ]
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
@@ -189,18 +190,28 @@ def blocks_of(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
 
 
 def budgets_of(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
-    """Each block's settings: a budget in documents or tokens is shared out by the blocks' sizes."""
+    """Each block's settings: what one block would select of all is shared out by the blocks' sizes.
+
+    Raises:
+        ConfigurationError: a block would select fewer than two documents.
+    """
     from datamask_pipeline.selection.budget import shared_out
 
+    if len(blocks) == 1:
+        return [config]
     sizes = np.array([len(block) for block in blocks])
-    settings = []
-    for name in ("num_documents", "num_tokens"):
-        whole = getattr(config, name)
-        if whole is not None and len(blocks) > 1:
-            shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
-            values = config.model_dump(exclude_unset=True)
-            settings = [config.model_validate({**values, name: share}) for share in shares]
-    return settings or [config] * len(blocks)
+    name = "num_tokens" if config.budget == "num_tokens" else "num_documents"
+    whole = round(config.ratio * int(sizes.sum())) if config.budget == "ratio" else getattr(config, name)
+    shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
+    for size, share in zip(sizes, shares, strict=True):
+        if name == "num_documents" and share < 2:
+            raise ConfigurationError(
+                f"a block of {size} documents would select {share} where at least 2 are needed; raise "
+                f"`{config.budget}`, which is {getattr(config, config.budget)}, or `block_rows`, which is "
+                f"{config.block_rows}"
+            )
+    values = config.inherited(config.model_dump(exclude_unset=True), {name: whole})
+    return [config.model_validate({**values, name: share}) for share in shares]
 
 
 def _select_block(

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
+from datamask_pipeline.selection.inputs import budget_of
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store
 
@@ -95,6 +98,45 @@ def test_the_budget_is_exact_however_many_blocks(tmp_path: Path, policy: str, bl
     thresholds = {row["threshold"] for row in rows}
     assert thresholds == {None} if policy == "random" else len(thresholds) == num_blocks
     assert all(row["reason"] for row in rows)
+
+
+@given(
+    num_rows=st.integers(100, 5_000),
+    ratio=st.floats(0.2, 1.0),
+    num_blocks=st.integers(1, 7),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=300, deadline=None)
+@example(num_rows=519, ratio=0.1, num_blocks=3, seed=0)
+def test_blocks_share_what_one_block_would_select(
+    num_rows: int, ratio: float, num_blocks: int, seed: int
+) -> None:
+    block_rows = -(-num_rows // num_blocks)
+    config = select.SelectConfig(ratio=ratio, block_rows=block_rows, seed=seed)
+    blocks = select.blocks_of(num_rows, config)
+    budgets = [
+        budget_of(budgeted, len(block), None, None).limits[0]
+        for block, budgeted in zip(blocks, select.budgets_of(config, blocks), strict=True)
+    ]
+    assert sum(budgets) == budget_of(config, num_rows, None, None).limits[0]
+    for block, budget in zip(blocks, budgets, strict=True):
+        assert abs(budget - ratio * len(block)) < 1.5
+
+
+@pytest.mark.parametrize("ratio", [0.11, 0.27])
+def test_as_many_are_selected_in_blocks_as_without(tmp_path: Path, ratio: float) -> None:
+    inputs = Inputs(Store(tmp_path))
+    for block_rows in (1_000, 33):
+        for seed in range(3):
+            _, rows = inputs.select(policy="random", ratio=ratio, block_rows=block_rows, seed=seed)
+            assert sum(row["selected"] for row in rows) == round(ratio * NUM_DOCUMENTS)
+
+
+def test_a_block_that_would_select_one_document_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"block of 4\d documents would select 1.*`ratio`.*`block_rows`"
+    ):
+        Inputs(Store(tmp_path)).select(policy="random", ratio=0.025, block_rows=45)
 
 
 def test_a_token_budget_is_shared_by_the_blocks(tmp_path: Path) -> None:
