@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from datamask_pipeline.settings import Settings
+from datamask_pipeline.settings import Settings, section_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ def block(settings: Settings, **other: Any) -> Block:
     return Block(type(settings).model_fields, {**dict(settings), **other})
 
 
-def defaults(model: type[Settings]) -> Block:
+def defaults(model: type[BaseModel]) -> Block:
     """The block of what the settings of a class are where nobody sets them."""
     return Block(model.model_fields, {name: default_of(field) for name, field in model.model_fields.items()})
 
@@ -52,6 +53,8 @@ def lines(of: Block) -> Iterator[str]:
         else:
             default = "no default" if field.is_required() else f"default {_plain(default_of(field))}"
             yield f"{name}: {_plain(value)}  # {default}. {field.description or ''}".rstrip()
+            if value is None and (section := section_of(field.annotation)) is not None:
+                yield from (f"#   {line}" for line in lines(defaults(section)))
 
 
 def default_of(field: FieldInfo) -> Any:

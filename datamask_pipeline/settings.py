@@ -116,17 +116,17 @@ def explain(
     """
     found: dict[str, list[str]] = {}
     for item in error.errors():
-        steps, owner = _followed(model, item["loc"])
+        steps, owner, kind = _followed(model, item["loc"])
         stands = (inherited or {}).get(steps[0], where) if steps else where
         path = ".".join([*filter(None, [stands]), *steps])
-        found.setdefault(path, []).append(_problem(item, owner))
+        found.setdefault(path, []).append(_problem(item, owner, kind))
     return "; ".join(
         f"{path}: {', or '.join(dict.fromkeys(problems))}" if path else ", or ".join(problems)
         for path, problems in found.items()
     )
 
 
-def _problem(item: Any, owner: type[pydantic.BaseModel] | None) -> str:
+def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any) -> str:
     if item["type"] == "extra_forbidden":
         known = sorted(owner.model_fields) if owner is not None else []
         near = suggestion(str(item["loc"][-1]), known)
@@ -137,6 +137,13 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None) -> str:
     if item["type"] in ("tuple_type", "list_type"):
         one = isinstance(item["input"], str | int | float)
         message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
+    section = section_of(kind)
+    if item["type"] == "model_type" and section is not None:
+        fields = section.model_fields
+        has_defaults = not any(field.is_required() for field in fields.values())
+        message = f"must be settings, of: {', '.join(fields)}" + (
+            "; {} takes all defaults" if has_defaults else ""
+        )
     # The validator of a whole model names the values it minds.
     is_whole = isinstance(item["input"], Mapping) and item["type"] == "value_error"
     return message if is_whole else f"{message} (given: {shown(item['input']):.120})"
@@ -144,8 +151,8 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None) -> str:
 
 def _followed(
     model: type[pydantic.BaseModel], loc: Sequence[int | str]
-) -> tuple[list[str], type[pydantic.BaseModel] | None]:
-    """The path without pydantic's own marks for the members of a union, and the model its last step stands in."""
+) -> tuple[list[str], type[pydantic.BaseModel] | None, Any]:
+    """The path without pydantic's own marks for the members of a union, the model its last step stands in, its type."""
     steps: list[str] = []
     kind: Any = model
     owner: type[pydantic.BaseModel] | None = None
@@ -162,7 +169,13 @@ def _followed(
             kind = owner.model_fields[str(step)].annotation if step in owner.model_fields else Any
         else:
             kind = (typing.get_args(kind) or [Any])[-1 if typing.get_origin(kind) is dict else 0]
-    return steps, owner
+    return steps, owner, kind
+
+
+def section_of(kind: Any) -> type[pydantic.BaseModel] | None:
+    """The model of an annotation that takes settings, or null instead of them."""
+    bare = _bare(kind)
+    return bare if isinstance(bare, type) and issubclass(bare, pydantic.BaseModel) else None
 
 
 def _bare(kind: Any) -> Any:

@@ -1,6 +1,10 @@
 """Options that several commands share. Knows the configuration and no stage."""
 
 import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,6 +51,29 @@ def is_configured(config: str | None, settings: list[str] | None) -> bool:
     """Whether the user gave a configuration, and not only the place of a record."""
     named = config or os.environ.get(CONFIG_VARIABLE)
     return bool(named) or any(not key.startswith("store") for key in parse_pairs(settings))
+
+
+def called_again(words: str, config: str | None, settings: list[str] | None) -> str:
+    """A command line for another command of the same configuration, its options as they were given.
+
+    Args:
+        words: The command with what stands before its options, quoted for the shell.
+        config: The option `-c`.
+        settings: The options `-s`; what may hold a secret is left out of them.
+    """
+    options = ["-c", config] if config else []
+    for pair in settings or []:
+        options += ["-s", f"{pair.partition('=')[0]}=..." if "storage_options" in pair else pair]
+    return " ".join([_program(), words, *map(shlex.quote, options)])
+
+
+def _program() -> str:
+    """This program as a shell finds it here: by its name, or else by its path."""
+    path = Path(sys.argv[0])
+    found = shutil.which("datamask")
+    if found is not None and (path.name != "datamask" or Path(found).resolve() == path.resolve()):
+        return "datamask"
+    return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
 def releases_of(pipeline: Pipeline, release: str | None) -> list[str]:

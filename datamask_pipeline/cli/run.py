@@ -15,6 +15,7 @@ from datamask_pipeline.cli.options import (
     ReleaseOption,
     SetOption,
     build_pipeline,
+    called_again,
     is_configured,
     releases_of,
 )
@@ -70,7 +71,7 @@ def run(
             _run_release(pipeline, name, until, console, tracker)
     for name in releases_of(pipeline, release):
         if until in (None, "compare"):
-            summary.print_summary(pipeline, name)
+            summary.print_summary(pipeline, name, again=_again(config, settings))
 
 
 def report(
@@ -98,12 +99,16 @@ def report(
         typer.echo(text, nl=False)
     else:
         for name in names:
-            summary.print_summary(pipeline, name)
+            summary.print_summary(pipeline, name, again=_again(config, settings))
     if is_configured(config, settings):
         for name in names:
             manifest = pipeline.store.manifest(require(pipeline.store, "compare", name))
             for line, made in other_settings_of_report(pipeline, manifest).items():
                 typer.echo(f"not as configured: {line} ({', '.join(made)})", err=True)
+
+
+def _again(config: str | None, settings: list[str] | None) -> summary.CommandLine:
+    return functools.partial(called_again, config=config, settings=settings)
 
 
 def _print_forecast(config: PipelineConfig, releases: list[str], until: str | None) -> None:

@@ -1,7 +1,7 @@
 """What closes a run: the figures of a release out of its record, their tables, and where to look next."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -13,9 +13,20 @@ from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
 
+#: A command line out of a command with what stands before its options.
+CommandLine = Callable[[str], str]
 
-def print_summary(pipeline: Pipeline, release: str, *, console: Console | None = None) -> None:
+
+def print_summary(
+    pipeline: Pipeline, release: str, *, again: CommandLine | None = None, console: Console | None = None
+) -> None:
     """Print what each arm selected, how its models did, and how far that is from the baseline.
+
+    Args:
+        pipeline: The chain.
+        release: Its release.
+        again: Makes the command lines that ask the same record; by default as they stand in the source code's folder.
+        console: Where to print.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
@@ -23,7 +34,7 @@ def print_summary(pipeline: Pipeline, release: str, *, console: Console | None =
     console = console or Console()
     about = release_summary(pipeline, release)
     print_arms(console, about)
-    _print_next(pipeline, about, console)
+    _print_next(pipeline, about, again, console)
 
 
 def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
@@ -51,7 +62,12 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     }
 
 
-def _print_next(pipeline: Pipeline, about: Mapping[str, Any], console: Console) -> None:
+def _print_next(
+    pipeline: Pipeline, about: Mapping[str, Any], again: CommandLine | None, console: Console
+) -> None:
+    def command(words: str) -> str:
+        return again(words) if again else f".venv/bin/datamask {words} {_this_record(pipeline)}"
+
     arm = about["arms"][-1]["arm"]
     location = about["subsets"][arm]
     subset = ref_of(pipeline.store.manifest_at(location))
@@ -62,12 +78,13 @@ def _print_next(pipeline: Pipeline, about: Mapping[str, Any], console: Console) 
         "tokens: counted by the release's tokenizer, with an end of text after each document",
         f"subset of {arm}:  {pipeline.store.root}/{location}/",
         f"all results:  {pipeline.store.root}/{results.location}/results.parquet",
-        f"why a document is in or out:  .venv/bin/datamask audit why {shlex.quote(document)} {_this_record(pipeline)}",
-        "in the browser:  make dev",
+        f"why a document is in or out:  {command(f'audit why {shlex.quote(document)}')}",
     ]
+    if again is None:
+        lines.append("in the browser:  make dev")
     for name, why in about["superseded"].items():
         lines.append(
-            f"{name} has a newer selection, not in this table ({'; '.join(why)}): `datamask run` compares it"
+            f"{name} has a newer selection, not in this table ({'; '.join(why)}): `{command('run')}` compares it"
         )
     if about["caveat"]:
         lines.append(about["caveat"])

@@ -50,7 +50,8 @@ class EvaluateConfig(QuestionsConfig):
     max_length: int = Field(
         256,
         ge=32,
-        description="Tokens of a prompt with its answer; a longer prompt loses its beginning. "
+        description="Tokens of a prompt with its answer; a longer prompt loses its beginning, a longer answer "
+        "is refused. Answers are counted when the first model is evaluated, after its training: leave room. "
         "Beyond `pretrain.sequence_length` a model meets positions that it was not trained on.",
     )
     device: Literal["cpu", "cuda"] = execution_field("cpu", description="`cuda` is the first visible GPU.")

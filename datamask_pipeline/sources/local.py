@@ -51,7 +51,7 @@ class LocalConfig(Settings):
     extra_columns: dict[str, str] = pydantic.Field(
         default_factory=dict,
         description="For formats without types, such as JSON Lines: further keys that become typed columns (string, "
-        "double, int64, bool).",
+        "double, int64, bool). A value of another type rejects its row; a change ingests and embeds the crawls again.",
     )
     format_options: dict[str, dict[str, Any]] = pydantic.Field(
         default_factory=dict, description="A file format's own settings, by the format's name."

@@ -36,7 +36,7 @@ class CopiesConfig(Settings):
         ge=LEAST_THRESHOLD,
         le=MOST_THRESHOLD,
         description="Collapse documents whose embeddings have at least this cosine to an earlier one's, e.g. 0.98; null "
-        "collapses none.",
+        "collapses none. Near-duplicates by their words are `pool.near_duplicates`.",
     )
     memory_limit: duck.MemoryLimit = execution_field(
         "2GB", description="Memory DuckDB may use before it spills to disk."

@@ -52,7 +52,9 @@ class PoolConfig(Settings):
         (), description="Document ids or content hashes withdrawn; all copies of their content go with them."
     )
     near_duplicates: NearDuplicateConfig | None = pydantic.Field(
-        None, description="Also collapse texts that are nearly the same; null collapses exact copies alone."
+        None,
+        description="Also collapse texts that share nearly all words, by MinHash; {} takes the defaults below, null "
+        "collapses exact copies alone. Near-copies by embedding are `copies.threshold`.",
     )
 
 

@@ -81,6 +81,15 @@ def check(path: Path, *settings: str) -> Any:
         ),
         ("store=''", "store: names no place; give a directory or an fsspec URL"),
         ("select.ratio=true", "select.ratio: a boolean stands where a number is needed (given: true)"),
+        (
+            "pool.near_duplicates=yes",
+            "pool.near_duplicates: must be settings, of: shingle_words, num_permutations, threshold; {} takes all "
+            "defaults (given: true)",
+        ),
+        (
+            "releases.first=3",
+            "releases.first: must be settings, of: crawls; {} takes all defaults (given: 3)",
+        ),
         ("evaluate.shots=true", "evaluate.shots: a boolean stands where a number is needed (given: true)"),
         ("ingest={min_chars: 100, max_chars: 10}", "ingest: min_chars 100 is above max_chars 10"),
         (
@@ -111,6 +120,12 @@ def test_every_setting_stands_there_with_value_default_and_meaning(tiny_config_f
     arms = "arms={random: {policy: random}, paper: {policy: policy_gradient, num_epochs: 9, diversity: Facility}}"
     result = check(tiny_config_file, arms, "architectures={dense: {}, wide: {hidden_size: 64}}")
     assert result.exception is None, result.exception
+    off = result.output.splitlines().index(
+        next(line for line in result.output.splitlines() if "near_duplicates: null" in line)
+    )
+    assert result.output.splitlines()[off + 1].startswith(
+        "  #   shingle_words: 5  # default 5. Consecutive words"
+    )
     assert "    num_epochs: 9  # default 5000. Epochs." in result.output.splitlines()
     shown = yaml.safe_load(result.output)
     config = load_config(str(tiny_config_file), {"arms.paper": {"policy": "policy_gradient"}})

@@ -5,6 +5,7 @@ import io
 import json
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,22 @@ def test_the_hint_works_as_it_stands(
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
     assert result.output.startswith(f"document {arguments[2]}")
+
+
+def test_a_report_says_how_to_go_on_as_it_was_called(tiny_run: Pipeline, tmp_path: Path) -> None:
+    path = tiny_file(tiny_run)
+    options = ["-c", str(path), "-s", f"store={tiny_run.store.root}"]
+    command = ["report", *options, "-s", "storage_options={auto_mkdir: true}"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.exception
+    assert "make dev" not in result.output
+    assert ".venv/bin/datamask" not in result.output.replace(sys.argv[0], "")
+    (line,) = (line for line in result.output.splitlines() if line.startswith("why a document"))
+    arguments = shlex.split(line.split(":  ", 1)[1])
+    assert arguments[1:3] == ["audit", "why"]
+    assert arguments[4:] == [*options, "-s", "storage_options=..."]
+    asked = CliRunner().invoke(app, arguments[1:-2])
+    assert asked.exit_code == 0, asked.exception
 
 
 def test_secrets_of_a_store_are_not_printed(tiny_run: Pipeline) -> None:
