@@ -65,7 +65,9 @@ def _check_manifest(store: Store, location: str, manifest: Mapping[str, Any]) ->
     file = f"{location}/{MANIFEST}"
     if store.fs.cat_file(f"{store.root}/{file}") != pretty_json(manifest).encode():
         yield contradiction(file, "is not spelt as this program spells a manifest")
-    if "manifest_digest" not in manifest:
+    if "manifest_digest" not in manifest and "files" in manifest:
+        yield contradiction(file, "has no `manifest_digest`, which whoever wrote `files` wrote too")
+    elif "manifest_digest" not in manifest:
         yield unknown(file, "an earlier version wrote it without a digest of itself")
     elif manifest["manifest_digest"] != manifest_digest(manifest):
         yield contradiction(file, "what it says has another digest than `manifest_digest`")

@@ -25,8 +25,9 @@ Forgery = Callable[[Forger, random.Random], None]
 def forger(tiny_run: Pipeline, tmp_path: Path) -> Forger:
     """The record of the tiny chain's `datamask` arm, as far as its subset."""
     record = tmp_path / "record"
-    for stage in (*ORDER, "releases"):
-        shutil.copytree(Path(tiny_run.store.root) / stage, record / stage)
+    for folder in (Path(tiny_run.store.root) / stage for stage in (*ORDER, "releases")):
+        if folder.exists():  # near-copies are not sought in this chain
+            shutil.copytree(folder, record / folder.name)
     for stage in ("select", "learning_curve", "materialise"):
         shutil.rmtree(record / stage / "first" / "random")
     shutil.copy(Path(tiny_run.store.root) / "record.json", record)

@@ -33,6 +33,10 @@ def found(record: Path, arm: str | None = None, *, files_only: bool = True) -> l
     return list(prove_record(Store(record), "first", arm, files_only=files_only))
 
 
+def contradicted(findings: list[Finding]) -> set[str]:
+    return {finding.file for finding in findings if finding.kind == "contradiction"}
+
+
 def files_of(record: Path) -> list[Path]:
     """Every file that is not private to writers."""
     paths = (path for path in record.rglob("*") if path.is_file())
@@ -66,8 +70,9 @@ def truncate(path: Path, draws: random.Random, _: list[Path]) -> None:
 def swap(path: Path, draws: random.Random, others: list[Path]) -> None:
     """Another file of the record takes its place."""
     data = path.read_bytes()
-    different = [other for other in others if other.suffix == path.suffix and other.read_bytes() != data]
-    path.write_bytes(draws.choice(different or others).read_bytes())
+    different = [other for other in others if other.read_bytes() != data]
+    alike = [other for other in different if other.suffix == path.suffix]
+    path.write_bytes(draws.choice(alike or different).read_bytes())
 
 
 def edit(path: Path, draws: random.Random, _: list[Path]) -> None:
@@ -89,11 +94,21 @@ def test_every_corruption_is_noticed_and_named(record: Path, damage: Callable[..
         kept = path.read_bytes()
         damage(path, draws, files)
         assert path.read_bytes() != kept
-        named = {finding.file for finding in found(record) if finding.kind == "contradiction"}
+        named = contradicted(found(record))
         if path.relative_to(record).as_posix() not in named:
             missed.append((path, named))
         path.write_bytes(kept)
     assert missed == []
+
+
+def test_a_manifest_without_its_digest_is_named(record: Path) -> None:
+    """One flipped bit in the digest's name, which sorts where it did."""
+    path = next(record.glob("pool/first/*/manifest.json"))
+    kept = path.read_bytes()
+    path.write_bytes(kept.replace(b'"manifest_digest"', b'"manifest_digesu"'))
+    findings = found(record)
+    path.write_bytes(kept)
+    assert contradicted(findings) == {path.relative_to(record).as_posix()}
 
 
 def test_a_file_that_is_lost_or_added_is_named(record: Path) -> None:
