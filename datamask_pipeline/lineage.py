@@ -96,7 +96,20 @@ class TableDigest:
             for field, column in zip(self._schema, self._columns, strict=True)
             if names is None or field.name in names
         ]
-        return combined_digest((f"{field.name}:{field.type}", column.hexdigest()) for field, column in named)
+        return combined_digest(
+            (f"{field.name}:{_type_name(field.type)}", column.hexdigest()) for field, column in named
+        )
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """A type's name, whatever the entries of its lists are called: Parquet calls them otherwise than Arrow does."""
+    if pa.types.is_list(kind):
+        return f"list<item: {_type_name(kind.value_type)}>"
+    if pa.types.is_large_list(kind):
+        return f"large_list<item: {_type_name(kind.value_type)}>"
+    if pa.types.is_fixed_size_list(kind):
+        return f"fixed_size_list<item: {_type_name(kind.value_type)}>[{kind.list_size}]"
+    return str(kind)
 
 
 class _ColumnDigest:

@@ -1,10 +1,12 @@
 """Digests see every value and nothing else."""
 
+import io
 import itertools
 from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,6 +72,17 @@ def test_what_lies_under_a_null_is_not_seen() -> None:
 
     assert digest(pa.table({"a": column(7)})) == digest(pa.table({"a": column(9)}))
     assert digest(pa.table({"a": column(7)})) != digest(pa.table({"a": [1, 7, 3]}))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float64()), pa.large_list(pa.float64()), pa.list_(pa.float64(), 2)]
+)
+def test_lists_have_the_same_digest_when_they_are_read_back(kind: pa.DataType) -> None:
+    table = pa.table({"weights": pa.array([[1.0, 2.0], [3.0, 4.0]], kind)})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    read = pq.read_table(buffer)
+    assert digest(table) == digest(read)
 
 
 def test_strings_do_not_run_into_each_other() -> None:
