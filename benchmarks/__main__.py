@@ -29,6 +29,7 @@ ORDER = (
     "defaults",
     "out_of_core",
     "near_copies",
+    "release",
     "embed",
     "one_pass",
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.publish.sign import signature_of, signature_problem
 from datamask_pipeline.storage import storage_errors
 from datamask_pipeline.storage.ref import pretty_json
@@ -70,12 +72,14 @@ def prove(
 
         datamask audit prove fineweb-mask --root 4ad1...
     """
+    if root is not None and not re.fullmatch("[0-9a-fA-F]{64}", root):
+        raise ConfigurationError(f"--root: {root!r} is no root digest, which has 64 hexadecimal digits")
     fs, path = file_system_of(target, {}, setting="target")
     path = path.rstrip("/")
     proved: dict[str, list[Finding]] = {}
     with Console(stderr=True).status("proving"):
         if is_data_set(fs, path):
-            proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root))
+            proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root and root.lower()))
             if root is not None:
                 proved["DATAMASK_ROOT"] = []
             if public_key is not None:
@@ -85,9 +89,15 @@ def prove(
                 proved["DATAMASK_RECORD"] = list(prove_behind(store, fs, path, files_only=files_only))
         else:
             _refuse_options_of_data_sets(target, root, public_key, with_record, verdict_file)
-            release, arm = parse_target(target)
             store = build_pipeline(config, settings).store
-            proved["record"] = list(prove_record(store, release, arm, files_only=files_only))
+            try:
+                release, arm = parse_target(target)
+                proved["record"] = list(prove_record(store, release, arm, files_only=files_only))
+            except ConfigurationError as error:
+                if not fs.isdir(path):
+                    raise
+                problem = f"is missing in folder {target}, which is no release of the record either ({error})"
+                proved["record"] = [contradiction(NAME, problem)]
     findings = [finding for found in proved.values() for finding in found]
     for finding in findings:
         typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else finding.line())

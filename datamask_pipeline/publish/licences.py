@@ -80,7 +80,7 @@ def check_released_under(licence: str, constituents: Iterable[str]) -> None:
             raise InputError(
                 "a licence whose terms are not known here",
                 value=one,
-                remedy=f"known are {', '.join(known())}; leave such documents out, or map the name to one of these",
+                remedy=f"known are {', '.join(known())}; spell it so if it is one of these, else leave such documents out",
             )
         if licence != OTHER and one in MAY_BECOME and licence not in MAY_BECOME[one]:
             allowed = ", ".join(sorted(MAY_BECOME[one]))

@@ -1,0 +1,30 @@
+"""`datamask audit prove`, as a user calls it."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline
+
+
+def prove(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["audit", "prove", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_a_data_set_whose_manifest_was_removed_is_said_to_lack_it(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    code, output = prove(tmp_path, "-c", tiny_config_file)
+    assert code == 1
+    assert "manifest.json: is missing" in output
+
+
+def test_what_is_no_root_digest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
+        prove(tmp_path, "--root", "4ad1")
