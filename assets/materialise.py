@@ -1,10 +1,7 @@
 """What Dagster checks and shows of the subset of one arm."""
 
-import dagster as dg
-
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
-from assets.metadata import Metadata, parts_schema
-from datamask_pipeline import schema
+from assets.metadata import Metadata
 from datamask_pipeline.stages import materialise, select
 
 
@@ -36,24 +33,7 @@ def subset_is_the_mask(artefact: Artefact) -> Verdict:
 
 
 def _headline(artefact: Artefact) -> Metadata:
-    names = parts_schema(artefact.pipeline.store, artefact.ref).names
-    return {"selection": str(artefact.found["selection"]), "dagster/column_lineage": column_lineage(names)}
-
-
-def column_lineage(names: list[str]) -> dg.TableColumnLineage:
-    """Which column of which asset each column of the subset comes from."""
-    origins = {name: ("crawl_documents", name) for name in schema.DOCUMENTS.names}
-    origins |= {name: ("selection_mask", name) for name in ("quality", "logit", "probability")}
-    origins["num_copies"] = ("candidate_documents", "num_copies")
-    of_index = [name for name in names if name.startswith("score_") or name == schema.NUM_NEAR_COPIES.name]
-    origins |= {name: ("release_index", name) for name in of_index}
-    return dg.TableColumnLineage(
-        {
-            name: [dg.TableColumnDep(dg.AssetKey(asset), column)]
-            for name, (asset, column) in origins.items()
-            if name in names
-        }
-    )
+    return {"selection": str(artefact.found["selection"])}
 
 
 SHOWN = {

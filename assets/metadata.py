@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.report import plots
 from datamask_pipeline.schema import description
 from datamask_pipeline.storage import Ref, Store
@@ -77,7 +78,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def table(rows: Iterable[Mapping[str, Any]], *columns: str, **renamed: str) -> dg.MarkdownMetadataValue:
     """Some columns of some rows, ``renamed`` ones last and under another name; ``-`` where there is no value."""
     heads = {**{name: name.replace("_", " ") for name in columns}, **renamed}
-    lines: list[Iterable[str]] = [heads.values(), ["---"] * len(heads)]
+    lines: list[Iterable[str]] = [map(markdown_text, heads.values()), ["---"] * len(heads)]
     lines += [[_cell(row.get(name)) for name in heads] for row in rows]
     return dg.MetadataValue.md("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
@@ -85,9 +86,9 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str, **renamed: str) -> d
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return (
-        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
+    if isinstance(value, str):
+        return markdown_text(value)
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def scalars(values: Mapping[str, Any], *names: str) -> Metadata:

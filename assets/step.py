@@ -8,7 +8,8 @@ import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.checks import Artefact, Shown
-from assets.metadata import Metadata, artefact_metadata, scalars
+from assets.column_lineage import column_lineage
+from assets.metadata import Metadata, artefact_metadata, parts_schema, scalars
 from assets.partitions import record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
@@ -57,6 +58,8 @@ def run_stage(
         metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
         metadata |= scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
         metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plot_files=extra.plots)
+        if artefact.manifest["parts"]:
+            metadata["dagster/column_lineage"] = _lineage(artefact, output.asset)
         for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
             context.log.info(line)
         version = dg.DataVersion(ref.content_digest)
@@ -69,3 +72,15 @@ def run_stage(
                     output.asset, partition=context.partition_key, metadata=metadata, tags=tags
                 )
             )
+
+
+def _lineage(artefact: Artefact, asset: str) -> dg.TableColumnLineage:
+    """Where its columns come from."""
+    store = artefact.pipeline.store
+
+    def names_of(other: str) -> list[str]:
+        made_by, output = FLOW.maker(other)
+        key = artefact.release if made_by.scope == "release" else artefact.ref.key
+        return parts_schema(store, artefact.neighbour(output.artefact, key)).names
+
+    return column_lineage(asset, parts_schema(store, artefact.ref).names, names_of)

@@ -29,6 +29,7 @@ from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+from datamask_pipeline.printable import inert
 
 REUSED = "unchanged, reused"
 
@@ -54,7 +55,7 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
     changed = parse_pairs(settings)
     pipeline = Pipeline(load_config(config, changed))
     pipeline.check()
-    narrator = Narrator(Console(highlight=False, soft_wrap=True).print)
+    narrator = Narrator(Console(highlight=False, soft_wrap=True, markup=False).print)
     defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
     pipeline.store.sweep()
     with dg.DagsterInstance.get() as instance, only_demo_of(instance):
@@ -186,7 +187,7 @@ class Narrator(logging.Handler):
         event = getattr(record, "dagster_meta", {}).get("dagster_event")
         if event is None:
             if record.levelno >= logging.INFO:
-                self._write(f"    {_own_words(record)}")
+                self._write(f"    {inert(_own_words(record))}")
         elif event.event_type == DagsterEventType.ASSET_MATERIALIZATION:
             self._tell(event.step_materialization_data.materialization)
         elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
@@ -222,7 +223,7 @@ def main() -> None:
     try:
         typer.run(run)
     except DataMaskError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {inert(error)}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

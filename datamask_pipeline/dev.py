@@ -10,6 +10,7 @@ import typer
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.printable import inert
 
 HOST = "127.0.0.1"
 WORKSPACE = Path(__file__).parents[1] / "workspace.yaml"
@@ -45,7 +46,7 @@ def main() -> None:
     try:
         typer.run(serve)
     except DataMaskError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {inert(error)}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

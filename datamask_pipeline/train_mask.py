@@ -15,6 +15,7 @@ from typing import Any
 
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.families import with_members
+from datamask_pipeline.printable import inert
 from datamask_pipeline.selection.config import SelectionConfig
 
 LEARNER = "policy_gradient"
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _run(given)
     except DataMaskError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {inert(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,9 +7,10 @@ def main() -> None:
     """Entry point: the library's errors become one line on standard error and exit status 1."""
     from datamask_pipeline.cli.app import app
     from datamask_pipeline.errors import DataMaskError
+    from datamask_pipeline.printable import inert
 
     try:
         app()
     except DataMaskError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {inert(error)}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -13,6 +13,7 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.cli.prove import prove
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
+from datamask_pipeline.printable import inert
 
 app = typer.Typer(
     help="Ask the record: why is a document in, or out, and is all as it says?", no_args_is_help=True
@@ -45,9 +46,9 @@ def why(
     with Console(stderr=True).status("reading the record"):
         story = document_story(pipeline.store, document, with_text=text)
     if as_json:
-        typer.echo(json.dumps(story, ensure_ascii=False, indent=1))
+        typer.echo(inert(json.dumps(story, ensure_ascii=False, indent=1), keep="\n"))
     else:
-        typer.echo("\n".join(story_lines(story)))
+        typer.echo("\n".join(map(inert, story_lines(story))))
     if is_configured(config, settings):
         for line in _not_as_configured(pipeline, story):
             typer.echo(line, err=True)

@@ -67,7 +67,9 @@ def run(
         pipeline.store.sweep()
         for name in releases_of(pipeline, release):
             if new := pipeline.left_out(name):
-                console.print(_left_out_line(pipeline, name, new), highlight=False, soft_wrap=True)
+                console.print(
+                    _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
+                )
             _run_release(pipeline, name, until, console, tracker)
     for name in releases_of(pipeline, release):
         if until in (None, "compare"):

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.printable import inert
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
 from datamask_pipeline.storage import require
@@ -72,7 +73,8 @@ def _print_next(
     location = about["subsets"][arm]
     subset = ref_of(pipeline.store.manifest_at(location))
     first = next((batch for batch in pipeline.store.iter_batches(subset, ["id"], batch_rows=1)), None)
-    document = first.column(0)[0].as_py() if first is not None and first.num_rows else "<id>"
+    named = first.column(0)[0].as_py() if first is not None and first.num_rows else "<id>"
+    document = named if inert(named) == named else "<id>"
     results = require(pipeline.store, "compare", about["release"])
     lines = [
         "tokens: counted by the release's tokenizer, with an end of text after each document",

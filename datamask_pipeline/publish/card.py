@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask_pipeline import schema
+from datamask_pipeline.printable import code_span
 from datamask_pipeline.publish.columns import Column
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.facts import Facts
@@ -89,10 +90,11 @@ def _header(
 
 
 def _opening(facts: Facts, num_documents: int) -> str:
+    crawls = ", ".join(code_span(source.crawl) for source in facts.sources)
     return (
         f"# {title(facts)}\n\n"
-        f"{num_documents} documents that arm {_code(facts.arm)} selected from release {_code(facts.release)}: the crawls "
-        f"{', '.join(_code(source.crawl) for source in facts.sources)}. Texts are as they came. Made by datamask-pipeline; "
+        f"{num_documents} documents that arm {code_span(facts.arm)} selected from release {code_span(facts.release)}: the "
+        f"crawls {crawls}. Texts are as they came. Made by datamask-pipeline; "
         "`manifest.json` holds the SHA-256 of every file, what all was made from, and the root digest that stands for it."
     )
 
@@ -113,14 +115,16 @@ SELECT * FROM 'path/of/this/folder/data/*.parquet' LIMIT 10;
 
 
 def _licences(config: PublishConfig, licences: dict[str, int | None]) -> str:
-    rows = [[_code(name), "all" if count is None else str(count)] for name, count in sorted(licences.items())]
+    rows = [
+        [code_span(name), "all" if count is None else str(count)] for name, count in sorted(licences.items())
+    ]
     released = (
         "Each document keeps its own licence."
         if config.licence == OTHER
-        else f"The data set is released under {_code(config.licence)}."
+        else f"The data set is released under {code_span(config.licence)}."
     )
     stated = (
-        f"Column {_code(config.licence_column)} holds each document's."
+        f"Column {code_span(config.licence_column)} holds each document's."
         if config.licence_column
         else "As its source is licensed."
     )
@@ -133,9 +137,9 @@ def _licences(config: PublishConfig, licences: dict[str, int | None]) -> str:
 def _sources(facts: Facts) -> str:
     rows = [
         [
-            _code(source.crawl),
-            _code(source.dataset or source.kind),
-            _code(source.revision) if source.revision else "files pinned by their digests, no revision",
+            code_span(source.crawl),
+            code_span(source.dataset or source.kind),
+            code_span(source.revision) if source.revision else "files pinned by their digests, no revision",
             str(len(source.shards)),
         ]
         for source in facts.sources
@@ -153,8 +157,8 @@ def _selection(facts: Facts) -> str:
     }
     certificates = sorted({block["certificate"]["method"] for block in blocks})
     rows = [
-        ["policy", _code(settings["policy"])],
-        ["diversity", _code(settings["diversity"])],
+        ["policy", code_span(settings["policy"])],
+        ["diversity", code_span(settings["diversity"])],
         ["weight of quality", _number(settings["lamb"])],
         ["budget", ", ".join(f"{name} {value}" for name, value in budget.items())],
         ["seed", str(settings["seed"])],
@@ -167,15 +171,18 @@ def _selection(facts: Facts) -> str:
             _number(blocks[0]["certificate"]["gap"]) if len(blocks) == 1 else "of each block",
         ],
         ["certificate", "; ".join(map(_plain, certificates))],
-        ["embedding", f"{_code(facts.embedding.get('model'))} at {_code(facts.embedding.get('revision'))}"],
-        ["scores made comparable by", _code(settings["score_normalisation"])],
-        ["mask", f"{_code(facts.selection['content_digest'])}"],
+        [
+            "embedding",
+            f"{code_span(facts.embedding.get('model'))} at {code_span(facts.embedding.get('revision'))}",
+        ],
+        ["scores made comparable by", code_span(settings["score_normalisation"])],
+        ["mask", f"{code_span(facts.selection['content_digest'])}"],
     ]
     scorers = [
         [
-            _code(scorer["name"]),
-            _code(scorer["model"]),
-            _code(scorer["revision"]),
+            code_span(scorer["name"]),
+            code_span(scorer["model"]),
+            code_span(scorer["revision"]),
             f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
             _number(scorer["weight"]),
         ]
@@ -187,10 +194,15 @@ def _selection(facts: Facts) -> str:
 
 def _composition(facts: Facts) -> str:
     crawls = [
-        [_code(crawl), str(candidates), str(selected), "not stated" if tokens is None else str(tokens)]
+        [
+            code_span(crawl),
+            str(candidates),
+            str(selected),
+            "not stated" if tokens is None else str(tokens),
+        ]
         for crawl, candidates, selected, tokens in facts.by_crawl
     ]
-    domains = [[_code(domain), str(count)] for domain, count in facts.by_domain]
+    domains = [[code_span(domain), str(count)] for domain, count in facts.by_domain]
     parts = [
         "## Composition",
         _table(["crawl", "documents", "selected", "their tokens, as the source counts"], crawls),
@@ -208,8 +220,8 @@ def _composition(facts: Facts) -> str:
 def _columns(columns: Sequence[Column]) -> str:
     rows = [
         [
-            _code(column.field.name),
-            _code(str(column.field.type)),
+            code_span(column.field.name),
+            code_span(str(column.field.type)),
             _plain(schema.description(column.field) or "A column of the source, as it came."),
             _plain(column.origin),
         ]
@@ -267,14 +279,6 @@ def _table(names: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _number(value: Any) -> str:
     return "none" if value is None else f"{value:.6g}"
-
-
-def _code(value: object) -> str:
-    """A value as code; what would end the span or the line is shown by its number."""
-    text = "".join(
-        sign if sign.isprintable() and sign not in "`|<>&" else f"\\u{ord(sign):04x}" for sign in str(value)
-    )
-    return f"`{text or ' '}`"
 
 
 def _plain(text: str) -> str:
