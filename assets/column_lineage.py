@@ -48,7 +48,9 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
         "representative_crawl": "crawl_documents.content_hash crawl_documents.crawl",
         "representative_id": "crawl_documents.content_hash crawl_documents.id",
         "validation": "crawl_documents.content_hash",
-        **dict.fromkeys(("eligible", "exclusion"), "crawl_documents.content_hash crawl_documents.id"),
+        **dict.fromkeys(
+            ("eligible", "exclusion"), "crawl_documents.content_hash crawl_documents.id crawl_documents.url"
+        ),
     },
     "near_copies": {
         **_same("candidate_documents", ("position", "crawl", "id")),

@@ -176,6 +176,24 @@ CANDIDATES: Final = pa.schema(
     ]
 )
 
+#: What is asked to be withdrawn from a release, one entry of its list a row, or one host of a robots snapshot.
+TAKEDOWN: Final = pa.schema(
+    [
+        column(
+            "entry", TEXT, "The entry as `pool.takedown` would spell it; of a robots snapshot, `robots:HOST`."
+        ),
+        column(
+            "kind",
+            TEXT,
+            "What it names documents by.",
+            formula="`name` (id or content hash), `id`, `content`, `url`, `domain` or `robots`",
+        ),
+        column("host", TEXT, "Host of a URL prefix, domain or host of a robots.txt; null: it names none."),
+        column("value", TEXT, "Id, content hash, or what of the URL follows the host; null: nothing more."),
+        column("robots", TEXT, "The host's robots.txt in the snapshot; null: it is none."),
+    ]
+)
+
 #: Stands in the index and in the subset of a release whose near-copies were collapsed.
 NUM_NEAR_COPIES: Final = column(
     "num_near_copies",
@@ -490,6 +508,9 @@ TABLES: Final = {
     "rejected": Table("crawl", "row of the source that is no document", REJECTED),
     "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
     "score": Table("crawl", "document and scorer", SCORES),
+    "takedown": Table(
+        "release", "entry of `pool.takedown`, or host of `pool.robots`, where one is set", TAKEDOWN
+    ),
     "pool": Table("release", "document of the release's crawls", CANDIDATES),
     "copies": Table("release", "eligible document, where `copies.threshold` is set", NEAR_COPIES),
     "gather": Table(

@@ -7,8 +7,10 @@ import pytest
 from datamask_pipeline import lineage, schema
 from datamask_pipeline.pipeline import Pipeline
 
-#: What the chain writes; the tiny one trains no probe, and collapses no near-copies (see `stages/test_copies.py`).
-TABLES = {artefact: table for artefact, table in schema.TABLES.items() if artefact not in ("probe", "copies")}
+#: What the chain writes; the tiny one trains no probe, collapses no near-copies (see `stages/test_copies.py`) and withdraws
+#: nothing (see `stages/test_takedown.py`).
+ABSENT = ("probe", "copies", "takedown")
+TABLES = {artefact: table for artefact, table in schema.TABLES.items() if artefact not in ABSENT}
 
 
 def bare(described: pa.Schema) -> pa.Schema:

@@ -22,6 +22,7 @@ from datamask_pipeline.stages import (
     questions,
     score,
     select,
+    takedown,
     tokenizer,
 )
 from datamask_pipeline.storage import Ref, Store
@@ -58,7 +59,14 @@ FLOW: Final = Flow(
         Output("quality_scores", "score", "scikitlearn parquet",
                "The score of every document by every quality scorer; null with a reason where there is none."),
     )),
-    Stage(pool, RELEASES, pool.PoolConfig, reads={"documents": "crawl_documents"}, makes=(
+    Stage(takedown, RELEASES, pool.PoolConfig, settings_of="pool", reads={}, makes=(
+        Output("takedown_requests", "takedown", "parquet",
+               "What is asked to be withdrawn from a release: ids, contents, URL prefixes, domains, robots.txt files."),
+    )),
+    Stage(pool, RELEASES, pool.PoolConfig, reads={
+        "documents": "crawl_documents",
+        "takedown": "takedown_requests",
+    }, makes=(
         Output("candidate_documents", "pool", "duckdb parquet",
                "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
     )),

@@ -4,8 +4,9 @@ Exact copies are collapsed by content over all crawls, before any block is cut: 
 the copies and no set function would see them. A small share of the contents is held out of every arm, so
 that every model is validated on the same unseen text.
 
-Near-duplicates are collapsed too where that is asked for: what holds of the copies of one content then holds of
-all the contents of a group, takedown and validation included.
+What is withdrawn is decided here: a document that a request names, and all copies of its content. Near-duplicates are
+collapsed too where that is asked for: what holds of the copies of one content then holds of all the contents of a group,
+takedown and validation included.
 """
 
 from collections import Counter
@@ -19,6 +20,8 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
+from datamask_pipeline.stages.takedown_matches import find_named
+from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
 if TYPE_CHECKING:
@@ -49,7 +52,14 @@ class PoolConfig(Settings):
         description="Hold out at least so many contents where any are held out; a fifth of a small pool at most.",
     )
     takedown: tuple[str, ...] = pydantic.Field(
-        (), description="Document ids or content hashes withdrawn; all copies of their content go with them."
+        (),
+        description="What is withdrawn, with all copies of its content: ids, content hashes, `url:PREFIX`, `domain:NAME`, "
+        "or `file:PATH` of a list of such entries, one a line.",
+    )
+    robots: RobotsSnapshot | None = pydantic.Field(
+        None,
+        description="Also withdraw what robots.txt files of a certain day forbid: {snapshot: PATH, date: 2026-11-01, "
+        "user_agents: [CCBot]}.",
     )
     near_duplicates: NearDuplicateConfig | None = pydantic.Field(
         None,
@@ -58,7 +68,14 @@ class PoolConfig(Settings):
     )
 
 
-def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[str, Ref]) -> Ref:
+def run(
+    config: PoolConfig,
+    *,
+    store: Store,
+    release: str,
+    documents: Mapping[str, Ref],
+    takedown: Ref | None = None,
+) -> Ref:
     """Decide the candidates of a release.
 
     Args:
@@ -67,25 +84,32 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
         release: The release's name.
         documents: The ingested documents of each crawl, in the release's order of crawls; of several copies
             the first by (crawl, shard, row) represents the content.
+        takedown: What is asked to be withdrawn, as stage `takedown` took it in; ``None`` where nothing is.
 
     Returns:
         One row per document of the crawls, one part per crawl.
 
     Raises:
-        ConfigurationError: the release has no crawl, or none of its documents is eligible.
+        ConfigurationError: the release has no crawl, or none of its documents is eligible; or something is to be
+            withdrawn, and was not taken in.
     """
+    if takedown is None and (config.takedown or config.robots):
+        raise ConfigurationError(
+            "what pool.takedown and pool.robots ask was not taken in; run stage 'takedown'"
+        )
     if not documents:
         raise ConfigurationError(f"release {release!r} has no crawls; name at least one in its configuration")
     crawls = list(documents)  # their order decides who represents a content, so it is part of the settings
-    settings = config.result_config() | {"crawls": crawls}
+    settings = config.result_config() | {"crawls": crawls, "takedown": []}
+    del settings["robots"]  # what is withdrawn is an input, not a setting
     inputs: dict[str, Ref | str] = {f"documents/{crawl}": ref for crawl, ref in documents.items()}
+    if takedown is not None:
+        inputs["takedown"] = takedown
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
     with duck.connect(store, builder.scratch()) as connection:
-        connection.execute("CREATE TEMP TABLE takedown (name VARCHAR)")
-        if config.takedown:
-            connection.executemany("INSERT INTO takedown VALUES (?)", [(name,) for name in config.takedown])
+        find_named(connection, store, takedown, list(documents.values()))
         connection.execute("CREATE TEMP TABLE near (content_hash VARCHAR, group_hash VARCHAR)")
         if config.near_duplicates is not None:
             contents = _contents(connection, store, list(documents.values()))
@@ -109,7 +133,7 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
             )
             for index in range(len(crawls))
         ]
-        unmatched = _unmatched(connection, store, list(documents.values())) if config.takedown else []
+        withdrawal = {} if takedown is None else _withdrawal(connection)
         tally = connection.execute(
             "SELECT coalesce(exclusion, 'kept'), count(*) FROM candidates GROUP BY 1 ORDER BY 1"
         ).fetchall()
@@ -118,18 +142,15 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
     if not counts["kept"]:
         _refuse_empty(store, release, documents, counts)
-    metadata: dict[str, Any] = {"crawls": crawls}
-    if config.takedown:
-        metadata |= {"takedown_entries": len({*config.takedown}), "takedown_unmatched": unmatched}
-    return builder.commit(parts, counts=counts, metadata=metadata)
+    return builder.commit(parts, counts=counts, metadata={"crawls": crawls} | withdrawal)
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """What a log says of takedowns: how many entries name no document, and which comes first."""
     if unmatched := manifest["metadata"].get("takedown_unmatched"):
         yield (
-            f"warning: {len(unmatched)} of {manifest['metadata']['takedown_entries']} entries of pool.takedown are no id "
-            f"and no content hash of a document of {manifest['key']}, e.g. {unmatched[0]!r}"
+            f"warning: {len(unmatched)} of {manifest['metadata']['takedown_entries']} entries of pool.takedown name no "
+            f"document of {manifest['key']}, e.g. {unmatched[0]!r}"
         )
 
 
@@ -166,8 +187,7 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
             FROM {duck.parts_sql(store, refs, columns)} AS d LEFT JOIN near USING (content_hash)
         ),
         withdrawn AS (
-            SELECT DISTINCT group_hash FROM documents
-            WHERE id IN (SELECT name FROM takedown) OR content_hash IN (SELECT name FROM takedown)
+            SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)
         ),
         ranked AS (
             SELECT documents.*,
@@ -203,17 +223,12 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
     """
 
 
-def _unmatched(connection: "duckdb.DuckDBPyConnection", store: Store, refs: list[Ref]) -> list[str]:
-    """Entries of the takedown list that name no document, sorted."""
-    documents = duck.parts_sql(store, refs, "id, content_hash")
-    found = connection.execute(
-        f"""
-        SELECT DISTINCT name FROM takedown
-        WHERE name NOT IN (SELECT id FROM {documents} UNION ALL SELECT content_hash FROM {documents})
-        ORDER BY name
-        """
-    )
-    return [str(name) for (name,) in found.fetchall()]
+def _withdrawal(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
+    """How many entries there are, and which of them name no document; a host of a robots snapshot is none."""
+    entries = "SELECT entry FROM asked WHERE kind <> 'robots'"
+    ((number,),) = connection.execute(f"SELECT count(*) FROM ({entries})").fetchall()
+    found = connection.execute(f"{entries} AND entry NOT IN (SELECT entry FROM named) ORDER BY entry")
+    return {"takedown_entries": number, "takedown_unmatched": [entry for (entry,) in found.fetchall()]}
 
 
 def _contents(

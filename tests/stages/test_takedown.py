@@ -1,0 +1,203 @@
+"""What is withdrawn is found by id, content, URL prefix, domain and robots.txt, and nothing else is."""
+
+import datetime
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.stages import pool, takedown
+from datamask_pipeline.storage import Ref, Store
+
+URLS = {
+    "root": "https://example.com",
+    "blog": "https://www.Example.com/blog/1?x=1",
+    "blogger": "http://example.com/blogger",
+    "port": "https://example.com:443/blog/2",
+    "other_port": "https://example.com:8443/blog/3",
+    "user": "https://me@example.com:80/private/a.pdf",
+    "suffix": "https://notexample.com/blog/",
+    "evil": "https://example.com.evil.org/",
+    "idn": "https://MÜNCHEN.de/a",
+    "punycode": "https://xn--mnchen-3ya.de/b",
+    "deep": "https://a.b.example.co.uk/x",
+    "none": None,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "record")
+
+
+@pytest.fixture
+def documents(store: Store) -> Ref:
+    builder = store.begin("ingest", "one", version="1", config={}, inputs={})
+    rows = [
+        {
+            "id": name,
+            "text": name,
+            "url": url,
+            "token_count": 1,
+            "crawl": "one",
+            "shard": "0",
+            "row": row,
+            "content_hash": hashlib.sha256(name.encode()).hexdigest(),
+        }
+        for row, (name, url) in enumerate(URLS.items())
+    ]
+    table = pa.Table.from_pylist(rows, schema=schema.DOCUMENTS)
+    return builder.commit([builder.write_part("0", table.to_batches(), schema.DOCUMENTS)])
+
+
+def withdrawn(store: Store, documents: Ref, *entries: str, **settings: Any) -> set[str]:
+    config = pool.PoolConfig(validation_share=0.0, takedown=entries, **settings)
+    asked = takedown.run(config, store=store, release="r")
+    assert store.read_table(asked).schema == schema.TAKEDOWN
+    ref = pool.run(config, store=store, release="r", documents={"one": documents}, takedown=asked)
+    rows = store.read_table(ref).to_pylist()
+    assert store.manifest(ref)["counts"]["dropped_takedown"] == sum(not row["eligible"] for row in rows)
+    return {row["id"] for row in rows if row["exclusion"] == "takedown"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("blog", "blog"),
+        ("id:blog", "blog"),
+        (hashlib.sha256(b"deep").hexdigest(), "deep"),
+        ("content:" + hashlib.sha256(b"deep").hexdigest().upper(), "deep"),
+        ("id:" + hashlib.sha256(b"deep").hexdigest(), ""),
+        ("url:https://example.com", "root blogger port user"),
+        ("url:https://www.example.com/blog/", "blog"),
+        ("url:http://EXAMPLE.com:80/blog", "blogger port"),
+        ("url:https://example.com/Blog", ""),
+        ("url:https://example.com:8443/", "other_port"),
+        ("url:https://münchen.de/", "idn punycode"),
+        ("domain:example.com", "root blog blogger port other_port user"),
+        ("domain:EXAMPLE.com.", "root blog blogger port other_port user"),
+        ("domain:www.example.com", "blog"),
+        ("domain:xn--mnchen-3ya.de", "idn punycode"),
+        ("domain:example.co.uk", "deep"),
+        ("urn:uuid:nobody", ""),
+    ],
+)
+def test_an_entry_withdraws_exactly_what_it_names(
+    entry: str, found: str, store: Store, documents: Ref
+) -> None:
+    assert withdrawn(store, documents, entry) == set(found.split())
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (" ", "no entry"),
+        ("a\x1b[31m", "no entry"),
+        ("domian:example.com", "'domian' is no kind of entry.*write domain:"),
+        ("content:abc", "64 hexadecimal digits"),
+        ("url:example.com/blog", "with scheme and host"),
+        ("url:https:///blog", "with scheme and host"),
+        ("url:", "nothing follows 'url'"),
+        ("domain:*.example.com", "its subdomains go with it"),
+        ("domain:https://example.com", "give its name alone"),
+        ("domain:co.uk", "every domain under a public suffix"),
+        ("domain:com", "every domain under a public suffix"),
+    ],
+)
+def test_a_malformed_entry_is_refused_with_its_place(entry: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        takedown.check(pool.PoolConfig(takedown=("fine", entry)))
+    path = tmp_path / "list.txt"
+    path.write_text(f"# asked by mail\nfine\n\n{entry}\n", encoding="utf-8")
+    if entry.strip():
+        with pytest.raises(InputError, match=rf"list\.txt line 4: .*{problem}"):
+            takedown.check(pool.PoolConfig(takedown=(f"file:{path}",)))
+
+
+def test_a_list_in_a_file_is_what_its_entries_are_in_the_settings(
+    store: Store, documents: Ref, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("\ufeff# two requests\r\ndomain:example.co.uk\r\n  blog  \n", encoding="utf-8")
+    assert withdrawn(store, documents, f"file:{path}") == {"deep", "blog"}
+    first = store.current("pool", "r")
+    assert withdrawn(store, documents, "blog", "domain:example.co.uk", "blog") == {"deep", "blog"}
+    assert store.current("pool", "r") == first
+    with pytest.raises(InputError, match=r"pool\.takedown\[0\].*cannot be read"):
+        takedown.check(pool.PoolConfig(takedown=("file:/nowhere",)))
+    path.write_text("file:more.txt")
+    with pytest.raises(InputError, match="names no further list"):
+        takedown.check(pool.PoolConfig(takedown=(f"file:{path}",)))
+
+
+ROBOTS = {
+    "example.com": "User-agent: GPTBot\nDisallow: /*.pdf$\n\nUser-agent: *\nDisallow: /blog\nAllow: /blogger\n",
+    "münchen.de": "User-agent: *\nDisallow: /\n",
+    "unknown.org": "User-agent: *\nDisallow: /\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("agents", "found"),
+    [
+        (("GPTBot",), "user idn punycode"),
+        (("CCBot",), "port other_port idn punycode"),
+        (("CCBot", "GPTBot"), "user port other_port idn punycode"),
+    ],
+)
+@pytest.mark.parametrize("form", ["files", "folders", "lines"])
+def test_a_robots_snapshot_withdraws_what_one_of_the_agents_may_not_fetch(
+    form: str, agents: tuple[str, ...], found: str, store: Store, documents: Ref, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "robots"
+    if form == "lines":
+        lines = [json.dumps({"host": host, "robots": text}) for host, text in ROBOTS.items()]
+        snapshot.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    else:
+        snapshot.mkdir()
+        for host, text in ROBOTS.items():
+            path = snapshot / (f"{host}.txt" if form == "files" else f"{host}/robots.txt")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    robots = {"snapshot": str(snapshot), "date": datetime.date(2026, 11, 1), "user_agents": agents}
+    assert withdrawn(store, documents, robots=robots) == set(found.split())
+    ref = store.current("pool", "r")
+    assert ref is not None
+    assert store.manifest(ref)["metadata"]["takedown_unmatched"] == []
+
+
+def test_a_snapshot_that_is_none_is_refused(tmp_path: Path) -> None:
+    def check(snapshot: Path) -> None:
+        robots = {"snapshot": str(snapshot), "date": "2026-11-01", "user_agents": ["CCBot"]}
+        takedown.check(pool.PoolConfig.model_validate({"robots": robots}))
+
+    lines = tmp_path / "robots.jsonl"
+    for text, problem in [
+        ("", "holds no robots.txt"),
+        ('{"host": "a.org", "robots": ""}\n{"host": 1, "robots": ""}', "line 2"),
+        ('{"host": "a.org"}', "line 1"),
+        ('{"host": "a.org", "robots": ""}\n{"host": "A.org", "robots": ""}', "twice.*line 2"),
+        ('{"host": "a b", "robots": ""}', "no host"),
+    ]:
+        lines.write_text(text)
+        with pytest.raises(InputError, match=problem):
+            check(lines)
+    with pytest.raises(InputError, match="cannot be read"):
+        check(tmp_path / "nowhere")
+    for missing in ("date", "user_agents"):
+        given = {"snapshot": "x", "date": "2026-11-01", "user_agents": ["CCBot"]}
+        del given[missing]
+        with pytest.raises(ValueError, match=missing):
+            pool.PoolConfig.model_validate({"robots": given})
+
+
+def test_what_was_not_taken_in_is_not_passed_over(store: Store, documents: Ref) -> None:
+    config = pool.PoolConfig(takedown=("blog",))
+    with pytest.raises(ConfigurationError, match=re.escape("run stage 'takedown'")):
+        pool.run(config, store=store, release="r", documents={"one": documents})
