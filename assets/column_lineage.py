@@ -58,6 +58,7 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
         "near_copy_of": "candidate_documents.id document_embeddings.content_hash",
         **dict.fromkeys(("cosine", "num_near_copies"), "document_embeddings.content_hash"),
     },
+    "takedown_requests": {},
     "release_index": {
         **_same("candidate_documents", ("position", "crawl", "id", "domain", "token_count")),
         **dict.fromkeys(("shard", "row"), "document_embeddings.content_hash"),

@@ -11,6 +11,7 @@ from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.prove import prove
+from datamask_pipeline.cli.takedown import takedown
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
 from datamask_pipeline.printable import inert
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="Ask the record: why is a document in, or out, and is all as it says?", no_args_is_help=True
 )
 app.command("prove")(prove)
+app.command("takedown")(takedown)
 
 
 @app.callback()

@@ -29,7 +29,7 @@ def test_what_no_column_tells_is_told_by_source_settings_or_step() -> None:
     untold = {
         asset: {name for name in table.columns.names if not ORIGINS[asset].get(name)}
         for asset, table in TABLES.items()
-        if asset not in ("crawl_documents", "rejected_documents")
+        if asset not in ("crawl_documents", "rejected_documents", "takedown_requests")
     }
     assert {asset: names for asset, names in untold.items() if names} == {
         "quality_scores": {"scorer", "scale_min", "scale_max", "model", "revision"},

@@ -51,7 +51,9 @@ def store(tmp_path: Path) -> Store:
 def pool_of(store: Store, documents: dict[str, Ref], release: str = "r", **settings: object) -> Ref:
     """The pool, after what is asked to be withdrawn was taken in, as the flow does."""
     config = pool.PoolConfig(**{"validation_share": 0.0} | settings)
-    asked = {} if takedown.is_off(config) else {"takedown": takedown.run(config, store=store, release=release)}
+    asked = (
+        {} if takedown.is_off(config) else {"takedown": takedown.run(config, store=store, release=release)}
+    )
     return pool.run(config, store=store, release=release, documents=documents, **asked)
 
 
@@ -145,9 +147,7 @@ def test_takedown_entries_that_name_no_document_are_told_and_counted(store: Stor
     assert manifest["counts"]["dropped_takedown"] == 1
     assert manifest["metadata"]["takedown_unmatched"] == ["f" * 64, "nobody"]
     (line,) = pool.told(manifest)
-    assert line == (
-        f"warning: 2 of 3 entries of pool.takedown name no document of r, e.g. {'f' * 64!r}"
-    )
+    assert line == (f"warning: 2 of 3 entries of pool.takedown name no document of r, e.g. {'f' * 64!r}")
     manifest = store.manifest(pool_of(store, {"one": one}, "s", takedown=("a",)))
     assert manifest["metadata"]["takedown_unmatched"] == []
     assert not list(pool.told(manifest))

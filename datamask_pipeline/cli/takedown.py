@@ -1,0 +1,85 @@
+"""`datamask audit takedown`: what was asked to be withdrawn from a release, what was found, what was done."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.compliance.takedown import takedown_report
+from datamask_pipeline.printable import inert
+
+
+def takedown(
+    release: Annotated[str, typer.Argument(help="The release, e.g. `first`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The whole export as one JSON object.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Tell what was asked to be withdrawn from a release, what was found, what was done, and what it cost.
+
+    Each entry of `pool.takedown` is listed with the documents that it names, and told where it names none; of
+    `pool.robots`, each host of which something is withdrawn. The cost is read from the selections before and after.
+
+    Example:
+
+        datamask audit takedown first --json > withdrawn.json
+    """
+    store = build_pipeline(config, settings).store
+    with Console(stderr=True).status("reading the record"):
+        report = takedown_report(store, release)
+    if as_json:
+        typer.echo(inert(json.dumps(report, ensure_ascii=False, indent=1), keep="\n"))
+    else:
+        typer.echo("\n".join(map(inert, _lines(report))))
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    totals, robots = report["totals"], report["robots"]
+    yield f"release {report['release']}: withdrawn by {report['pool']} on {report['decided_at']}"
+    for entry in report["entries"]:
+        yield f"  {entry['asked']}: names {entry['named']}, withdrawn with copies {entry['withdrawn']}; {entry['done']}"
+        for example in entry["examples"]:
+            yield f"    e.g. {example['id']} of {example['crawl']}"
+    if robots:
+        agents = ", ".join(robots["user_agents"])
+        yield f"  robots snapshot of {robots['date']}, {totals['robots_hosts']} hosts, for {agents}: hosts listed withdraw"
+    yield (
+        f"  in all {totals['documents_withdrawn']} documents by {totals['entries']} entries and "
+        f"{totals['robots_hosts']} robots.txt; {totals['entries_that_name_nothing']} entries name nothing"
+    )
+    near = report["near_copies_left"]
+    if near is None:
+        yield "  near-copies by embedding were not sought (copies.threshold), so those that stay are not known"
+    else:
+        yield f"  near-copies by embedding that stay: {near['documents']}"
+        for example in near["examples"]:
+            yield f"    e.g. {example['id']} of {example['crawl']}"
+    for arm in report["cost"]:
+        yield from _cost_lines(arm)
+
+
+def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
+    before, after, difference = arm["before"], arm["after"], arm["difference"]
+    if not arm["applied"]:
+        yield f"  arm {arm['arm']}: still selected from a pool before these requests; `datamask run` selects it anew"
+        return
+    if before is None:
+        yield f"  arm {arm['arm']}: the record holds no selection from before"
+        return
+    yield f"  arm {arm['arm']}: {before['selection']} -> {after['selection']}"
+    if after["budget"].startswith("ratio"):
+        yield (
+            f"    budget: {after['budget']} of {before['candidates']:,} candidates before, of {after['candidates']:,} "
+            "after; num_documents would refill the same number"
+        )
+    for name in difference:
+        shown = [_shown(value) for value in (before[name], after[name], difference[name])]
+        yield f"    {name.replace('_', ' ')}: {shown[0]} -> {shown[1]} (difference {shown[2]})"
+    yield f"    objective, each on its own scale: {_shown(before['objective'])} -> {_shown(after['objective'])}"
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"

@@ -1,0 +1,148 @@
+"""What a withdrawal cost an arm: its selection before and after, by what their manifests say. Knows no document."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.stages.select import SelectConfig
+from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage.ref import ref_of
+
+Figures = dict[str, Any]
+#: Figures of which the difference is told.
+_COUNTED: Final = ("documents", "tokens", "mean_quality", "objective_on_the_scale_before")
+
+
+def cost_of(store: Store, release: str) -> list[Figures]:
+    """Of each arm of a release: its figures before the withdrawal, after it, and the difference.
+
+    Before is the latest version of the arm's selection with the same settings whose pool withdrew another set. An objective
+    stands on the scale of its own pool; ``objective_on_the_scale_before`` is the mask after, on the scale before. Quality
+    by rank (the default) is a rank in its own pool on either side.
+
+    Returns:
+        One entry an arm: ``arm``, ``applied`` (whether its current selection is of a pool with the current requests),
+        ``before`` (null where the record has no such version), ``after``, ``difference``.
+    """
+    found, asked = [], _requests_of_pool(store, require(store, "pool", release))
+    for key in store.keys("select"):
+        ref = store.current("select", key)
+        if key.split("/")[0] != release or ref is None:
+            continue
+        after = store.manifest(ref)
+        before = _before(store, after)
+        own = _figures(store, after, after)
+        earlier = None if before is None else _figures(store, before, before)
+        if before is not None:
+            own["objective_on_the_scale_before"] = _objective(after, before)
+        found.append(
+            {
+                "arm": key.split("/", 1)[1],
+                "applied": _requests(store, after) == asked,
+                "before": earlier,
+                "after": own,
+                "difference": None if earlier is None else _difference(earlier, own),
+            }
+        )
+    return found
+
+
+def _before(store: Store, after: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The version that the withdrawal superseded."""
+    withdrew, versions = _requests(store, after), []
+    for manifest in store.all_manifests("select"):
+        same = manifest["key"] == after["key"] and manifest["basis"]["config"] == after["basis"]["config"]
+        if (
+            same
+            and manifest["written_at_ns"] < after["written_at_ns"]
+            and _requests(store, manifest) != withdrew
+        ):
+            versions.append(manifest)
+    return max(versions, key=lambda manifest: int(manifest["written_at_ns"]), default=None)
+
+
+def _requests(store: Store, selection: Mapping[str, Any]) -> str | None:
+    """Which requests the pool behind a selection applied; ``None``: none."""
+    index = dict(inputs_of(selection))["index"]
+    return _requests_of_pool(store, dict(inputs_of(store.manifest(index)))["candidates"])
+
+
+def _requests_of_pool(store: Store, pool: Ref) -> str | None:
+    asked = dict(inputs_of(store.manifest(pool))).get("takedown")
+    return None if asked is None else asked.content_digest
+
+
+def _figures(store: Store, selection: Mapping[str, Any], scale: Mapping[str, Any]) -> Figures:
+    metadata, counts = selection["metadata"], selection["counts"]
+    blocks = metadata["blocks"]
+    weights = [block["record"]["selected"] for block in blocks]
+    qualities = [_raw_quality(block) for block in blocks]
+    known = [quality for quality in qualities if quality is not None]
+    return {
+        "selection": selection["location"],
+        "budget": _budget(selection["basis"]["config"]),
+        "candidates": counts["rows_in"],
+        "documents": counts["kept"],
+        "tokens": _tokens(store, ref_of(selection)),
+        "mean_quality": sum(q * w for q, w in zip(known, weights, strict=True)) / sum(weights)
+        if len(known) == len(blocks)
+        else None,
+        "objective": metadata["objective"],
+        "objective_on_the_scale_before": _objective(selection, scale),
+    }
+
+
+def _budget(config: Mapping[str, Any]) -> str:
+    """The setting that fixes how much is selected; a ratio is one of the candidates, so it shrinks with them."""
+    name = next(name for name in SelectConfig.one_of if config.get(name) is not None)
+    return f"{name} {config[name]}"
+
+
+def _tokens(store: Store, selection: Ref) -> int | None:
+    """Tokens of the subset that was made of a selection, as ingested; ``None``: there is none, or they are not stated."""
+    for manifest in _subsets(store, selection.key):
+        if dict(inputs_of(manifest))["selection"].location == selection.location:
+            tokens: int | None = manifest["metadata"]["tokens"]
+            return tokens
+    return None
+
+
+def _subsets(store: Store, key: str) -> Iterator[dict[str, Any]]:
+    yield from (manifest for manifest in store.all_manifests("materialise") if manifest["key"] == key)
+
+
+def _raw_quality(block: Mapping[str, Any]) -> float | None:
+    """Mean quality of the selected, off the objective's scale."""
+    ends, value = block["normalisation"].get("quality"), block["objective"].get("quality")
+    return None if ends is None or value is None else ends[0] + value * (ends[1] - ends[0])
+
+
+def _objective(selection: Mapping[str, Any], scale: Mapping[str, Any]) -> float | None:
+    """The value of a mask on the scale of another selection; ``None`` where one has several blocks or another scale."""
+    if selection is scale:
+        value: float = selection["metadata"]["objective"]
+        return value
+    blocks, others = selection["metadata"]["blocks"], scale["metadata"]["blocks"]
+    if len(blocks) != 1 or len(others) != 1:
+        return None
+    config, metrics = others[0]["record"]["config"], others[0]["record"]["diversity"]
+    raw = dict(blocks[0]["objective"].get("raw", {})) | {"quality": _raw_quality(blocks[0])}
+    if {*others[0]["normalisation"]} - {*raw} or None in raw.values():
+        return None
+
+    def on_scale(name: str) -> float:
+        low, high = others[0]["normalisation"][name]
+        return float((raw[name] - low) / (high - low))
+
+    weights = {
+        name: (1 - config["lamb"]) * weight / sum(metrics.values()) for name, weight in metrics.items()
+    }
+    weights["quality"] = config["lamb"]
+    if {name for name, weight in weights.items() if weight} - {*others[0]["normalisation"]}:
+        return None
+    return sum(weight * on_scale(name) for name, weight in weights.items() if weight)
+
+
+def _difference(before: Figures, after: Figures) -> Figures:
+    pairs = {name: (before[name], after[name]) for name in _COUNTED}
+    return {name: None if None in pair else pair[1] - pair[0] for name, pair in pairs.items()}

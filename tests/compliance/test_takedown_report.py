@@ -1,0 +1,104 @@
+"""The export says what was asked, found and done; its figures are those of the record, counted in another way."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance.takedown import takedown_report
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import require
+
+
+def documents(pipeline: Pipeline) -> list[dict[str, str]]:
+    store = pipeline.store
+    return [
+        row
+        for crawl in store.keys("ingest")
+        for row in store.read_table(require(store, "ingest", crawl)).to_pylist()
+    ]
+
+
+def test_each_entry_is_told_with_what_it_names_and_what_goes_with_it(withdrawn: Pipeline) -> None:
+    report = takedown_report(withdrawn.store, "first")
+    rows = documents(withdrawn)
+    of_domain = {row["id"] for row in rows if "//site1.example/" in row["url"]}
+    contents = {row["content_hash"] for row in rows if row["id"] in of_domain}
+    by_entry = {entry["asked"]: entry for entry in report["entries"]}
+    assert by_entry["domain:site1.example"]["named"] == len(of_domain) > 3
+    assert by_entry["domain:site1.example"]["withdrawn"] == sum(
+        row["content_hash"] in contents for row in rows
+    )
+    assert {example["id"] for example in by_entry["domain:site1.example"]["examples"]} < of_domain
+    assert by_entry["<urn:uuid:tiny-2024-10-00002>"]["named"] == 1
+    nobody = by_entry["nobody"]
+    assert (nobody["named"], nobody["withdrawn"], nobody["done"]) == (
+        0,
+        0,
+        "nothing: it names no document of the release",
+    )
+    pool = withdrawn.store.manifest(require(withdrawn.store, "pool", "first"))
+    assert report["totals"] == {
+        "entries": 3,
+        "entries_that_name_nothing": 1,
+        "robots_hosts": 0,
+        "documents_named": len(of_domain) + 1,
+        "documents_withdrawn": pool["counts"]["dropped_takedown"],
+    }
+    subset = withdrawn.store.read_table(
+        require(withdrawn.store, "materialise", "first/datamask"), ["id", "url"]
+    )
+    assert not of_domain & {*subset.column("id").to_pylist()}
+
+
+def test_the_cost_is_the_difference_of_two_selections(withdrawn: Pipeline, tiny_run: Pipeline) -> None:
+    costs = {arm["arm"]: arm for arm in takedown_report(withdrawn.store, "first")["cost"]}
+    for arm in ("datamask", "random"):
+        key, cost = f"first/{arm}", costs[arm]
+        old, new = (
+            pipeline.store.manifest(require(pipeline.store, "select", key))
+            for pipeline in (tiny_run, withdrawn)
+        )
+        assert cost["applied"]
+        assert cost["before"]["selection"] == old["location"] != new["location"] == cost["after"]["selection"]
+        assert cost["difference"]["documents"] == new["counts"]["kept"] - old["counts"]["kept"] < 0
+        assert cost["before"]["budget"] == "ratio 0.3"
+        assert cost["before"]["objective"] == cost["before"]["objective_on_the_scale_before"]
+        qualities = withdrawn.store.read_table(
+            require(withdrawn.store, "select", key), ["selected", "quality"]
+        )
+        chosen = [row["quality"] for row in qualities.to_pylist() if row["selected"]]
+        assert cost["after"]["mean_quality"] == pytest.approx(sum(chosen) / len(chosen), abs=1e-9)
+        tokens = withdrawn.store.read_table(require(withdrawn.store, "materialise", key), ["token_count"])
+        assert cost["after"]["tokens"] == sum(tokens.column("token_count").to_pylist())
+    same, block = costs["datamask"]["after"], new["metadata"]["blocks"][0]
+    assert same["objective_on_the_scale_before"] != same["objective"] is not None
+    assert block["normalisation"] != old["metadata"]["blocks"][0]["normalisation"]
+
+
+def test_an_arm_that_was_not_selected_again_is_not_said_to_be_without_them(
+    tiny_run: Pipeline, withdrawn: Pipeline, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    pipeline = Pipeline(withdrawn.config.model_copy(update={"store": str(tmp_path / "record")}))
+    with pytest.raises(ConfigurationError, match="nothing was withdrawn from release 'first'"):
+        takedown_report(pipeline.store, "first")
+    for _, _, call in pipeline.steps("first", "pool"):
+        call()
+    assert [arm["applied"] for arm in takedown_report(pipeline.store, "first")["cost"]] == [False, False]
+
+
+def test_the_command_prints_it_and_makes_ids_inert(withdrawn: Pipeline) -> None:
+    arguments = ["audit", "takedown", "first", "-s", f"store={withdrawn.store.root}"]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    assert "nobody: names 0, withdrawn with copies 0; nothing" in told.output
+    assert "num_documents would refill the same number" in told.output
+    whole = CliRunner().invoke(app, [*arguments, "--json"])
+    assert json.loads(whole.stdout) == takedown_report(withdrawn.store, "first")
+    missing = CliRunner().invoke(app, ["audit", "takedown", "third", *arguments[3:]])
+    assert missing.exit_code == 1
