@@ -138,8 +138,15 @@ class HubRepository:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Say what could not be done, why, and what the reader can do."""
+def explained(
+    what: str, again: str = "run again, which fetches only what is not whole in the cache"
+) -> Iterator[None]:
+    """Say what could not be done, why, and what the reader can do.
+
+    Args:
+        what: What was tried.
+        again: What to do where the network or the hub failed.
+    """
     from huggingface_hub import errors
 
     try:
@@ -147,12 +154,12 @@ def explained(what: str) -> Iterator[None]:
     except Exception as error:
         # What is neither in the cache nor reached: the cause says why it was not reached.
         reason = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else None
-        if (refusal := _refusal(reason or error, what)) is None:
+        if (refusal := _refusal(reason or error, what, again)) is None:
             raise
         raise refusal from error
 
 
-def _refusal(error: BaseException, what: str) -> Exception | None:
+def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
     """The error to raise; ``None`` for one that is neither the hub's, the network's nor the disk's."""
     from huggingface_hub import errors
 
@@ -172,10 +179,18 @@ def _refusal(error: BaseException, what: str) -> Exception | None:
             f"cannot {what}: the hub allows no more requests for now ({reason}); run again later, or set HF_TOKEN, "
             "which allows more"
         )
-    if isinstance(error, OSError | errors.HfHubHTTPError) or "httpx" in type(error).__module__:
-        return StorageError(
-            f"cannot {what}: {reason}; run again, which fetches only what is not whole in the cache"
+    if isinstance(error, errors.HFValidationError):
+        return ConfigurationError(
+            f"cannot {what}: the hub has no such names ({reason}); write owner/name in letters, digits, `-`, `_` and `.`"
         )
+    refused = isinstance(error, errors.HfHubHTTPError) and error.response.status_code in (401, 403)
+    if refused or isinstance(error, errors.LocalTokenNotFoundError):
+        return StorageError(
+            f"cannot {what}: the hub does not allow it ({reason}); set HF_TOKEN to a token that may; the "
+            "hub makes one under Settings, Access Tokens"
+        )
+    if isinstance(error, OSError | errors.HfHubHTTPError) or "httpx" in type(error).__module__:
+        return StorageError(f"cannot {what}: {reason}; {again}")
     return None
 
 

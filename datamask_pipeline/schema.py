@@ -289,6 +289,29 @@ SELECTION: Final = pa.schema(
     ]
 )
 
+#: What a selection's bound is computed from: `<name>.npy` beside its part, one number a row in the part's order; a file
+#: that no block of the selection needs is not there.
+CERTIFICATE: Final = pa.schema(
+    [
+        column(
+            "tangent",
+            NUMBER,
+            "The relaxed mask whose tangent gave the bound of a metric of moments; NaN: pruned by quality, or of a block "
+            "without such a bound.",
+            unit="0 to 1; sums to the budget",
+            formula="of the learner's step with the smallest bound",
+        ),
+        column(
+            "dual",
+            NUMBER,
+            "The document's dual variable, as a reference of a coverage metric; NaN: pruned by quality, or of a block "
+            "without such a bound.",
+            unit="cosine; not below 0",
+            formula="no mask exceeds weight x mean(u) + the largest sum of linear + weight x mean(max(0, similarity - u))",
+        ),
+    ]
+)
+
 #: A policy tells some of these at a step, and null stands for the others; what else it tells follows.
 LEARNING_CURVE: Final = pa.schema(
     [

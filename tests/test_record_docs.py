@@ -20,7 +20,7 @@ COLUMNS = re.compile(r"(<!-- columns: [^\n]* -->\n).*?(<!-- end of columns -->)"
 
 
 def columns_as_markdown() -> str:
-    """A table for each kind of artefact that has rows, and for those in the manifest of a comparison."""
+    """A table for each kind of artefact that has rows, for arrays beside them, and for the manifest of a comparison."""
     lines = []
     for artefact, table in schema.TABLES.items():
         lines += [f"### `{artefact}/<{table.key}>`", "", f"One row per {table.row}.", ""]
@@ -28,6 +28,7 @@ def columns_as_markdown() -> str:
             [*_rows(table.columns), f"| ... | | Then {table.more}. |"] if table.more else _rows(table.columns)
         )
         lines.append("")
+    lines += ["### `<column>.npy` beside the part of `select`", "", *_rows(schema.CERTIFICATE), ""]
     for name, columns in (("arms", schema.REPORT_ARMS), ("differences", schema.REPORT_DIFFERENCES)):
         lines += [f"### `metadata.{name}` in the manifest of `compare`", "", *_rows(columns), ""]
     return "\n".join(lines) + "\n"

@@ -6,22 +6,23 @@ Changes nothing in the record. What it cannot tell, it says; `docs/publishing.md
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from datamask_pipeline import lineage
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.audit.pointers import Manifests, files_of, pointers, walk
 from datamask_pipeline.audit.recompute import check_selection
 from datamask_pipeline.audit.replay import ORDERED_BY, check_content, check_replayed
 from datamask_pipeline.audit.stated import DAMAGE, check_artefact
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.format import FORMAT_FILE, format_bytes
-from datamask_pipeline.storage.ref import MANIFEST, ref_of
+from datamask_pipeline.storage.ref import MANIFEST, manifest_digest, ref_of
 from datamask_pipeline.storage.releases import frozen_bytes
 
 
 def prove_record(
-    store: Store, release: str, arm: str | None = None, *, files_only: bool = False
+    store: Store, release: str, arm: str | None = None, *, files_only: bool = False, root: str | None = None
 ) -> Iterator[Finding]:
     """Every contradiction in what stands behind a release, or behind one arm of it.
 
@@ -30,16 +31,52 @@ def prove_record(
         release: The release.
         arm: The arm; ``None`` proves all of the release, models and results included.
         files_only: Leave out what is computed again from inputs: joins, counts, the selection's figures.
+        root: The root digest that was kept elsewhere; without it, a record that was written anew as a whole goes
+            unnoticed where nothing contradicts.
 
     Raises:
         UnknownNameError: the record has no such release or arm.
     """
     files = files_of(store)
-    wanted = pointers(files, release, arm)
     manifests: Manifests = {}
-    yield from walk(store, [pointer.rpartition("/")[0] for pointer in wanted], files, manifests)
+    yield from walk(store, _folders(files, release, arm), files, manifests)
     yield from prove_artefacts(store, manifests, files, files_only=files_only)
     yield from _check_root(store, release, manifests, files)
+    if root is not None and (found := _root_of(manifests)) != root:
+        target = release if arm is None else f"{release}/{arm}"
+        yield contradiction(target, f"its root digest is {found}, and {root} was kept")
+
+
+def root_of_record(store: Store, release: str, arm: str | None = None) -> str:
+    """The root digest of what stands behind a release, or behind one arm of it: of every manifest that is reached.
+
+    Each manifest states the digests of its files, so that this stands for all of them once they are proved.
+
+    Args:
+        store: The record.
+        release: The release.
+        arm: The arm; ``None`` takes all of the release.
+
+    Raises:
+        UnknownNameError: the record has no such release or arm.
+        IntegrityError: a manifest or pointer cannot be read, so that there is no such digest.
+    """
+    files = files_of(store)
+    manifests: Manifests = {}
+    for finding in walk(store, _folders(files, release, arm), files, manifests):
+        raise IntegrityError(f"there is no root digest: {finding.line()}")
+    return _root_of(manifests)
+
+
+def _folders(files: Mapping[str, int], release: str, arm: str | None) -> list[str]:
+    """Where the pointers to what is wanted lie."""
+    return [pointer.rpartition("/")[0] for pointer in pointers(files, release, arm)]
+
+
+def _root_of(manifests: Manifests) -> str:
+    """SHA-256 of the canonical JSON of every manifest's digest, by the artefact's location."""
+    digests = {location: manifest_digest(manifest) for location, manifest in manifests.items()}
+    return lineage.sha256_text(lineage.canonical_json(digests))
 
 
 def prove_artefacts(

@@ -4,15 +4,18 @@ marginals, threshold, reasons, bound. Knows the engine's problem and no policy's
 Shape suffixes: R rows of the selection, n rows of a block, m of those that pruning left.
 """
 
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline import schema
 from datamask_pipeline.audit.figures import EXACT, differing, near
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.recompute_block import check_block
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.stages.select import SelectConfig, blocks_of, budgets_of
 from datamask_pipeline.storage import Ref, Store
@@ -47,6 +50,7 @@ def check_selection(
     file = f"{ref.location}/{part}.parquet"
     table = store.read_table(ref, [*_COLUMNS, "reason"])
     stored = {name: table.column(name).to_numpy() for name in (*_COLUMNS, "reason")}
+    stored |= _certified_at(store, ref, manifest, len(table))
     positions = np.concatenate(
         [b.column("position").to_numpy() for b in store.iter_batches(index, ["position"])]
     )
@@ -62,6 +66,29 @@ def check_selection(
     for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks), strict=True)):
         yield from check_block(budgeted, rows, block, stored, found[number], file, said)
     yield from _check_totals(manifest, stored, index, rows, said)
+
+
+def _certified_at(
+    store: Store, ref: Ref, manifest: Mapping[str, Any], num_rows: int
+) -> dict[str, NDArray[np.float64]]:
+    """What the bound was computed from, by name; NaN where the record has none.
+
+    Raises:
+        IntegrityError: a file holds something else than a number for each row.
+    """
+    there = {file["name"] for file in manifest.get("files", ())}
+    found = {}
+    for name in schema.CERTIFICATE.names:
+        values = np.full(num_rows, np.nan)
+        if f"{name}.npy" in there:
+            data = store.fs.cat_file(store.file_path(ref, f"{name}.npy"))
+            values = np.load(io.BytesIO(data), allow_pickle=False)
+        if values.dtype != np.float64 or values.shape != (num_rows,):
+            raise IntegrityError(
+                f"{name}.npy holds {values.dtype} of shape {values.shape}, and its part has {num_rows} rows"
+            )
+        found[name] = values
+    return found
 
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, differing, first, near
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
-from datamask_pipeline.families import POLICIES
+from datamask_pipeline.audit.recompute_bound import check_bound
 from datamask_pipeline.stages.release_rows import ReleaseRows
 from datamask_pipeline.stages.select import SelectConfig
 
@@ -41,7 +41,7 @@ def check_block(
 
     assert rows.vectors is not None
     of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
-    engine, metrics, _ = check_settings(
+    engine, metrics, policy = check_settings(
         **{name: getattr(config, name) for name in config.model_fields_set - of_stage}
     )
     tokens_n = rows.token_counts_N[block]
@@ -73,9 +73,9 @@ def check_block(
             raw_problem(given, metrics, pruned, workers, curve), pruned, checked, None, curve
         )
         kept = block[pruned.kept_N]
+        yield from _check_mask(policy, problem, stored, kept, file)
         yield from _check_figures(problem, engine, stored, kept, found, file, said)
-    decision = POLICIES.find(config.policy).decision
-    yield from _check_reasons(decision, problem, stored, kept, found, file)
+    yield from _check_reasons(policy.decision, problem, stored, kept, found, file, said)
 
 
 def _check_record(
@@ -141,19 +141,24 @@ def _check_figures(
     from datamask_pipeline.selection.evaluation import evaluate
     from datamask_pipeline.selection.solution import Solution
 
-    objective, certificate = found["objective"], found["certificate"]
+    objective = found["objective"]
     by_pairs = [t.name for t in problem.objective.terms if not isinstance(t.metric, MomentMetric)]
     if by_pairs and len(kept) > MOST_COMPARED:
         yield unknown(said, f"{', '.join(by_pairs)} of {len(kept)} documents was not computed again")
         return
     mask_m = torch.from_numpy(stored["selected"][kept])
-    evaluation = evaluate(problem, Solution(mask_N=mask_m, scores_N=torch.zeros(len(kept))))
-    given = config.normalisation == "none" or config.normalisation_constants is not None
+    solution = Solution(mask_N=mask_m, scores_N=torch.zeros(len(kept)))
+    approximate = found["record"]["learner"].get("lists") == "from clusters"
+    if approximate:
+        yield from _check_listed(problem, mask_m, found, said)
+        solution.raw, solution.diversity_N = objective["raw"], torch.zeros(len(kept), dtype=torch.float64)
+    evaluation = evaluate(problem, solution)
+    frozen = config.normalisation == "none" or config.normalisation_constants is not None
     expected = {
         "value": evaluation.value,
         "quality": evaluation.quality,
         "diversity": evaluation.diversity,
-        "random": problem.random_value if given else 0.0,
+        "random": problem.random_value if frozen else 0.0,
     }
     for name, value in expected.items():
         if not near(objective[name], value, TOLERANCE):
@@ -166,53 +171,51 @@ def _check_figures(
         ("quality_marginal", evaluation.quality_N.numpy()),
         ("diversity_marginal", evaluation.diversity_N.numpy()),
     ):
-        room = TOLERANCE * float(np.nanmax(np.abs(again_m), initial=0.0))
-        yield from differing(file, name, stored[name][kept], again_m, room, kept)
-    yield from _check_certificate(problem, stored["probability"][kept], objective, certificate, said)
+        if not (approximate and name == "diversity_marginal"):
+            room = TOLERANCE * float(np.nanmax(np.abs(again_m), initial=0.0))
+            yield from differing(file, name, stored[name][kept], again_m, room, kept)
+    given = {name: stored[name][kept] for name in ("tangent", "dual", "probability")}
+    yield from check_bound(problem, given, found, said)
 
 
-def _check_certificate(
-    problem: Any,
-    probability_m: NDArray[np.float64],
-    objective: Mapping[str, Any],
-    certificate: Mapping[str, Any],
-    said: str,
-) -> Iterator[Finding]:
-    """The gap by its formula; the bound of moment metrics by the tangent at the relaxed mask, which is stored."""
+def _check_listed(problem: Any, mask_m: Any, found: Mapping[str, Any], said: str) -> Iterator[Finding]:
+    """A mask's coverage out of lists that may miss neighbours: never overstated, and no closer than that."""
     import torch
 
-    from datamask_pipeline.selection.moments.relaxed import RelaxedObjective
+    from datamask_pipeline.diversity.coverage import value_and_marginals
 
-    bound = certificate["bound"]
-    if bound is None:
-        if certificate["gap"] is not None:
-            yield contradiction(said, "a gap is stated without a bound")
-        return
-    if bound < objective["value"]:
-        yield contradiction(said, f"the bound {bound} lies below the objective {objective['value']}")
-    gap = problem.gap(bound, objective["value"])
-    if not near(certificate["gap"], gap, TOLERANCE):
-        yield contradiction(said, f"the gap is {certificate['gap']}, and that of bound and objective {gap}")
-    if problem.objective.moment_terms is None:
-        yield unknown(
-            said, "the bound of a coverage metric was not computed again: its dual variables are not stored"
-        )
-        return
-    relaxed = RelaxedObjective(
-        statistics=problem.statistics,
-        objective=problem.moment_objective,
-        budget=problem.budget,
-        dtype=torch.float32,
+    (term,) = problem.objective.terms
+    rows_mD = problem.rows.everything()
+    covered, _ = value_and_marginals(rows_mD, torch.arange(len(rows_mD)), mask_m, problem.workers.map)
+    raw, (zero, one) = found["objective"]["raw"][term.name], found["normalisation"][term.name]
+    if raw > covered + TOLERANCE * abs(one - zero):
+        yield contradiction(said, f"raw {term.name} is {raw}, and the mask covers {covered}")
+    yield unknown(
+        said,
+        f"{term.name} came from lists of neighbours that may miss some: its value was held against the largest it may have "
+        f"({covered:.6g}), and its marginals were not computed again",
     )
-    moments = problem.statistics.moments(torch.from_numpy(probability_m))
-    gradient_N, form = relaxed.gradient(moments, torch.float32)
-    again = relaxed.bound(gradient_N, form, moments)
-    if again is None:
-        yield contradiction(said, "a bound is stated where the relaxation is not concave")
-    elif bound > max(again, objective["value"]) + TOLERANCE:
-        yield contradiction(said, f"the bound is {bound}, and its tangent gives {again}")
-    elif bound < again - TOLERANCE:
-        yield unknown(said, f"the bound is {bound}; the tangent that is stored gives {again} only")
+
+
+def _check_mask(
+    policy: Any, problem: Any, stored: Mapping[str, NDArray[Any]], kept: NDArray[np.int64], file: str
+) -> Iterator[Finding]:
+    """The mask of a policy that draws or ranks, chosen again; what orders its documents, by their logits."""
+    from datamask_pipeline.selection.result import log_odds
+
+    if not policy.by_rule:
+        return
+    chosen = policy.choose(problem)
+    mask_m = chosen.mask_N.numpy()
+    others = mask_m != stored["selected"][kept]
+    if others.any():
+        row = first(kept, others)
+        problem_of = f"`selected` is {bool(stored['selected'][row])}, and the policy's rule gives the other"
+        yield contradiction(file, f"{problem_of}; {int(others.sum())} rows differ", row)
+        return
+    likely_N = chosen.mask_N.double() if chosen.probabilities_N is None else chosen.probabilities_N
+    logit_m = log_odds(likely_N.numpy(), chosen.scores_N.numpy())
+    yield from differing(file, "logit", stored["logit"][kept], logit_m, EXACT, kept)
 
 
 def _check_reasons(
@@ -222,8 +225,10 @@ def _check_reasons(
     kept: NDArray[np.int64],
     found: Mapping[str, Any],
     file: str,
+    said: str,
 ) -> Iterator[Finding]:
     """Threshold and reasons out of the stored marginals, quality or logits; odds and probabilities agree."""
+    from datamask_pipeline.selection.api import group_thresholds
     from datamask_pipeline.selection.reasons import decided
     from datamask_pipeline.selection.result import CERTAIN
 
@@ -242,6 +247,9 @@ def _check_reasons(
         yield contradiction(
             file, f"its manifest states threshold {stated}, and its rows give {again.threshold}"
         )
+    for name, cuts in group_thresholds(problem.config, again).items():
+        if (told := found["record"].get(name, cuts)) != cuts:
+            yield contradiction(said, f"`{name}` is {told}, and its rows give {cuts}")
     thresholds_m = np.full(len(kept), again.threshold)
     yield from differing(file, "threshold", stored["threshold"][kept], thresholds_m, EXACT, kept)
     others = stored["reason"][kept] != again.reasons_N

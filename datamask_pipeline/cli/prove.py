@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from datamask_pipeline.audit.findings import Finding, contradiction, exit_status
-from datamask_pipeline.audit.prove import parse_target, prove_record
+from datamask_pipeline.audit.prove import parse_target, prove_record, root_of_record
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
@@ -31,8 +31,18 @@ def prove(
         ),
     ],
     root: Annotated[
-        str | None, typer.Option("--root", help="The root digest of a data set that was kept elsewhere.")
+        str | None,
+        typer.Option(
+            "--root", help="The root digest that was kept elsewhere, of a data set or of the record."
+        ),
     ] = None,
+    print_root: Annotated[
+        bool,
+        typer.Option(
+            "--print-root",
+            help="Print the root digest of what stands in the record, to be kept elsewhere, and prove nothing.",
+        ),
+    ] = False,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="Check the data set's signature by this key (PEM).")
     ] = None,
@@ -79,6 +89,10 @@ def prove(
     proved: dict[str, list[Finding]] = {}
     with Console(stderr=True).status("proving"):
         if is_data_set(fs, path):
+            if print_root:
+                raise ConfigurationError(
+                    f"--print-root: {target} is a data set; its root digest stands in {NAME}"
+                )
             proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root and root.lower()))
             if root is not None:
                 proved["DATAMASK_ROOT"] = []
@@ -88,11 +102,15 @@ def prove(
                 store = build_pipeline(config, settings).store
                 proved["DATAMASK_RECORD"] = list(prove_behind(store, fs, path, files_only=files_only))
         else:
-            _refuse_options_of_data_sets(target, root, public_key, with_record, verdict_file)
+            _refuse_options_of_data_sets(target, public_key, with_record, verdict_file)
             store = build_pipeline(config, settings).store
             try:
                 release, arm = parse_target(target)
-                proved["record"] = list(prove_record(store, release, arm, files_only=files_only))
+                if print_root:
+                    typer.echo(root_of_record(store, release, arm))
+                    return
+                found = prove_record(store, release, arm, files_only=files_only, root=root and root.lower())
+                proved["record"] = list(found)
             except ConfigurationError as error:
                 if not fs.isdir(path):
                     raise
@@ -128,5 +146,5 @@ def _signature_findings(folder: Path, public_key: Path, signature: Path | None) 
 def _refuse_options_of_data_sets(target: str, *given: Any) -> None:
     if any(given):
         raise ConfigurationError(
-            f"{target!r} is no data set: --root, --public-key, --with-record and --verdict are for the folder of one"
+            f"{target!r} is no data set: --public-key, --with-record and --verdict are for the folder of one"
         )

@@ -85,6 +85,10 @@ def release(
         raise ConfigurationError("--sign signs a folder on this machine; give it by --to")
     from datamask_pipeline.publish.config import PublishConfig
     from datamask_pipeline.publish.dataset import publish
+    from datamask_pipeline.publish.push import check_repository, push_folder
+
+    if push is not None:
+        check_repository(push)
 
     pipeline = build_pipeline(config, settings)
     wanted = validated(
@@ -108,8 +112,6 @@ def release(
 
             sign_folder(Path(published.place), sign)
         if push is not None:
-            from datamask_pipeline.publish.push import push_folder
-
             push_folder(published.place, push)
     typer.echo(f"{published.documents} documents in {published.shards} files")
     if to is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from datamask_pipeline.errors import InputError, StorageError
+from datamask_pipeline.errors import InputError, IntegrityError, StorageError
 from datamask_pipeline.publish.card import card, title
 from datamask_pipeline.publish.columns import columns_of, described
 from datamask_pipeline.publish.config import IDS, PublishConfig
@@ -67,12 +67,14 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
         UnknownNameError: no such release, arm or column.
         ConfigurationError: the licence is forbidden by that of a constituent.
         InputError: a licence is not known.
-        StorageError: the disk is full, or something else stands there already.
+        IntegrityError: the subset is not that of its mask.
+        StorageError: the disk is full, or something else stands there already, or it lies in the record.
     """
     subset = subset_of(store, release, arm)
     fs, path = file_system_of(to, {}, setting="to")
     path = path.rstrip("/")
     is_local = "file" in (fs.protocol if isinstance(fs.protocol, tuple) else [fs.protocol])
+    _refuse_in_record(store, path, to, is_local=is_local)
     _refuse_foreign(fs, path, to)
     with _private_folder(Path(path) if is_local else None) as folder:
         manifest = build(store, subset, folder, config)
@@ -83,7 +85,7 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
                 f"another data set stands at {to}, with root digest {there}; name another place"
             )
     shards = [name for name in manifest["files"] if name.startswith("data/")]
-    return Published(to, manifest["root"], manifest["data_set"]["documents"], len(shards))
+    return Published(to.rstrip("/"), manifest["root"], manifest["data_set"]["documents"], len(shards))
 
 
 def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dict[str, Any]:
@@ -96,6 +98,7 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
         licences = _licences(store, facts, config, Path(scratch))
         written, columns = _write_rows(store, facts, config, folder, Path(scratch))
     num_documents = sum(written.rows.values())
+    _check_covered(facts, num_documents)
     shown = columns_of(columns, facts)
     files = {name: stated(folder / name) | {"rows": rows} for name, rows in written.rows.items()}
     about = f"{num_documents} documents that arm {facts.arm} selected from release {facts.release}."
@@ -135,6 +138,21 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
     return manifest
 
 
+def _check_covered(facts: Facts, num_documents: int) -> None:
+    """Refuse a subset that holds others than its mask selects among the candidates.
+
+    Raises:
+        IntegrityError: the numbers of documents differ.
+    """
+    among = sum(selected for _, _, selected, _ in facts.by_crawl)
+    kept = facts.selection["counts"]["kept"]
+    if not num_documents == among == kept:
+        raise IntegrityError(
+            f"the subset holds {num_documents} documents, its mask selects {kept}, {among} of them among the candidates; "
+            f"`datamask audit prove {facts.release}/{facts.arm}` names the file, and a run makes a damaged one anew"
+        )
+
+
 def _write_rows(
     store: Store, facts: Facts, config: PublishConfig, folder: Path, scratch: Path
 ) -> tuple[Written, pa.Schema]:
@@ -167,7 +185,7 @@ def _licences(store: Store, facts: Facts, config: PublishConfig, scratch: Path) 
     if config.licence_column is None:
         found: dict[str, int | None] = dict.fromkeys(source_licences(facts, config.source_licence))
     else:
-        column = source_fields(store, facts.documents, [config.licence_column])
+        column = source_fields(store, facts.documents, [config.licence_column], "licence_column")
         for batch in subset_rows(store, facts.subset, facts.documents, column, scratch):
             for item in batch.column(config.licence_column).value_counts().to_pylist():
                 counts[item["values"]] += item["counts"]
@@ -194,6 +212,19 @@ def _num_bytes(store: Store, subset: Ref) -> int:
             groups = (part.metadata.row_group(number) for number in range(part.num_row_groups))
             total += sum(group.total_byte_size for group in groups)
     return total
+
+
+def _refuse_in_record(store: Store, path: str, to: str, *, is_local: bool) -> None:
+    """Refuse a place inside the record, where only what its manifests name may lie.
+
+    Raises:
+        StorageError: it is one.
+    """
+    if is_local != store.is_local:
+        return
+    place, root = (os.path.realpath(each) if is_local else each for each in (path, store.root))
+    if place == root or place.startswith(f"{root.rstrip('/')}/"):
+        raise StorageError(f"{to} lies in the record at {store.root_url}; name a folder outside it")
 
 
 def _refuse_foreign(fs: Any, path: str, to: str) -> None:

@@ -1,9 +1,28 @@
 """Uploads a data set's folder to the Hugging Face hub. The transfer is `huggingface_hub`'s."""
 
+import re
 import tempfile
 from pathlib import Path
+from typing import Final
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.storage.store import file_system_of
+
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+#: The folder is whole by then, and a commit is made whole or not at all.
+_AGAIN: Final = "nothing was published there; call the same command again"
+
+
+def check_repository(repository: str) -> None:
+    """Refuse a name that the hub would refuse, before anything is written.
+
+    Raises:
+        ConfigurationError: it is not ``owner/name``.
+    """
+    if not _REPOSITORY.fullmatch(repository):
+        raise ConfigurationError(
+            f"--push: {repository!r} is no data set of the hub; write owner/name in letters, digits, `-`, `_` and `.`"
+        )
 
 
 def push_folder(place: str, repository: str, *, endpoint: str | None = None) -> str:
@@ -18,15 +37,17 @@ def push_folder(place: str, repository: str, *, endpoint: str | None = None) -> 
         The commit.
 
     Raises:
-        InputError: no such repository, or it may not be written.
-        StorageError: the hub did not answer.
+        ConfigurationError: no name of a repository.
+        InputError: no such owner.
+        StorageError: it may not be written, or the hub did not answer.
     """
+    check_repository(repository)
     from huggingface_hub import HfApi
 
     from datamask_pipeline.hub import explained
 
     fs, path = file_system_of(place, {}, setting="to")
-    with tempfile.TemporaryDirectory() as scratch, explained(f"upload to {repository}"):
+    with tempfile.TemporaryDirectory() as scratch, explained(f"upload to {repository}", _AGAIN):
         folder = Path(path)
         if not folder.is_dir():
             folder = Path(scratch) / "data_set"

@@ -19,13 +19,16 @@ from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 BUCKET_BYTES = 200_000_000
 
 
-def source_fields(store: Store, documents: Mapping[str, Ref], columns: Sequence[str]) -> pa.Schema:
+def source_fields(
+    store: Store, documents: Mapping[str, Ref], columns: Sequence[str], where: str = "columns"
+) -> pa.Schema:
     """Columns that only the source has, by name.
 
     Args:
         store: The record.
         documents: Documents of each crawl.
         columns: Those wanted.
+        where: The setting that names them.
 
     Raises:
         UnknownNameError: no crawl has such a column.
@@ -42,7 +45,12 @@ def source_fields(store: Store, documents: Mapping[str, Ref], columns: Sequence[
                 )
     for name in columns:
         if name not in found:
-            raise UnknownNameError("column of the source", name, found, "columns")
+            hint = (
+                "of JSON Lines, columns are the keys that `extra_columns` in `source.options` declares with their type, "
+                "e.g. {license: string}; others are kept as text in `extra_json`"
+            )
+            remedy = hint if schema.EXTRA_JSON.name in found else ""
+            raise UnknownNameError("column of the source", name, found, where, remedy=remedy)
         if name in schema.TABLES["materialise"].columns.names or name.startswith("score_"):
             raise InputError(
                 "this pipeline has a column of that name", field=name, remedy="rename it in the source"

@@ -43,7 +43,7 @@ from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
-from datamask_pipeline.selection.reasons import PRUNED, decided
+from datamask_pipeline.selection.reasons import PRUNED, Decided, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.timings import Timings
@@ -266,6 +266,7 @@ def _result(
         method += "; among the documents that pruning by quality left"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
     record["reasons"] = dict(sorted(Counter(found.reasons_N).items()))
+    record |= group_thresholds(config, found)
     return SelectionResult(
         mask=mask,
         logits=pruned.spread(logits_n, -np.inf),
@@ -285,10 +286,24 @@ def _result(
             raw=evaluation.raw,
         ),
         certificate=Certificate(bound=bound, gap=gap, method=method),
+        certified_at={
+            name: pruned.spread(_double(values_n), np.nan)
+            for name, values_n in (("tangent", solution.tangent_N), ("dual", solution.dual_N))
+            if values_n is not None
+        },
         normalisation=problem.constants,
         timings=timings.seconds(),
         record=record,
     )
+
+
+def group_thresholds(config: SelectionConfig, found: Decided) -> dict[str, dict[str, float]]:
+    """What the record says under quotas: what each group's documents were compared with, where it has selected ones."""
+    if config.quotas is None:
+        return {}
+    names = sorted(config.quotas)
+    cuts = {names[group]: cut for group, cut in found.thresholds_G.items() if np.isfinite(cut)}
+    return {"group_thresholds": cuts}
 
 
 def _double(values_n: Tensor) -> Any:

@@ -65,9 +65,13 @@ BY_LOGITS = Decision(
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """The threshold of the block, NaN where none decided, and each document's reason."""
+    """The threshold of the block, NaN where none decided, that of each group, and each document's reason.
+
+    A group of which nothing is selected has an infinite threshold; without a decision by threshold there are none.
+    """
 
     threshold: float
+    thresholds_G: dict[int, float]
     reasons_N: NDArray[np.object_]
 
 
@@ -95,15 +99,18 @@ def decided(
     if decision.compared == "marginals" and np.isnan(totals_N).any():
         decision = BY_RULE
     if decision.compared is None:
-        return Decided(threshold=float("nan"), reasons_N=_one_of([decision.out, decision.into], mask_N))
+        reasons_N = _one_of([decision.out, decision.into], mask_N)
+        return Decided(threshold=float("nan"), thresholds_G={}, reasons_N=reasons_N)
     compared_N = {"marginals": totals_N, "scores": scores_N, "logits": logits_N}[decision.compared]
-    cuts_N = np.empty(len(compared_N))
-    for group in np.unique(groups_N):
+    cuts_N, cuts_G = np.empty(len(compared_N)), {}
+    for group in np.unique(groups_N).tolist():
         members = groups_N == group
-        cuts_N[members] = _cut(compared_N[members], int(mask_N[members].sum()))
+        cuts_G[group] = _cut(compared_N[members], int(mask_N[members].sum()))
+        cuts_N[members] = cuts_G[group]
     names = [decision.out, decision.in_all_the_same, decision.out_all_the_same, decision.into]
     return Decided(
         threshold=_cut(compared_N, int(mask_N.sum())),
+        thresholds_G=cuts_G,
         reasons_N=_one_of(names, mask_N + 2 * (compared_N >= cuts_N)),
     )
 

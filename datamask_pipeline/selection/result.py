@@ -75,6 +75,10 @@ class SelectionResult:
     """One row per step: step, wall_seconds, objective, bound, gap and the learner's own columns."""
     objective: Objective
     certificate: Certificate
+    certified_at: dict[str, NDArray[np.float64]]
+    """What the bound was computed from, so that it can be computed again without learning: ``tangent``, the relaxed
+    mask, or ``dual``, each document's dual variable as a reference; NaN for documents pruned by quality. Empty where
+    there is no bound."""
     normalisation: dict[str, tuple[float, float]]
     """(zero, one) of each term, to be frozen with a release."""
     timings: dict[str, float]

@@ -31,6 +31,10 @@ class Solution:
     """float64 in [0, 1]: inclusion probability under the policy; none means the mask itself."""
     bound: float | None = None
     method: str = "no bound: the policy gives none"
+    tangent_N: Tensor | None = None
+    """float64 in [0, 1]: the relaxed mask whose tangent gave the bound, where one did."""
+    dual_N: Tensor | None = None
+    """float64, not negative: each document's dual variable as a reference, where these gave the bound."""
     raw: dict[str, float] = field(default_factory=dict)
     """A metric's exact raw value at the mask by its name, where the solver has it with `diversity_N`."""
     diversity_N: Tensor | None = None

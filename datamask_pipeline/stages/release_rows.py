@@ -5,6 +5,7 @@ Shape suffixes: R rows of the index, N of them with every score of the arm, n ro
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -121,17 +122,45 @@ def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
     missing_N = np.isnan(rows.token_counts_N)
     if not missing_N.any():
         return
-    place = int(np.flatnonzero(rows.scored_R)[np.argmax(missing_N)])
-    for batch in store.iter_batches(index, ["position", "id"]):
-        if place < batch.num_rows:
-            raise InputError(
-                f"{int(missing_N.sum())} documents have no token count",
-                row=batch.column("position")[place].as_py(),
-                field="token_count",
-                value=batch.column("id")[place].as_py(),
-                remedy="fill token_count, or give the budget as ratio or num_documents",
-            )
-        place -= batch.num_rows
+    document = _named(store, index, rows, int(np.argmax(missing_N)))
+    raise InputError(
+        f"{int(missing_N.sum())} documents have no token count (the first: {document})",
+        field="token_count",
+        remedy="fill token_count, or give the budget as ratio or num_documents",
+    )
+
+
+@contextmanager
+def naming_documents(store: Store, index: Ref, rows: ReleaseRows, block: NDArray[np.int64]) -> Iterator[None]:
+    """What the engine says of a row of a block is said of the document by its id and crawl.
+
+    Raises:
+        InputError: as the engine does.
+    """
+    try:
+        yield
+    except InputError as error:
+        if error.row is None or error.file is not None:
+            raise
+        raise InputError(
+            f"{error.problem}: {_named(store, index, rows, int(block[error.row]))}",
+            field=error.field,
+            value=error.value,
+            remedy=error.remedy,
+        ) from error
+
+
+def _named(store: Store, index: Ref, rows: ReleaseRows, place: int) -> str:
+    """The document at a place of the rows, by its id and crawl."""
+    row = int(np.flatnonzero(rows.scored_R)[place])
+    for batch in store.iter_batches(index, ["crawl", "id"]):
+        if row < batch.num_rows:
+            (found,) = batch.slice(row, 1).to_pylist()
+            return f"{found['id']!r} of crawl {found['crawl']!r}"
+        row -= batch.num_rows
+    raise IntegrityError(
+        f"the index of release {index.key!r} has fewer rows than it says; run stage 'gather' again"
+    )
 
 
 def with_index(

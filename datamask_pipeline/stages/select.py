@@ -17,8 +17,14 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows, require_token_counts, with_index
-from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
+from datamask_pipeline.stages.release_rows import (
+    ReleaseRows,
+    naming_documents,
+    read_rows,
+    require_token_counts,
+    with_index,
+)
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, npy_bytes
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import SelectionResult
@@ -152,10 +158,11 @@ def run(
     blocks, kind = blocks_of(len(rows), config), device_kind(config.device)
     try:
         budgets = budgets_of(config, blocks)
-        results = [
-            _select_block(budgeted, rows, block, builder.scratch() / f"{kind}-{number:05d}", progress)
-            for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True))
-        ]
+        results = []
+        for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
+            folder = builder.scratch() / f"{kind}-{number:05d}"
+            with naming_documents(store, index, rows, block):
+                results.append(_select_block(budgeted, rows, block, folder, progress))
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
     columns = {"quality": rows.quality_N, **_columns(blocks, results)}
@@ -177,6 +184,9 @@ def run(
         "dropped_no_score": unscored,
     }
     _write_plot(builder, curve)
+    for name in schema.CERTIFICATE.names:
+        if (values := _certified_at(name, blocks, results)) is not None:
+            builder.write_file(f"{name}.npy", npy_bytes(values))
     return builder.commit([part], counts=counts, metadata=metadata), curve_ref
 
 
@@ -255,6 +265,18 @@ def _columns(blocks: list[NDArray[np.int64]], results: "list[SelectionResult]") 
         "reason": [result.reasons for result in results],
     }
     return {name: np.concatenate(values)[order] for name, values in of_blocks.items()}
+
+
+def _certified_at(
+    name: str, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
+) -> NDArray[np.float64] | None:
+    """What the bounds of the blocks were computed from, in canonical order; NaN where a block has none of that kind."""
+    if not any(name in result.certified_at for result in results):
+        return None
+    values = np.full(sum(map(len, blocks)), np.nan)
+    for block, result in zip(blocks, results, strict=True):
+        values[block] = result.certified_at.get(name, np.nan)
+    return values
 
 
 def _curve_table(results: "list[SelectionResult]") -> pa.Table:

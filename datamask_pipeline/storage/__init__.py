@@ -18,7 +18,7 @@ bytes, so whichever is last changes nothing.
 
 from datamask_pipeline.storage.builder import ArtefactBuilder, check_balance
 from datamask_pipeline.storage.maps import new_map
-from datamask_pipeline.storage.npy import array_files, open_array
+from datamask_pipeline.storage.npy import array_files, npy_bytes, open_array
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
 
@@ -30,6 +30,7 @@ __all__ = [
     "array_files",
     "check_balance",
     "new_map",
+    "npy_bytes",
     "open_array",
     "require",
     "storage_errors",

@@ -5,6 +5,7 @@ content digest, and a part whose array is lost or cut is not whole.
 """
 
 import hashlib
+import io
 import os
 import uuid
 from collections.abc import Iterable, Mapping
@@ -55,6 +56,13 @@ def write_blocks(
     if rows != shape[0]:
         raise IntegrityError(f"an array of {shape[0]} rows was given {rows}")
     return {"dtype": dtype, "shape": list(shape), "digest": _digest(dtype, shape, hashed.hexdigest())}
+
+
+def npy_bytes(values: NDArray[Any]) -> bytes:
+    """A small array as a `.npy` file that is no content of the artefact: little-endian, in C order."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"))))
+    return stream.getvalue()
 
 
 def array_files(store: Store, ref: Ref) -> dict[str, Path]:

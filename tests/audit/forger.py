@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from datamask_pipeline import lineage
 from datamask_pipeline.stages.materialise import DOCUMENT_IDENTITY
@@ -71,6 +73,17 @@ class Forger:
         counts = manifest["counts"]
         for name in ("rows_in", "kept") if len(rows) != before and "kept" in counts else ():
             counts[name] += len(rows) - before
+        path.write_text(json.dumps(manifest))
+        self.settle()
+
+    def change_array(self, name: str, change: Callable[[NDArray[np.float64]], None]) -> None:
+        """Change the numbers in an array beside the first selection's part."""
+        path, manifest = next(iter(self.manifests("select").items()))
+        values = np.load(path.parent / name)
+        change(values)
+        np.save(path.parent / name, values)
+        (record,) = (file for file in manifest["files"] if file["name"] == name)
+        record["sha256"] = sha256_file(path.parent / name)
         path.write_text(json.dumps(manifest))
         self.settle()
 

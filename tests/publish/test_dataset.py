@@ -198,6 +198,11 @@ def test_each_document_its_own_licence(licensed: Store, tmp_path: Path) -> None:
             "forbidden by 'cc-by-sa-4.0'",
         ),
         ({"columns": ("licence",)}, UnknownNameError, "unknown column of the source 'licence'.*'license'"),
+        (
+            {"licence_column": "licence"},
+            UnknownNameError,
+            "^licence_column: .*`extra_columns` in `source.options`",
+        ),
     ],
 )
 def test_what_may_not_be_published_is_refused(
@@ -213,8 +218,8 @@ def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
         publish(Store(root), "first", "datamask", to, PublishConfig(**ODC))
-    except StorageError:
-        os._exit(3)
+    except StorageError as error:
+        os._exit(3 if "File too large" in str(error) else 4)
     os._exit(0)
 
 
@@ -267,32 +272,62 @@ def _publish_once(root: str, to: str) -> None:
     publish(Store(root), "first", "datamask", to, PublishConfig(**ODC, max_documents=1))
 
 
-def test_two_writers_and_a_reader_see_one_whole_data_set(licensed: Store, tmp_path: Path) -> None:
-    folder = tmp_path / "mask"
+READER = """
+import json, sys, time
+from pathlib import Path
+folder, stop, reads = Path(sys.argv[1]), Path(sys.argv[2]), 0
+print("reading", flush=True)
+while not stop.exists():
+    if folder.exists():
+        files = json.loads((folder / "manifest.json").read_text())["files"]
+        for name, file in files.items():
+            assert len((folder / name).read_bytes()) == file["bytes"], name
+        reads += 1
+    time.sleep(0.005)
+assert reads, "it saw nothing"
+"""
+
+
+def test_two_writers_and_five_readers_see_one_whole_data_set(licensed: Store, tmp_path: Path) -> None:
+    """Readers look from before the first writer until after the last."""
+    folder, stop = tmp_path / "mask", tmp_path / "stop"
+    command = [sys.executable, "-S", "-c", READER, str(folder), str(stop)]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(5)]
+    for reader in readers:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"reading\n"
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_publish_once, args=(licensed.root, str(folder))) for _ in range(2)]
     for writer in writers:
         writer.start()
-    while any(writer.is_alive() for writer in writers):
-        if folder.exists():
-            files = json.loads((folder / "manifest.json").read_text())["files"]
-            assert all((folder / name).stat().st_size == file["bytes"] for name, file in files.items())
+    for writer in writers:
+        writer.join()
+    stop.touch()
+    assert [reader.wait() for reader in readers] == [0] * 5
     assert [writer.exitcode for writer in writers] == [0, 0]
+    stop.unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["mask"]
 
 
 def test_the_command(licensed: Store, tmp_path: Path) -> None:
     store = ["-s", f"store={licensed.root}", "--license", "odc-by", "--source-license", "odc-by"]
-    to = ["--to", str(tmp_path / "mask")]
+    to = ["--to", f"{tmp_path / 'mask'}/"]
     result = CliRunner().invoke(app, ["release", "first", "--arm", "datamask", *to, *store])
     assert result.exit_code == 0, result.output
     root = json.loads((tmp_path / "mask" / "manifest.json").read_text())["root"]
     assert result.output.splitlines()[-1] == f"root {root}"
+    assert f"'{tmp_path}/mask/data/*.parquet'" in result.output
+    inside = ["--to", f"{licensed.root}/published"]
     for arguments, message in (
         (["release", "second", *to], "unknown release 'second'"),
         (["release", "first", *to], "several arms; name one by --arm: datamask, random"),
         (["release", "first", "--arm", "none", *to], "unknown arm 'none'"),
         (["release", "first"], "give --to"),
+        (["release", "first", "--arm", "datamask", *inside], "lies in the record"),
+        (
+            ["release", "first", "--push", "mask"],
+            "--push: 'mask' is no data set of the hub; write owner/name",
+        ),
     ):
         result = CliRunner().invoke(app, [*arguments, *store])
         assert message in str(result.exception)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from upload_server import COMMIT, UploadServer
 
-from datamask_pipeline.errors import StorageError
+from datamask_pipeline.errors import ConfigurationError, StorageError
 from datamask_pipeline.publish.push import push_folder
 
 
@@ -35,5 +35,31 @@ def test_every_file_arrives_in_one_commit(server: UploadServer, folder: Path) ->
 
 def test_a_refusal_says_what_could_not_be_done(server: UploadServer, folder: Path) -> None:
     server.refuse = True
-    with pytest.raises(StorageError, match=r"cannot upload to me/mask: .*403"):
+    with pytest.raises(
+        StorageError, match=r"cannot upload to me/mask: .*403.*set HF_TOKEN to a token that may"
+    ):
         push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+
+
+def test_a_server_that_does_not_answer_is_told_with_what_to_do(server: UploadServer, folder: Path) -> None:
+    server.close()
+    with pytest.raises(
+        StorageError, match=r"cannot upload to me/mask: .*nothing was published there; call the same"
+    ):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+
+
+def test_without_a_token_it_says_so(
+    server: UploadServer, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
+    server.refuse = True
+    with pytest.raises(StorageError, match=r"cannot upload to me/mask: .*set HF_TOKEN"):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+
+
+@pytest.mark.parametrize("name", ["mask", "me/mask/more", "me/", "../mask", "me/ma sk"])
+def test_what_is_no_name_is_refused_before_any_request(folder: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="write owner/name"):
+        push_folder(str(folder), name)

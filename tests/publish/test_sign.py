@@ -90,5 +90,5 @@ def test_a_verdict_is_an_in_toto_statement_of_these_bytes(signed: tuple[Path, Pa
 
 
 def test_options_of_data_sets_are_refused_for_a_record(licensed: Store) -> None:
-    result = prove("first", "--root", "0" * 64, "-s", f"store={licensed.root}")
+    result = prove("first", "--verdict", "verdict.json", "-s", f"store={licensed.root}")
     assert "'first' is no data set" in str(result.exception)

@@ -195,6 +195,31 @@ def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> N
         inputs.select(policy="quality_topk", num_tokens=900)
 
 
+def test_what_the_engine_refuses_of_a_row_names_the_document(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"half of num_tokens 200.*'d119' of crawl 'one'.*drop the document"):
+        Inputs(Store(tmp_path)).select(policy="quality_topk", num_tokens=200)
+
+
+def test_what_a_bound_was_computed_from_stands_beside_the_mask(tmp_path: Path) -> None:
+    """For each row of the part in its order, whatever the blocks; and nothing where there is no bound."""
+    inputs = Inputs(Store(tmp_path))
+    for arm, names in (
+        ({"policy": "datamask", "block_rows": 50}, ["tangent.npy"]),
+        ({"policy": "datamask", "diversity": "Facility", "quality_pruning": 0.1}, ["dual.npy"]),
+        ({"policy": "random"}, []),
+    ):
+        ref, rows = inputs.select(ratio=0.25, **arm)
+        files = {file["name"] for file in inputs.store.manifest(ref)["files"]}
+        assert sorted(files - {"learning_curve.png"}) == names
+        for name in names:
+            values = np.load(tmp_path / ref.location / name)
+            pruned = np.array([row["reason"] == "pruned by quality" for row in rows])
+            assert values.shape == (NUM_DOCUMENTS,)
+            assert np.array_equal(np.isnan(values), pruned)
+            if name == "tangent.npy":
+                assert values.sum() == pytest.approx(30)
+
+
 def test_an_unknown_scorer_names_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"'nobody'.*rules"):
         Inputs(Store(tmp_path)).select(policy="random", scorers={"nobody": 1.0})

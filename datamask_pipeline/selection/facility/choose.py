@@ -160,6 +160,8 @@ def choose_by_coverage(problem: Problem) -> Solution:
             f"holds with probability {1 - ERROR_PROBABILITY}"
         )
     solution.bound = bound + task.offset
+    # Exact lists have the block's documents in order as their references, those from clusters the shuffled ones.
+    solution.dual_N = certified.dual_R if task.exact else task.unshuffle(certified.dual_R)
     gap = max(0.0, problem.gap(solution.bound, value))
     problem.report(
         {

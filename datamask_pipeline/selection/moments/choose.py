@@ -9,7 +9,9 @@ optimum certifies the result.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,14 +51,15 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
         if bound is not None:
             record |= {"bound": bound, "gap": max(0.0, problem.gap(bound, value))}
         problem.report(record)
-        problem.checkpoint.save({"ascent": ascent.state(), "bound": proof.best})
+        problem.checkpoint.save({"ascent": ascent.state(), "proof": proof.state()})
         return enough
 
     state = problem.checkpoint.load()
     if state is None:
         start = start_at(relaxed, _first_mask(problem, config.sample_documents, dtype))
     else:
-        start, proof.best = Ascent.restore(state["ascent"]), state["bound"]
+        start = Ascent.restore(state["ascent"])
+        proof.restore(state.get("proof"))
     ascent = ascend(relaxed, start, config.num_steps, on_step)
     rounded_N, rounded = round_mask(ascent.weights_N, problem.statistics, objective, budget)
     bound = proof.of(ascent)
@@ -82,6 +85,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
         scores_N=proof.gradient_N,
         probabilities_N=ascent.weights_N,
         bound=bound,
+        tangent_N=proof.tangent_N,
         method=_argument(problem, bound),
         notes={
             "steps": ascent.step,
@@ -97,7 +101,8 @@ class Proof:
     def __init__(self, problem: Problem, relaxed: RelaxedObjective) -> None:
         self.problem, self.relaxed = problem, relaxed
         self.gradient_N = torch.empty(0)
-        self._step, self.best = -1, math.inf
+        self._step, self._best = -1, math.inf
+        self.tangent_N: Tensor | None = None
 
     def of(self, ascent: Ascent) -> float | None:
         """The smallest bound so far, that of this mask included; none where there is none."""
@@ -105,8 +110,18 @@ class Proof:
             self.gradient_N, form = self.relaxed.gradient(ascent.moments, torch.float32)
             self._step = ascent.step
             bound = self.relaxed.bound(self.gradient_N, form, ascent.moments)
-            self.best = math.inf if bound is None else min(self.best, bound)
-        return None if math.isinf(self.best) else self.best
+            if bound is not None and bound < self._best:
+                self._best, self.tangent_N = bound, ascent.weights_N
+        return None if self.tangent_N is None else self._best
+
+    def state(self) -> dict[str, Any]:
+        """The smallest bound so far and where it was found, for a checkpoint."""
+        return {"best": self._best, "tangent_N": self.tangent_N}
+
+    def restore(self, state: Mapping[str, Any] | None) -> None:
+        """Go on from `state`; a checkpoint of an earlier version has a bound, but not where it was found."""
+        if state is not None:
+            self._best, self.tangent_N = state["best"], state["tangent_N"]
 
 
 def _first_mask(problem: Problem, sample_documents: int, dtype: torch.dtype) -> Tensor:

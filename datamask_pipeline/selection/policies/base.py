@@ -27,6 +27,9 @@ class SelectionPolicy(ABC):
     decision: ClassVar[Decision] = BY_RULE
     """How it decides: whether a threshold does, and each document's reason."""
 
+    by_rule: ClassVar[bool] = False
+    """Whether the mask follows from quality, budget and seed alone, the same on every machine: a proof makes it again."""
+
     config: Any
 
     def __init__(self, config: Settings | None = None) -> None:

@@ -17,6 +17,7 @@ class QualityTopKPolicy(SelectionPolicy):
 
     name = "quality_topk"
     decision = BY_QUALITY
+    by_rule = True
 
     def choose(self, problem: Problem) -> Solution:
         from datamask_pipeline.selection.solution import Solution

@@ -17,6 +17,7 @@ class RandomPolicy(SelectionPolicy):
 
     name = "random"
     decision = BY_DRAW
+    by_rule = True
 
     def choose(self, problem: Problem) -> Solution:
         import torch

@@ -1,0 +1,182 @@
+"""Computes a certificate again from what is stored beside the mask: a tangent or dual variables. Knows no learner.
+
+Any tangent and any dual variables give a bound that holds; so a bound is proved by the very ones that gave it.
+
+Shape suffixes: m rows of a block that pruning left.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.audit.figures import TOLERANCE, near
+from datamask_pipeline.audit.findings import Finding, contradiction, unknown
+
+#: A relaxed mask's sums are those of its budget, but for what adding up float64 numbers loses.
+SUM_TOLERANCE: Final = 1e-6
+#: Documents of a tile, and references of a tile, whose similarities are compared at a time.
+_TILE_DOCUMENTS, _TILE_REFERENCES = 256, 8192
+
+
+def check_bound(
+    problem: Any,
+    given: Mapping[str, NDArray[np.float64]],
+    found: Mapping[str, Any],
+    said: str,
+) -> Iterator[Finding]:
+    """Hold a block's certificate against its objective and what its bound was computed from.
+
+    Args:
+        problem: The block's problem, on its stored scale.
+        given: ``tangent``, ``dual`` and ``probability`` of the block's rows; the first two NaN where not stored.
+        found: What the manifest says of the block.
+        said: The manifest's path.
+    """
+    objective, certificate = found["objective"], found["certificate"]
+    bound = certificate["bound"]
+    stored = [name for name in ("tangent", "dual") if not np.isnan(given[name]).all()]
+    if bound is None:
+        if certificate["gap"] is not None:
+            yield contradiction(said, "a gap is stated without a bound")
+        if stored or _has_bound(problem):
+            yield contradiction(said, "no bound is stated where its metrics, policy and budget give one")
+        return
+    if bound < objective["value"]:
+        yield contradiction(said, f"the bound {bound} lies below the objective {objective['value']}")
+    gap = problem.gap(bound, objective["value"])
+    if not near(certificate["gap"], gap, TOLERANCE):
+        yield contradiction(said, f"the gap is {certificate['gap']}, and that of bound and objective {gap}")
+    for name in stored:
+        if (problem_of := _unusable(name, given[name], problem)) is not None:
+            yield contradiction(f"{said.rpartition('/')[0]}/{name}.npy", problem_of)
+            return
+    if problem.budget.tokens:
+        yield contradiction(said, "a bound is stated where a budget in tokens has none")
+    elif problem.objective.moment_terms is not None:
+        yield from _check_tangent(problem, given, objective, bound, said)
+    elif not _covers(problem):
+        yield contradiction(said, "a bound is stated where such metrics together have none")
+    elif "dual" not in stored:
+        yield unknown(said, "the bound was not computed again: an earlier version stored no dual variables")
+    else:
+        yield from _check_dual(problem, given["dual"], found, said)
+
+
+def _covers(problem: Any) -> bool:
+    from datamask_pipeline.diversity.base import CoverageMetric
+
+    terms = problem.objective.terms
+    return len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric)
+
+
+def _has_bound(problem: Any) -> bool:
+    """Whether policy `datamask` gives a bound here."""
+    if problem.config.policy != "datamask" or problem.budget.tokens:
+        return False
+    if problem.objective.moment_terms is None:
+        return _covers(problem)
+    concave: bool = problem.moment_objective.concave
+    return concave
+
+
+def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | None:
+    """Why a bound cannot rest on these numbers."""
+    if not np.isfinite(values_m).all():
+        return f"row {int(np.argmin(np.isfinite(values_m)))} of its block has no number, and others have"
+    if values_m.min() < 0:
+        return f"holds {values_m.min():.9g}, which is below 0"
+    if name == "dual":
+        return None
+    if values_m.max() > 1:
+        return f"holds {values_m.max():.9g}, and a relaxed mask ends at 1"
+    groups_m = problem.budget.groups_N.numpy()
+    for group, limit in enumerate(problem.budget.limits):
+        total = float(values_m[groups_m == group].sum())
+        if abs(total - limit) > SUM_TOLERANCE * max(1.0, limit):
+            return f"sums to {total:.9g} documents where the budget is {limit:.0f}"
+    return None
+
+
+def _check_tangent(
+    problem: Any,
+    given: Mapping[str, NDArray[np.float64]],
+    objective: Mapping[str, Any],
+    bound: float,
+    said: str,
+) -> Iterator[Finding]:
+    """The tangent's maximum over all masks; of an earlier version's record, the tangent at the relaxed mask's end."""
+    import torch
+
+    from datamask_pipeline.selection.moments.relaxed import RelaxedObjective
+
+    is_stored = not np.isnan(given["tangent"]).all()
+    weights_m = given["tangent"] if is_stored else given["probability"]
+    relaxed = RelaxedObjective(
+        statistics=problem.statistics,
+        objective=problem.moment_objective,
+        budget=problem.budget,
+        dtype=torch.float32,
+    )
+    moments = problem.statistics.moments(torch.from_numpy(np.ascontiguousarray(weights_m)))
+    gradient_N, form = relaxed.gradient(moments, torch.float32)
+    again = relaxed.bound(gradient_N, form, moments)
+    if again is None:
+        yield contradiction(said, "a bound is stated where the relaxation is not concave")
+        return
+    again = max(again, objective["value"])
+    if bound > again + TOLERANCE or (is_stored and bound < again - TOLERANCE):
+        yield contradiction(said, f"the bound is {bound}, and its tangent gives {again}")
+    elif bound < again - TOLERANCE:
+        yield unknown(
+            said,
+            f"the bound is {bound}; an earlier version stored no tangent, and the relaxed mask's gives {again}",
+        )
+
+
+def _check_dual(
+    problem: Any, dual_m: NDArray[np.float64], found: Mapping[str, Any], said: str
+) -> Iterator[Finding]:
+    """The dual's value from every pair; lists that may miss pairs add what a sample of them says at most."""
+    bound, value = found["certificate"]["bound"], found["objective"]["value"]
+    again = coverage_bound(problem, dual_m)
+    (term,) = problem.objective.terms
+    missed = found["record"]["learner"].get("missed_excess", 0.0)
+    room = (1 - problem.objective.lamb) * term.scale * missed
+    if bound < max(again, value) - TOLERANCE or bound > max(again + room, value) + TOLERANCE:
+        yield contradiction(
+            said, f"the bound is {bound}, and its dual variables give {again} to {again + room}"
+        )
+
+
+def coverage_bound(problem: Any, dual_m: NDArray[np.float64]) -> float:
+    """The bound that dual variables of every document give a coverage metric, by every pair; its own units.
+
+    Formula: ``weight * mean(u) + sum of the K largest [linear_i + weight * mean over y of max(0, sim(i, y) - u_y)]``,
+    see ``selection/facility/bound.py``.
+
+    Args:
+        problem: Whose objective has one term, a coverage metric.
+        dual_m: Not negative.
+    """
+    import torch
+
+    objective, rows_mD = problem.objective, problem.rows.everything()
+    (term,) = objective.terms
+    weight = (1 - objective.lamb) * term.scale
+    floor_m = torch.from_numpy(dual_m.astype(np.float32))
+
+    def above(start: int) -> Any:
+        tile_nD = rows_mD[start : start + _TILE_DOCUMENTS]
+        total_n = torch.zeros(len(tile_nD), dtype=torch.float64)
+        for first in range(0, len(rows_mD), _TILE_REFERENCES):
+            span = slice(first, first + _TILE_REFERENCES)
+            excess_nr = (tile_nD @ rows_mD[span].T).sub_(floor_m[span]).clamp_(min=0)
+            total_n += excess_nr.sum(1, dtype=torch.float64)
+        return total_n
+
+    sums_m = torch.cat(list(problem.workers.map(above, range(0, len(rows_mD), _TILE_DOCUMENTS))))
+    linear_m = objective.quality_N * (objective.lamb / problem.budget.num_documents)
+    reached = problem.budget.most(linear_m + weight / len(rows_mD) * sums_m)
+    return float(weight * dual_m.mean() + reached + (1 - objective.lamb) * term.offset)

@@ -1,0 +1,151 @@
+"""A bound, and what it was computed from, cannot be changed unnoticed: of metrics of moments, and of coverage."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forger import ORDER, Forger
+from numpy.typing import NDArray
+
+from datamask_pipeline.audit.findings import Finding
+from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store
+
+
+def forger_of(pipeline: Pipeline, arm: str, folder: Path) -> Forger:
+    """A copy of the record that has one arm, as far as its subset."""
+    root, record = Path(pipeline.store.root), folder / "record"
+    for stage in ORDER:
+        if stage in ("select", "learning_curve", "materialise"):
+            shutil.copytree(root / stage / "first" / arm, record / stage / "first" / arm)
+        elif (root / stage).exists():
+            shutil.copytree(root / stage, record / stage)
+    shutil.copytree(root / "releases", record / "releases")
+    shutil.copy(root / "record.json", record)
+    return Forger(record, f"first/{arm}")
+
+
+def found(forger: Forger) -> list[Finding]:
+    return list(prove_record(Store(forger.record), *forger.arm.split("/")))
+
+
+def of_array(name: str, change: Callable[[NDArray[np.float64]], None]) -> Callable[[Forger], None]:
+    return lambda forger: forger.change_array(f"{name}.npy", change)
+
+
+def of_block(change: Callable[[dict[str, Any]], None]) -> Callable[[Forger], None]:
+    return lambda forger: forger.change_manifest(
+        "select", lambda manifest: change(manifest["metadata"]["blocks"][0])
+    )
+
+
+def one_more(values: NDArray[np.float64]) -> None:
+    values[7] += 0.5
+
+
+def below_zero(values: NDArray[np.float64]) -> None:
+    values[3] = -0.2
+
+
+def scaled(values: NDArray[np.float64]) -> None:
+    values *= 0.5
+
+
+def exchanged(values: NDArray[np.float64]) -> None:
+    low, high = np.nanargmin(values), np.nanargmax(values)
+    values[[low, high]] = values[[high, low]]
+
+
+def lost(values: NDArray[np.float64]) -> None:
+    values[5] = np.nan
+
+
+def bound_moved(by: float) -> Callable[[dict[str, Any]], None]:
+    def change(block: dict[str, Any]) -> None:
+        value, bound = block["objective"]["value"], block["certificate"]["bound"] + by
+        block["certificate"] |= {"bound": bound, "gap": (bound - value) / bound}
+
+    return change
+
+
+def bound_left_out(block: dict[str, Any]) -> None:
+    block["certificate"] |= {"bound": None, "gap": None, "method": "no bound: there is none"}
+
+
+def bound_made_up(block: dict[str, Any]) -> None:
+    block["certificate"] |= {"bound": block["objective"]["value"], "gap": 0.0, "method": "by inspection"}
+
+
+def threshold_of_a_group(block: dict[str, Any]) -> None:
+    block["record"]["group_thresholds"]["tiny-2024-10"] += 1e-3
+
+
+MOVED = {"raised": bound_moved(0.001), "lowered": bound_moved(-0.001), "left out": bound_left_out}
+ARRAYS = {"one": one_more, "below zero": below_zero, "scaled": scaled, "exchanged": exchanged, "lost": lost}
+FORGERIES: dict[str, Callable[[Forger], None]] = {
+    **{
+        f"{arm} bound {name}": of_block(change)
+        for arm in ("disf", "quotas", "facility", "facility_quotas", "blocks")
+        for name, change in MOVED.items()
+    },
+    **{
+        f"{arm} {array} {name}": of_array(array, change)
+        for arm, array in (
+            ("disf", "tangent"),
+            ("quotas", "tangent"),
+            ("facility", "dual"),
+            ("facility_quotas", "dual"),
+        )
+        for name, change in ARRAYS.items()
+        if (array, name) != ("dual", "exchanged")
+    },
+    "tokens bound made up": of_block(bound_made_up),
+    "mixture bound made up": of_block(bound_made_up),
+    "quotas threshold of a group": of_block(threshold_of_a_group),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_is_found_out(many_arms: Pipeline, tmp_path: Path, name: str) -> None:
+    forger = forger_of(many_arms, name.split()[0], tmp_path)
+    FORGERIES[name](forger)
+    findings = found(forger)
+    assert {f.file.split("/")[0] for f in findings if f.kind == "contradiction"} == {"select"}, [
+        finding.line() for finding in findings
+    ]
+
+
+def test_without_what_it_was_computed_from_a_bound_cannot_be_told(
+    many_arms: Pipeline, tmp_path: Path
+) -> None:
+    """As in records of earlier versions."""
+    forger = forger_of(many_arms, "facility", tmp_path)
+    (path,) = forger.manifests("select")
+    (path.parent / "dual.npy").unlink()
+    forger.change_manifest("select", lambda manifest: manifest.update(files=manifest["files"][:1]))
+    (finding,) = found(forger)
+    assert finding.kind == "cannot tell"
+    assert "stored no dual variables" in finding.problem
+
+
+def test_another_draw_is_found_out_though_all_its_figures_are_its_own(
+    many_arms: Pipeline, tmp_path: Path
+) -> None:
+    """The rows and figures of a draw by seed 1 in the place of that by seed 0."""
+    forger = forger_of(many_arms, "random", tmp_path / "one")
+    other = forger_of(many_arms, "drawn", tmp_path / "other")
+    (theirs,), (path,) = other.manifests("select"), forger.manifests("select")
+    told = json.loads(theirs.read_text())
+    shutil.copy(theirs.parent / "00000.parquet", path.parent)
+    forger.change_manifest(
+        "select",
+        lambda manifest: manifest.update(parts=told["parts"], metadata=told["metadata"] | {"arm": "random"}),
+    )
+    (finding,) = [f for f in found(forger) if f.file.startswith("select")]
+    assert finding.kind == "contradiction"
+    assert "the policy's rule gives the other" in finding.problem
