@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
+from datamask_pipeline.diversity.spectrum import levelled
 from datamask_pipeline.diversity.swap_models import DeterminantSwaps, SwapModel
 from datamask_pipeline.settings import Settings
 
@@ -27,7 +28,8 @@ class LogDeterminant(MomentMetric):
 
     Formula: ``(1/d) log det(I + (scale/K) sum m_i x_i x_i')``.
     Source: the D-optimal design criterion; as a determinantal point process, Kulesza and Taskar 2012.
-    Cost: O(N d^2 + d^3) a step. Concave in the relaxed mask.
+    Cost: O(N d^2 + d^3) a step. Concave in the relaxed mask, where fewer documents than dimensions count as what they
+    can span (`diversity.spectrum`).
     """
 
     name = "LogDet"
@@ -35,6 +37,7 @@ class LogDeterminant(MomentMetric):
     config: LogDetConfig
     needs_second = True
     concave = True
+    spectral = True
     exact_marginals = True
 
     def value(self, moments: Moments) -> float:
@@ -46,6 +49,25 @@ class LogDeterminant(MomentMetric):
         return LinearForm(
             vector_D=torch.zeros_like(moments.first_D),
             matrix_DD=inverse_DD * (self._weight(dim) / moments.count / dim),
+            squared=0.0,
+        )
+
+    def relaxed_value(self, moments: Moments) -> float:
+        dim = len(moments.first_D)
+        if moments.count >= dim:
+            return self.value(moments)
+        spectrum = levelled(torch.linalg.eigvalsh(self._weighted(moments)).flip(0), moments.count)
+        return float(spectrum.weights_D @ spectrum.levels_D.log1p()) / dim
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        dim = len(moments.first_D)
+        if moments.count >= dim:
+            return self.form(moments)
+        eigenvalues_D, vectors_DD = torch.linalg.eigh(self._weighted(moments))
+        slopes_D = 1 / (1 + levelled(eigenvalues_D.flip(0), moments.count).levels_D.flip(0))
+        return LinearForm(
+            vector_D=torch.zeros_like(moments.first_D),
+            matrix_DD=(vectors_DD * slopes_D) @ vectors_DD.T * (self._weight(dim) / moments.count / dim),
             squared=0.0,
         )
 
@@ -78,10 +100,12 @@ class LogDeterminant(MomentMetric):
         return float(dim) if self.config.scale is None else self.config.scale
 
     def _regularised(self, moments: Moments) -> Tensor:
+        weighted_DD = self._weighted(moments)
+        return weighted_DD + torch.eye(len(weighted_DD), dtype=torch.float64, device=weighted_DD.device)
+
+    def _weighted(self, moments: Moments) -> Tensor:
         assert moments.second_DD is not None, "needs_second was honoured"
-        dim = len(moments.first_D)
-        identity_DD = torch.eye(dim, dtype=torch.float64, device=moments.first_D.device)
-        return identity_DD + moments.second_DD * (self._weight(dim) / moments.count)
+        return moments.second_DD * (self._weight(len(moments.first_D)) / moments.count)
 
 
 METRIC = LogDeterminant

@@ -95,6 +95,8 @@ class MomentMetric(DiversityMetric):
     concave: ClassVar[bool]
     quadratic: ClassVar[bool] = False
     """Whether `interaction` is the same at every mask of a count: greedy and the swap model are then exact."""
+    spectral: ClassVar[bool] = False
+    """Whether a value takes an eigendecomposition: a search along a segment then asks for few."""
     exact_marginals: ClassVar[bool] = False
     moving_count: ClassVar[bool] = False
     """Whether marginals let the number of documents move with the document: there is no value at another number."""
@@ -106,6 +108,17 @@ class MomentMetric(DiversityMetric):
     @abstractmethod
     def form(self, moments: Moments) -> LinearForm:
         """The derivative with respect to ``m_i`` at a fixed count, as a score of the document."""
+
+    def relaxed_value(self, moments: Moments) -> float:
+        """The metric's extension to relaxed masks, which the learner climbs: the value itself at binary masks.
+
+        Concave if the metric is, and then every bit by which it lies below `value` tightens the certificate.
+        """
+        return self.value(moments)
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        """The derivative of `relaxed_value`, as `form` is that of `value`."""
+        return self.form(moments)
 
     def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float | None:
         """The mean over all masks of that many documents, of a block that a uniform sample stands for.

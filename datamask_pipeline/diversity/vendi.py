@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals
+from datamask_pipeline.diversity.spectrum import levelled
 
 
 class Vendi(MomentMetric):
@@ -14,13 +15,15 @@ class Vendi(MomentMetric):
     Formula: ``-sum_k l_k log l_k`` over the eigenvalues of ``C / tr C``, ``C = sum m_i x_i x_i'``; its exponential
     is the Vendi score, an effective number of directions.
     Source: Friedman and Dieng 2023 (arXiv 2210.02410).
-    Cost: O(N d^2 + d^3) a step. The entropy is concave in the relaxed mask for unit rows; its exponential is not.
+    Cost: O(N d^2 + d^3) a step. The entropy is concave in the relaxed mask for unit rows; its exponential is not. Fewer
+    documents than dimensions count as what they can span (`diversity.spectrum`).
     Marginals are exact to what their integral over `NODES` leaves, 1e-9. The value of an empty mask is 0.
     """
 
     name = "Vendi"
     needs_second = True
     concave = True
+    spectral = True
     exact_marginals = True
 
     def value(self, moments: Moments) -> float:
@@ -28,12 +31,17 @@ class Vendi(MomentMetric):
 
     def form(self, moments: Moments) -> LinearForm:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
-        slopes_D = -1 - eigenvalues_D.clamp(min=FLOOR).log()
-        return LinearForm(
-            vector_D=torch.zeros_like(moments.first_D),
-            matrix_DD=(vectors_DD * slopes_D) @ vectors_DD.T / moments.squared,
-            squared=-float(eigenvalues_D @ slopes_D) / moments.squared,
-        )
+        return _form(moments, eigenvalues_D, vectors_DD, eigenvalues_D)
+
+    def relaxed_value(self, moments: Moments) -> float:
+        spectrum = levelled(torch.linalg.eigvalsh(_density(moments)).flip(0), moments.count)
+        entropies_D, empty = _entropy(spectrum.levels_D), _entropy(torch.zeros(1, dtype=torch.float64))
+        return float(spectrum.weights_D @ entropies_D + spectrum.num_zero * empty)
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
+        levels_D = levelled(eigenvalues_D.flip(0), moments.count).levels_D.flip(0)
+        return _form(moments, eigenvalues_D, vectors_DD, levels_D)
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
@@ -86,6 +94,16 @@ def _entropy_of(total: Tensor, energy: Tensor) -> Tensor:
     """Entropy of eigenvalues divided by their total, from it and their sum of ``l log l``; 0 where there is none."""
     safe = total.clamp(min=TINY)
     return torch.where(total > TINY, safe.log() - energy / safe, 0.0)
+
+
+def _form(moments: Moments, eigenvalues_D: Tensor, vectors_DD: Tensor, levels_D: Tensor) -> LinearForm:
+    """The derivative where the entropy has the slope that it has at these levels along the eigenvectors."""
+    slopes_D = -1 - levels_D.clamp(min=FLOOR).log()
+    return LinearForm(
+        vector_D=torch.zeros_like(moments.first_D),
+        matrix_DD=(vectors_DD * slopes_D) @ vectors_DD.T / moments.squared,
+        squared=-float(eigenvalues_D @ slopes_D) / moments.squared,
+    )
 
 
 def _density(moments: Moments) -> Tensor:

@@ -99,6 +99,11 @@ class MomentObjective:
         return all(metric.concave for _, metric in self._terms)
 
     @property
+    def spectral(self) -> bool:
+        """Whether a value takes an eigendecomposition."""
+        return any(metric.spectral for _, metric in self._terms)
+
+    @property
     def quadratic(self) -> bool:
         """Whether second derivatives do not depend on the mask."""
         return all(metric.quadratic for _, metric in self._terms)
@@ -107,15 +112,33 @@ class MomentObjective:
         """Each metric's value."""
         return {term.name: metric.value(moments) for term, metric in self._terms}
 
-    def value(self, weights_N: Tensor, moments: Moments) -> float:
-        """The objective of a mask, relaxed or binary, with these moments."""
-        weights_N = weights_N.to(self.objective.quality_N.dtype)
-        quality = float(weights_N @ self.objective.quality_N) / moments.count
-        return self.objective.combine(quality, self.objective.diversity(self.raw(moments)))
+    def value(self, mask_N: Tensor, moments: Moments) -> float:
+        """The objective of a binary mask with these moments."""
+        return self._combined(mask_N, moments, self.raw(moments))
+
+    def relaxed_value(self, weights_N: Tensor, moments: Moments) -> float:
+        """The objective's extension to a relaxed mask with these moments."""
+        return self._combined(weights_N, moments, self.relaxed_raw(moments))
+
+    def relaxed_raw(self, moments: Moments) -> dict[str, float]:
+        """Each metric's extension to relaxed masks."""
+        return {term.name: metric.relaxed_value(moments) for term, metric in self._terms}
 
     def form(self, moments: Moments) -> LinearForm:
-        """The derivative of the diversity part, weighted by ``1 - lamb``."""
-        forms = [metric.form(moments).scaled(term.scale) for term, metric in self._terms]
+        """The derivative of the diversity part at a mask, weighted by ``1 - lamb``."""
+        return self._weighted([metric.form(moments) for _, metric in self._terms])
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        """The derivative of the diversity part's extension at a relaxed mask, weighted by ``1 - lamb``."""
+        return self._weighted([metric.relaxed_form(moments) for _, metric in self._terms])
+
+    def _combined(self, weights_N: Tensor, moments: Moments, raw: Mapping[str, float]) -> float:
+        quality_N = self.objective.quality_N
+        quality = float(weights_N.to(quality_N.dtype) @ quality_N) / moments.count
+        return self.objective.combine(quality, self.objective.diversity(raw))
+
+    def _weighted(self, raw_forms: list[LinearForm]) -> LinearForm:
+        forms = [form.scaled(term.scale) for form, (term, _) in zip(raw_forms, self._terms, strict=True)]
         total = forms[0]
         for other in forms[1:]:
             total = total.plus(other)

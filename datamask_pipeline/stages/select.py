@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "13"
+VERSION: Final = "14"
 
 
 class SelectConfig(SelectionConfig):

@@ -29,6 +29,8 @@ LONG_STEPS = 10
 does the scale's proxy. First moments alone are climbed as fast by long ones, and end higher."""
 SEGMENT_TOLERANCE = 1e-5
 """How near to the best point of a segment the search ends, as a share of the segment's length."""
+NEAR_PEAK = 0.05
+"""Where values are dear: a second parabola's peak that differs from the first's by less than this share is not tried."""
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,7 @@ class Ascent:
 
     weights_N: Tensor
     moments: Moments
+    value: float | None = None
     step: int = 0
     step_length: float = 0.0
     previous_N: Tensor | None = None
@@ -63,7 +66,7 @@ class RelaxedObjective:
 
     def gradient(self, moments: Moments, dtype: torch.dtype) -> tuple[Tensor, LinearForm]:
         """The derivative by each document at a fixed count; centred for tokens, where the count moves too."""
-        form = self.objective.form(moments)
+        form = self.objective.relaxed_form(moments)
         gradient_N = self.objective.linear_N(moments.count) + self.statistics.scores(form, dtype)
         return gradient_N, form
 
@@ -88,7 +91,7 @@ class RelaxedObjective:
         if form.matrix_DD is not None and moments.second_DD is not None:
             inner += float((form.matrix_DD * moments.second_DD).sum())
         function = self.objective.objective
-        diversity = (1 - function.lamb) * function.diversity(self.objective.raw(moments))
+        diversity = (1 - function.lamb) * function.diversity(self.objective.relaxed_raw(moments))
         return diversity - inner + self.budget.most(gradient_N)
 
 
@@ -110,20 +113,23 @@ def ascend(
         ConfigurationError: the objective became NaN or infinite.
     """
     while ascent.step < num_steps:
-        value = problem.objective.value(ascent.weights_N, ascent.moments)
+        if ascent.value is None:
+            ascent.value = problem.objective.relaxed_value(ascent.weights_N, ascent.moments)
         gradient_N, form = problem.gradient(ascent.moments, problem.dtype)
         if not torch.isfinite(gradient_N).all():
             raise ConfigurationError(
                 "the objective's gradient is not finite; a diversity metric returned NaN or infinity"
             )
-        if on_step(ascent, value, problem.bound(gradient_N, form, ascent.moments)):
+        if on_step(ascent, ascent.value, problem.bound(gradient_N, form, ascent.moments)):
             break
         direction_N = problem.direction(gradient_N, ascent.weights_N)
         turns = problem.statistics.needs_second and ascent.step > LONG_STEPS
         length = min(_step_length(ascent, direction_N, turns), _longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
         target = problem.statistics.moments(target_N)
-        share = _best_share(problem.objective, ascent, target_N, target)
+        segment = _Segment(problem.objective, ascent, target_N, target)
+        slope = float(gradient_N @ (target_N - ascent.weights_N))
+        share, ascent.value = segment.best_of_few(slope) if problem.objective.spectral else segment.best()
         ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
         if share == 1.0:
             ascent.weights_N, ascent.moments = target_N, target
@@ -160,28 +166,60 @@ def _between(left: Moments, right: Moments, share: float) -> Moments:
     return left.plus(left, -share).plus(right, share)
 
 
-def _best_share(objective: MomentObjective, ascent: Ascent, target_N: Tensor, target: Moments) -> float:
-    """The share of the way to the target with the best objective, to `SEGMENT_TOLERANCE` where there is one peak.
+class _Segment:
+    """The objective between two masks, from the moments of its ends."""
 
-    Source: Brent 1973, parabolas safeguarded by golden section. The end is taken where the objective still rises there.
-    """
+    def __init__(self, objective: MomentObjective, ascent: Ascent, target_N: Tensor, target: Moments) -> None:
+        assert ascent.value is not None, "known before a step is tried"
+        self.objective, self.left, self.right, self.start = objective, ascent.moments, target, ascent.value
+        quality_N = objective.objective.quality_N
+        self.quality_left, self.quality_right = float(ascent.weights_N @ quality_N), float(target_N @ quality_N)
 
-    quality_left = float(ascent.weights_N @ objective.objective.quality_N)
-    quality_right = float(target_N @ objective.objective.quality_N)
+    def value(self, share: float) -> float:
+        """The objective at this share of the way."""
+        moments = _between(self.left, self.right, share)
+        quality = ((1 - share) * self.quality_left + share * self.quality_right) / moments.count
+        function = self.objective.objective
+        return function.combine(quality, function.diversity(self.objective.relaxed_raw(moments)))
 
-    def value(share: float) -> float:
-        moments = _between(ascent.moments, target, share)
-        quality = ((1 - share) * quality_left + share * quality_right) / moments.count
-        return objective.objective.combine(quality, objective.objective.diversity(objective.raw(moments)))
+    def best(self) -> tuple[float, float]:
+        """The share with the best objective, to `SEGMENT_TOLERANCE` where there is one peak, and that objective.
 
-    start, end = value(0.0), value(1.0)
-    if value(0.98) <= end:
-        return 1.0
-    found = minimize_scalar(
-        lambda share: -value(share), bounds=(0.0, 1.0), method="bounded", options={"xatol": SEGMENT_TOLERANCE}
-    )
-    share, best = max(((float(found.x), -float(found.fun)), (1.0, end)), key=lambda pair: pair[1])
-    return share if best > start else 0.0
+        Source: Brent 1973, parabolas safeguarded by golden section. The end is taken where the objective rises there.
+        """
+        end = self.value(1.0)
+        if self.value(0.98) <= end:
+            return 1.0, end
+        found = minimize_scalar(
+            lambda share: -self.value(share),
+            bounds=(0.0, 1.0),
+            method="bounded",
+            options={"xatol": SEGMENT_TOLERANCE},
+        )
+        return self._better([(float(found.x), -float(found.fun)), (1.0, end)])
+
+    def best_of_few(self, slope: float) -> tuple[float, float]:
+        """The best of the end and the peaks of two parabolas, the first from the slope at the start."""
+        end = self.value(1.0)
+        peak = _peak(slope, end - self.start - slope)
+        if peak >= 1:
+            return self._better([(1.0, end)])
+        tried = [(1.0, end), (peak, self.value(peak))]
+        first = (tried[1][1] - self.start) / peak
+        bend = (end - self.start - first) / (1 - peak)
+        second = _peak(first - bend * peak, bend)
+        if abs(second - peak) > NEAR_PEAK * peak and second < 1:
+            tried.append((second, self.value(second)))
+        return self._better(tried)
+
+    def _better(self, tried: list[tuple[float, float]]) -> tuple[float, float]:
+        share, best = max(tried, key=lambda pair: pair[1])
+        return (share, best) if best > self.start else (0.0, self.start)
+
+
+def _peak(slope: float, bend: float) -> float:
+    """Where ``slope t + bend t^2`` is largest between the two ends, the start itself left out."""
+    return min(1.0, max(SEGMENT_TOLERANCE, -slope / (2 * bend))) if bend < 0 else 1.0
 
 
 def start_at(problem: RelaxedObjective, mask_N: Tensor) -> Ascent:

@@ -14,7 +14,7 @@ from datamask_pipeline.selection.moments.relaxed import (
     SEGMENT_TOLERANCE,
     Ascent,
     RelaxedObjective,
-    _best_share,
+    _Segment,
     ascend,
     start_at,
 )
@@ -65,12 +65,22 @@ def test_a_segment_is_searched_to_the_stated_tolerance(name: str) -> None:
                 for _ in range(2)
             ]
             left, right = (problem.statistics.moments(end_N) for end_N in ends)
-            ascent = Ascent(weights_N=ends[0], moments=left)
-            share = _best_share(problem.objective, ascent, ends[1], right)
 
             def at(share: float, ends=ends, left=left, right=right, problem=problem) -> float:
                 moments: Moments = left.plus(left, -share).plus(right, share)
-                return problem.objective.value((1 - share) * ends[0] + share * ends[1], moments)
+                return problem.objective.relaxed_value((1 - share) * ends[0] + share * ends[1], moments)
+
+            ascent = Ascent(weights_N=ends[0], moments=left, value=at(0.0))
+            segment = _Segment(problem.objective, ascent, ends[1], right)
+            share, value = segment.best()
+            assert value == pytest.approx(at(share), abs=1e-12)
+            if problem.objective.concave:
+                gradient_N, _ = problem.gradient(left, torch.float32)
+                few, reached = segment.best_of_few(float(gradient_N @ (ends[1] - ends[0])))
+                assert reached == pytest.approx(at(few), abs=1e-12)
+                assert at(0.0) <= reached <= value + 1e-9
+                # Two parabolas find nearly all that there is to gain.
+                assert value - reached <= 0.05 * (value - at(0.0)) + 1e-9
 
             grid = np.linspace(max(0, share - 0.002), min(1, share + 0.002), 401)
             best = grid[np.argmax([at(float(point)) for point in grid])]
