@@ -69,9 +69,7 @@ def test_its_form_is_its_derivative(name: str) -> None:
             moved = found.plus(moments_of(rows_ND[row : row + 1], torch.ones(1), True), sign * step)
             values.append(
                 metric.relaxed_value(
-                    Moments(
-                        count=K, first_D=moved.first_D, second_DD=moved.second_DD, squared=moved.squared
-                    )
+                    Moments(count=K, first_D=moved.first_D, second_DD=moved.second_DD, squared=moved.squared)
                 )
             )
         assert float(scores_N[row]) == pytest.approx((values[1] - values[0]) / (2 * step), rel=2e-4, abs=1e-6)
@@ -80,7 +78,9 @@ def test_its_form_is_its_derivative(name: str) -> None:
 def test_levels_keep_the_sum_and_the_largest() -> None:
     for seed in range(50):
         draws = torch.Generator().manual_seed(seed)
-        eigenvalues_D = torch.rand(9, generator=draws, dtype=torch.float64).pow(4).sort(descending=True).values
+        eigenvalues_D = (
+            torch.rand(9, generator=draws, dtype=torch.float64).pow(4).sort(descending=True).values
+        )
         for count in (1.0, 2.0, 5.0, 5.5, 8.0, 9.0, 20.0):
             spectrum = levelled(eigenvalues_D, count)
             assert float(spectrum.weights_D @ spectrum.levels_D) == pytest.approx(float(eigenvalues_D.sum()))

@@ -146,7 +146,9 @@ def _first_mask(problem: Problem, sample_documents: int, dtype: torch.dtype) -> 
     start = start_at(relaxed, part.best(function.quality_N, exact=True))
     learnt = ascend(relaxed, start, SAMPLE_STEPS, lambda *_: False).moments
     whole = _scaled(learnt, budget.limits[0] / learnt.count)
-    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(objective.relaxed_form(whole), dtype)
+    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
+        objective.relaxed_form(whole), dtype
+    )
     return budget.best(gradient_N)
 
 

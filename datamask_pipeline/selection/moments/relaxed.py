@@ -173,7 +173,10 @@ class _Segment:
         assert ascent.value is not None, "known before a step is tried"
         self.objective, self.left, self.right, self.start = objective, ascent.moments, target, ascent.value
         quality_N = objective.objective.quality_N
-        self.quality_left, self.quality_right = float(ascent.weights_N @ quality_N), float(target_N @ quality_N)
+        self.quality_left, self.quality_right = (
+            float(ascent.weights_N @ quality_N),
+            float(target_N @ quality_N),
+        )
 
     def value(self, share: float) -> float:
         """The objective at this share of the way."""
