@@ -80,6 +80,13 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
         "selection_id": "selection_mask.selected",
         "score_*": "release_index.",
     },
+    "subset_redundancy": {
+        **dict.fromkeys(("documents", "pool_documents"), "selection_mask.selected"),
+        "tokens": "selection_mask.selected candidate_documents.token_count",
+        "exact_copies": "selection_mask.selected candidate_documents.content_hash",
+        "quality_rank": f"selection_mask.selected {_SCORES}",
+        **dict.fromkeys(("near_copies", "near_copy_recall", "coverage", "coverage_error"), f"selection_mask.selected {_VECTOR}"),
+    },
     "pretrained_model": dict.fromkeys(("tokens", "loss"), "fineweb_mask.text"),
     "benchmark_results": {**_RESULT, "num_truncated": "pretrained_model.step"},
     "benchmark_answers": {name: _RESULT[name] for name in ("checkpoint", "value")},

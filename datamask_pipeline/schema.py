@@ -369,6 +369,60 @@ SUBSET_EXTRA: Final = pa.schema(
     ]
 )
 
+#: What can be said of a subset without training on it.
+REDUNDANCY: Final = pa.schema(
+    [
+        column("documents", INTEGER, "Documents of the subset.", unit="documents"),
+        column(
+            "tokens",
+            INTEGER,
+            "Their length, as ingested; null: not stated of all.",
+            unit="tokens of the source",
+        ),
+        column(
+            "exact_copies",
+            INTEGER,
+            "Documents with the content of an earlier one of the subset.",
+            unit="documents",
+        ),
+        column(
+            "near_copies",
+            INTEGER,
+            "Documents whose embedding has a cosine of at least `near_copy_cosine` to that of an earlier one of the subset "
+            "which is no near-copy itself.",
+            unit="documents",
+        ),
+        column("near_copy_cosine", NUMBER, "The least cosine of near-copies.", unit="-1 to 1"),
+        column(
+            "near_copy_recall", NUMBER, "Share of pairs at that cosine that the index finds.", unit="0 to 1"
+        ),
+        column(
+            "quality_rank",
+            NUMBER,
+            "Mean rank of the subset's documents by the arm's quality, among all that the arm could select; random ones "
+            "have about 0.5.",
+            unit="0 to 1, higher is better",
+        ),
+        column(
+            "coverage",
+            NUMBER,
+            "Mean of the largest cosine to a document of the subset, over all documents that the arm could select: those of "
+            "the subset are among them, with 1.",
+            unit="-1 to 1, higher covers better",
+        ),
+        column(
+            "coverage_error",
+            NUMBER,
+            "Standard error of `coverage`, as only `coverage_documents` were compared; 0: all were.",
+            unit="as `coverage`",
+        ),
+        column(
+            "coverage_documents", INTEGER, "Documents compared, drawn without replacement.", unit="documents"
+        ),
+        column("pool_documents", INTEGER, "Documents that the arm could select.", unit="documents"),
+    ]
+)
+
 LOSS_CURVE: Final = pa.schema(
     [
         column("step", INTEGER, "Step of the optimiser.", unit="steps"),
@@ -552,6 +606,7 @@ TABLES: Final = {
         pa.schema([*DOCUMENTS, *SUBSET_EXTRA]),
         "`num_near_copies` where near-copies were collapsed; `score_<scorer>` of each scorer",
     ),
+    "redundancy": Table("release/arm", "subset", REDUNDANCY),
     "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
     "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),
     "answers": Table("release/run", "checkpoint, task and question", ANSWERS),

@@ -26,6 +26,7 @@ ORDERED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "copies": ("crawls",),
     "gather": ("crawls",),
     "materialise": (),
+    "redundancy": ("crawls",),
     "compare": ("runs", "arms"),
 }
 #: Figures that are computed, not copied, may be off by this share on another processor.

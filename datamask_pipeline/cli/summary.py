@@ -6,8 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
+from datamask_pipeline import schema
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.printable import inert
+from datamask_pipeline.publish.behind import made_from
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
 from datamask_pipeline.storage import require
@@ -42,8 +44,9 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     """All figures of a release: its crawls, its arms and their differences, as its comparison recorded them.
 
     ``tasks`` says of each task how many questions were asked and what guessing scores; ``caveat`` warns where most
-    tasks cannot tell arms apart; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says
-    which arms have another selection by now.
+    tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
+    `schema.REDUNDANCY` names it; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says which
+    arms have another selection by now.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
@@ -58,6 +61,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         **manifest["metadata"],
         "tasks": tasks,
         "caveat": caveat(tasks),
+        "redundancy": dict(_redundancy(pipeline, release, manifest)),
         "subsets": _locations(manifest, "subsets"),
         "superseded": dict(_superseded(pipeline, release, _locations(manifest, "selections"))),
     }
@@ -78,6 +82,7 @@ def _print_next(
     results = require(pipeline.store, "compare", about["release"])
     lines = [
         "tokens: counted by the release's tokenizer, with an end of text after each document",
+        *_about_redundancy(about["redundancy"]),
         f"subset of {arm}:  {pipeline.store.root}/{location}/",
         f"all results:  {pipeline.store.root}/{results.location}/results.parquet",
         f"why a document is in or out:  {command(f'audit why {shlex.quote(document)}')}",
@@ -94,6 +99,19 @@ def _print_next(
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+def _about_redundancy(redundancy: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What the rows mean, once for all arms."""
+    for found in list(redundancy.values())[:1]:
+        yield (
+            f"near-copies: documents whose embedding has a cosine of at least {found['near_copy_cosine']} to that of an "
+            "earlier one of the arm"
+        )
+        yield "quality rank: mean among all that the arm could select, by the arm's own quality; 1 is the best"
+        drawn, pool = found["coverage_documents"], found["pool_documents"]
+        over = "all" if drawn == pool else f"{drawn:,} of the {pool:,}"
+        yield f"coverage: mean of the largest cosine to a document of the arm, over {over} documents that it could select"
+
+
 def _locations(manifest: Mapping[str, Any], of: str) -> dict[str, str]:
     """Where the artefacts lie that a comparison was made from, by arm."""
     return {
@@ -101,6 +119,19 @@ def _locations(manifest: Mapping[str, Any], of: str) -> dict[str, str]:
         for name, ref in manifest["inputs"].items()
         if name.startswith(f"{of}/")
     }
+
+
+def _redundancy(
+    pipeline: Pipeline, release: str, comparison: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was measured on the compared selections, by arm; an older record may have it of none."""
+    of_row = schema.REDUNDANCY.names
+    for arm, location in _locations(comparison, "selections").items():
+        mask = pipeline.store.manifest_at(location)["content_digest"]
+        measured = made_from(pipeline.store, "redundancy", f"{release}/{arm}", "selection", mask)
+        if measured is not None:
+            found = pipeline.store.manifest(measured)["metadata"]
+            yield arm, {name: found[name] for name in of_row}
 
 
 def _superseded(

@@ -3,7 +3,8 @@
 Knows vectors and their order; no text, crawl, store or release.
 """
 
+from datamask_pipeline.near_copies.coverage import coverage_of
 from datamask_pipeline.near_copies.index import NearCopyIndex
 from datamask_pipeline.near_copies.signatures import sample_of
 
-__all__ = ["NearCopyIndex", "sample_of"]
+__all__ = ["NearCopyIndex", "coverage_of", "sample_of"]

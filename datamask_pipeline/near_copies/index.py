@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.near_copies.buckets import Buckets, order_of
 from datamask_pipeline.near_copies.groups import Block
-from datamask_pipeline.near_copies.signatures import Signatures, signatures_for
+from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
 FORMAT = 1
@@ -119,6 +119,24 @@ class NearCopyIndex:
         }
         _publish(folder / INDEX_FILE, state)
         return cls(folder)
+
+    @classmethod
+    def of(cls, folder: Path, vectors: Vectors, *, threshold: float) -> Self:
+        """The index of all these vectors; after a kill it goes on behind the last block that was finished.
+
+        Args:
+            folder: Where it lies or shall lie; what else stands there is removed.
+            vectors: Unit rows, (N, D), in canonical order.
+            threshold: Least cosine of near-copies.
+
+        Raises: as `create` and `add`.
+        """
+        if not (folder / INDEX_FILE).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            cls.create(folder, sample_of(vectors), threshold=threshold)
+        index = cls(folder)
+        index.add(vectors)
+        return index
 
     def __len__(self) -> int:
         """Vectors taken in."""

@@ -20,6 +20,7 @@ from datamask_pipeline.stages import (
     pool,
     pretrain,
     questions,
+    redundancy,
     score,
     select,
     takedown,
@@ -103,6 +104,15 @@ FLOW: Final = Flow(
     }, makes=(
         Output("fineweb_mask", "materialise", "duckdb parquet",
                "The selected documents of one arm with text, provenance, scores and the selection's id."),
+    )),
+    Stage(redundancy, SELECTION, redundancy.RedundancyConfig, uses="compute", reads={
+        "candidates": "candidate_documents",
+        "index": "release_index",
+        "embeddings": "document_embeddings",
+        "selection": "selection_mask",
+    }, makes=(
+        Output("subset_redundancy", "redundancy", "duckdb parquet",
+               "Copies and near-copies among an arm's documents, their quality rank, and what they cover of the pool."),
     )),
     Stage(tokenizer, COMMON, tokenizer.TokenizerConfig, reads={
         "candidates": "candidate_documents",

@@ -49,6 +49,23 @@ def inputs_of(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Ref]]:
             yield name, Ref(**item)
 
 
+def made_from(store: Store, stage: str, key: str, argument: str, digest: str) -> Ref | None:
+    """The artefact of a stage and key that was made from an input of that content; the current one before older ones.
+
+    Args:
+        store: The record.
+        stage: What made it.
+        key: Its key.
+        argument: The input's name.
+        digest: The input's content digest.
+    """
+    current = store.current(stage, key)
+    manifests = [store.manifest(current)] if current is not None else []
+    manifests += store.all_manifests(f"{stage}/{key}")
+    found = (ref_of(each) for each in manifests if each["basis"]["inputs"].get(argument) == digest)
+    return next(found, None)
+
+
 def artefacts_behind(store: Store, refs: Iterable[Ref]) -> dict[str, Artefact]:
     """These artefacts and all that they were made from, by location, each after what it was made from.
 

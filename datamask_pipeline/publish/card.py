@@ -3,7 +3,7 @@
 Names of crawls, domains and models are data: they stand in code spans, and nothing in them is Markdown or HTML.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -207,6 +207,8 @@ def _composition(facts: Facts) -> str:
         "## Composition",
         _table(["crawl", "documents", "selected", "their tokens, as the source counts"], crawls),
     ]
+    if facts.redundancy is not None:
+        parts.append(_table(["", ""], _redundancy(facts.redundancy)))
     if facts.lengths is not None:
         names = ("least", "first quartile", "median", "third quartile", "most")
         parts.append(_table([*names], [[str(length) for length in facts.lengths]]))
@@ -215,6 +217,28 @@ def _composition(facts: Facts) -> str:
         parts.append(f"{facts.num_domains} domains; those with most documents:")
         parts.append(_table(["domain", "documents"], domains))
     return "\n\n".join(parts)
+
+
+def _redundancy(found: Mapping[str, Any]) -> list[list[str]]:
+    """What can be said of the documents without training on them."""
+    documents = found["documents"]
+    error = f" ± {_number(found['coverage_error'])}" if found["coverage_error"] else ""
+    return [
+        [
+            f"near-copies: cosine of at least {found['near_copy_cosine']} to an earlier document",
+            f"{found['near_copies']} ({100 * found['near_copies'] / documents:.3g} %)",
+        ],
+        ["exact copies, but for white space", f"{found['exact_copies']}"],
+        [
+            "mean quality rank among the documents that could be selected, 0 to 1",
+            _number(found["quality_rank"]),
+        ],
+        [
+            f"coverage: mean of the largest cosine to a document of the subset, over {found['coverage_documents']} of the "
+            f"{found['pool_documents']} that could be selected",
+            _number(found["coverage"]) + error,
+        ],
+    ]
 
 
 def _columns(columns: Sequence[Column]) -> str:

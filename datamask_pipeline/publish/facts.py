@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
-from datamask_pipeline.publish.behind import Artefact, artefacts_behind, inputs_of
+from datamask_pipeline.publish.behind import Artefact, artefacts_behind, inputs_of, made_from
 from datamask_pipeline.publish.licences import OF_DATASETS
 from datamask_pipeline.storage import Ref, Store
 
@@ -51,7 +51,7 @@ class Facts:
         release: The release of crawls.
         arm: The arm.
         subset: The subset.
-        behind: It and all that it was made from, by location.
+        behind: It, all that it was made from, and what was measured on it, by location.
         documents: Documents of each crawl, in the release's order.
         sources: Where each crawl came from, in that order.
         scorers: Name, model, revision, scale and weight of each scorer of the arm.
@@ -63,6 +63,7 @@ class Facts:
         num_domains: Domains among the selected documents.
         lengths: Least, quartiles and most tokens of a selected document; none where the source states no tokens.
         languages: Languages of the selected documents, as the source states them.
+        redundancy: Copies, quality rank and coverage, as `schema.REDUNDANCY` names them; none where they were not measured.
     """
 
     release: str
@@ -80,6 +81,7 @@ class Facts:
     num_domains: int
     lengths: list[int] | None
     languages: list[str]
+    redundancy: Mapping[str, Any] | None
 
     @property
     def key(self) -> str:
@@ -119,8 +121,10 @@ def facts_of(store: Store, subset: Ref, scratch: Path) -> Facts:
     Raises:
         IntegrityError: a manifest behind it is missing or damaged.
     """
-    behind = artefacts_behind(store, [subset])
     release, arm = subset.key.split("/", 1)
+    mask = store.manifest(subset)["basis"]["inputs"]["selection"]
+    measured = made_from(store, "redundancy", subset.key, "selection", mask)
+    behind = artefacts_behind(store, [subset, *([measured] if measured else [])])
     inputs = dict(inputs_of(behind[subset.location].manifest))
     pool, selection = (behind[inputs[name].location].manifest for name in ("candidates", "selection"))
     documents = {crawl: inputs[f"documents/{crawl}"] for crawl in pool["basis"]["config"]["crawls"]}
@@ -163,6 +167,7 @@ def facts_of(store: Store, subset: Ref, scratch: Path) -> Facts:
         num_domains=num_domains,
         lengths=lengths,
         languages=[language for (language,) in languages],
+        redundancy=behind[measured.location].manifest["metadata"] if measured else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -16,12 +16,17 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
 
     Args:
         console: Where to.
-        about: The release's figures: ``release``, ``crawls``, ``arms``, ``tasks``, ``differences`` and ``baseline``.
+        about: The release's figures: ``release``, ``crawls``, ``arms``, ``redundancy``, ``tasks``, ``differences`` and
+            ``baseline``.
     """
     arms: list[dict[str, Any]] = about["arms"]
     objectives = _objectives(arms)
     title = f"release {about['release']}: {', '.join(about['crawls'])}"
-    sections = [_selections(arms, objectives), _results(arms, about["tasks"])]
+    sections = [
+        _selections(arms, objectives),
+        _redundancy([about["redundancy"].get(arm["arm"]) for arm in arms]),
+        _results(arms, about["tasks"]),
+    ]
     print_in_blocks(console, title, [arm["arm"] for arm in arms], sections)
     for function, row_name in objectives.items():
         if function:
@@ -37,6 +42,7 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
         {
             "release": about["release"],
             **{key: arm[key] for key in arm if key != "tasks"},
+            **{f"subset {name}": value for name, value in about["redundancy"].get(arm["arm"], {}).items()},
             **arm["tasks"],
             **{f"{task} {name}": of[name] for task, of in about["tasks"].items() for name in ("n", "chance")},
             "caveat": about["caveat"],
@@ -81,6 +87,30 @@ def _selections(arms: Sequence[Mapping[str, Any]], objectives: Mapping[str | Non
         mine = [figure(arm["objective"]) if arm.get("objective_of") == function else "-" for arm in arms]
         rows.append((row_name, mine))
     return [*rows, ("certified gap", [figure(arm["gap"]) for arm in arms])]
+
+
+def _redundancy(found: Sequence[Mapping[str, Any] | None]) -> list[Row]:
+    """What was measured without training; no rows where no arm has it, as in a record of an earlier version."""
+    if not any(found):
+        return []
+
+    def shown(cell: Callable[[Mapping[str, Any]], str]) -> list[str]:
+        return ["-" if of is None else cell(of) for of in found]
+
+    return [
+        (
+            "near-copies",
+            shown(lambda of: f"{of['near_copies']:,} ({of['near_copies'] / of['documents']:.1%})"),
+        ),
+        ("exact copies", shown(lambda of: f"{of['exact_copies']:,}")),
+        ("mean quality rank", shown(lambda of: figure(of["quality_rank"]))),
+        ("coverage of the pool", shown(_coverage)),
+    ]
+
+
+def _coverage(of: Mapping[str, Any]) -> str:
+    error = f" ± {figure(of['coverage_error'])}" if of["coverage_error"] else ""
+    return figure(of["coverage"]) + error
 
 
 def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str, Any]]) -> list[Row]:

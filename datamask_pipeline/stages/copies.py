@@ -6,7 +6,6 @@ What is withdrawn or held out for validation is left out before: its near-copies
 `pool.takedown` names them.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
-from datamask_pipeline.near_copies import NearCopyIndex, sample_of
-from datamask_pipeline.near_copies.index import INDEX_FILE, LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.near_copies import NearCopyIndex
+from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files
@@ -77,7 +76,7 @@ def run(
     if (done := builder.finished()) is not None:
         return done
     positions_N, vectors = _eligible(store, candidates, embeddings)
-    index = _index(builder.scratch() / "index", vectors, config.threshold)
+    index = NearCopyIndex.of(builder.scratch() / "index", vectors, threshold=config.threshold)
     found = _found(index, positions_N)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
         connection.register("found", found)
@@ -137,16 +136,6 @@ def _eligible(
         paths += array_files(store, ref).values()
     vectors = ShardedVectors(paths, np.concatenate(files).astype(np.int32), np.concatenate(rows))
     return np.concatenate(positions), vectors
-
-
-def _index(folder: Path, vectors: ShardedVectors, threshold: float) -> NearCopyIndex:
-    """The vectors taken in; after a kill it goes on behind the last block that was finished."""
-    if not (folder / INDEX_FILE).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        NearCopyIndex.create(folder, sample_of(vectors), threshold=threshold)
-    index = NearCopyIndex(folder)
-    index.add(vectors)
-    return index
 
 
 def _found(index: NearCopyIndex, positions_N: NDArray[np.int64]) -> pa.Table:

@@ -23,6 +23,7 @@ ASSET_OF_STAGE = {
     "select": "selection_mask",
     "learning_curve": "learning_curve",
     "materialise": "fineweb_mask",
+    "redundancy": "subset_redundancy",
     "pretrain": "pretrained_model",
     "evaluate": "benchmark_results",
     "answers": "benchmark_answers",

@@ -197,7 +197,10 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
     metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
     told = {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
     assert {name: release[name] for name in told} == told
-    assert release.keys() - told.keys() == {"tasks", "caveat", "subsets", "superseded"}
+    assert release.keys() - told.keys() == {"tasks", "caveat", "redundancy", "subsets", "superseded"}
+    for arm in metadata["arms"]:
+        measured = tiny_run.store.read_table(require(tiny_run.store, "redundancy", f"first/{arm['arm']}"))
+        assert [release["redundancy"][arm["arm"]]] == measured.to_pylist()
 
 
 def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:
@@ -209,6 +212,45 @@ def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:
         assert float(row["objective"]) == arm["objective"]
         assert row["gap"] == ("" if arm["gap"] is None else repr(arm["gap"]))
         assert {task: float(row[task]) for task in arm["tasks"]} == arm["tasks"]
+        (measured,) = tiny_run.store.read_table(
+            require(tiny_run.store, "redundancy", f"first/{arm['arm']}")
+        ).to_pylist()
+        assert {name: float(row[f"subset {name}"]) for name in measured} == measured
+
+
+def test_the_table_tells_what_needs_no_training(tiny_run: Pipeline, tmp_path: Path) -> None:
+    arms = [arm["arm"] for arm in json.loads(reported(tiny_run, "--json"))[0]["arms"]]
+    measured = [
+        tiny_run.store.read_table(require(tiny_run.store, "redundancy", f"first/{arm}")).to_pylist()[0]
+        for arm in arms
+    ]
+    lines = summary(tiny_run).splitlines()
+
+    def cells(name: str) -> list[str]:
+        (line,) = (line for line in lines if line.startswith(f"│ {name} "))
+        return [cell.strip() for cell in line.strip("│").split("│")[1:]]
+
+    assert cells("near-copies") == [
+        f"{row['near_copies']} ({row['near_copies'] / row['documents']:.1%})" for row in measured
+    ]
+    assert cells("exact copies") == [str(row["exact_copies"]) for row in measured]
+    assert cells("mean quality rank") == [f"{row['quality_rank']:.4f}" for row in measured]
+    assert cells("coverage of the pool") == [f"{row['coverage']:.4f}" for row in measured]
+    assert sum(line.startswith("coverage: mean of the largest cosine") for line in lines) == 1
+
+
+def test_a_record_without_these_figures_is_reported_without_them(tiny_run: Pipeline, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    shutil.copy(tiny_file(tiny_run), tmp_path)
+    shutil.rmtree(tmp_path / "record" / "redundancy" / "first" / "random")
+    copied = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
+    assert [*json.loads(reported(copied, "--json"))[0]["redundancy"]] == ["datamask"]
+    (line,) = (line for line in summary(copied).splitlines() if line.startswith("│ mean quality rank"))
+    assert line.count(" - ") == 1
+    shutil.rmtree(tmp_path / "record" / "redundancy")
+    assert "quality rank" not in summary(copied)
+    assert json.loads(reported(copied, "--json"))[0]["redundancy"] == {}
+    assert "subset coverage" not in reported(copied, "--csv")
 
 
 def test_one_form_at_a_time(tiny_run: Pipeline) -> None:

@@ -22,12 +22,22 @@ CRAWL = "one"
 class Inputs:
     """Candidates, embeddings and scores of one crawl, as the stages before write them."""
 
-    def __init__(self, store: Store, *, unscored: int = 0, uncounted: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        unscored: int = 0,
+        uncounted: int = 0,
+        near: dict[int, tuple[int, float]] | None = None,
+    ) -> None:
         generator = np.random.default_rng(0)
         self.store = store
         names = [f"d{number:03d}" for number in range(NUM_DOCUMENTS)]
         vectors = generator.normal(size=(NUM_DOCUMENTS, schema.EMBEDDING_DIM))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        for row, (other, cosine) in (near or {}).items():
+            noise = vectors[row] - vectors[row] @ vectors[other] * vectors[other]
+            vectors[row] = cosine * vectors[other] + (1 - cosine**2) ** 0.5 * noise / np.linalg.norm(noise)
         table = pa.table({"id": names, "content_hash": names}, schema=schema.EMBEDDINGS)
         self.embeddings = {CRAWL: self.write("embed", CRAWL, table, vectors=vectors.astype(np.float16))}
         scores = [None if number < unscored else float(generator.random()) for number in range(NUM_DOCUMENTS)]
@@ -50,7 +60,9 @@ class Inputs:
             for number, name in enumerate(names)
         ]
         table = pa.Table.from_pylist(candidates, schema=schema.CANDIDATES)
-        candidates = self.write("pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS})
+        self.candidates = candidates = self.write(
+            "pool", "r", table, {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS}
+        )
         self.index = gather.run(
             gather.GatherConfig(),
             store=store,
