@@ -85,7 +85,10 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
         "tokens": "selection_mask.selected candidate_documents.token_count",
         "exact_copies": "selection_mask.selected candidate_documents.content_hash",
         "quality_rank": f"selection_mask.selected {_SCORES}",
-        **dict.fromkeys(("near_copies", "near_copy_recall", "coverage", "coverage_error"), f"selection_mask.selected {_VECTOR}"),
+        **dict.fromkeys(
+            ("near_copies", "near_copy_recall", "coverage", "coverage_error"),
+            f"selection_mask.selected {_VECTOR}",
+        ),
     },
     "pretrained_model": dict.fromkeys(("tokens", "loss"), "fineweb_mask.text"),
     "benchmark_results": {**_RESULT, "num_truncated": "pretrained_model.step"},

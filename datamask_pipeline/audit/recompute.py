@@ -40,7 +40,7 @@ def check_selection(
     """
     said = f"{ref.location}/{MANIFEST}"
     basis = manifest["basis"]
-    config = SelectConfig.of(_given(basis["config"]))
+    config = SelectConfig.of(given_settings(basis["config"]))
     if config.result_config() != dict(basis["config"]):
         yield contradiction(said, "`basis.config` are no settings that this version writes")
         return
@@ -91,7 +91,7 @@ def _certified_at(
     return found
 
 
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a user gives them: a manifest has the default of a budget beside the one that was chosen."""
     chosen = any(settings.get(name) is not None for name in ("num_documents", "num_tokens"))
     return {name: value for name, value in settings.items() if not (chosen and name == "ratio")}

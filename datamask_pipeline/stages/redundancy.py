@@ -4,11 +4,13 @@ Knows the mask and what it was learnt from; knows no learner and no text. `schem
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pydantic
+from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.arrays import mean_ranks
@@ -16,7 +18,7 @@ from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex, coverage_of
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.settings import Settings, execution_field
-from datamask_pipeline.stages.release_rows import read_rows
+from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "redundancy"
@@ -88,8 +90,6 @@ def run(
             f"the selection of {release}/{arm} has {len(selected_N)} rows where the index has {len(rows)} with every "
             "score; run stage 'select' again"
         )
-    chosen = rows.vectors.chosen(np.flatnonzero(selected_N))
-    near = NearCopyIndex.of(builder.scratch() / "index", chosen, threshold=config.threshold)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
         ((contents, tokens),) = connection.execute(f"""
             SELECT count(DISTINCT c.content_hash),
@@ -98,31 +98,22 @@ def run(
             JOIN {duck.parts_sql(store, [candidates], "position, content_hash, token_count")} AS c USING (position)
             WHERE s.selected
         """).fetchall()
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None:
-            progress("coverage of the pool", done, total)
-
-    coverage = coverage_of(
-        rows.vectors, chosen, num_compared=config.coverage_documents, seed=config.seed, progress=tell
-    )
+    documents = int(selected_N.sum())
     row = {
-        "documents": len(chosen),
+        "documents": documents,
         "tokens": tokens,
-        "exact_copies": len(chosen) - contents,
-        "near_copies": len(chosen) - near.num_representatives,
-        "near_copy_cosine": config.threshold,
-        "near_copy_recall": near.signatures.expected_recall,
-        "quality_rank": float(mean_ranks(rows.quality_N)[selected_N].mean()),
-        "coverage": coverage.mean,
-        "coverage_error": coverage.error,
-        "coverage_documents": coverage.num_compared,
-        "pool_documents": len(rows),
+        "exact_copies": documents - contents,
+        **measured(config, rows, selected_N, builder.scratch() / "index", progress),
     }
     part = builder.write_part(
         "00000", pa.Table.from_pylist([row], schema.REDUNDANCY).to_batches(), schema.REDUNDANCY
     )
     return builder.commit([part], metadata={"release": release, "arm": arm, **row})
+
+
+def amount(manifest: Mapping[str, Any]) -> str:
+    """How many documents were measured."""
+    return f"{manifest['metadata']['documents']} documents"
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -133,3 +124,42 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
         f"(cosine from {row['near_copy_cosine']}); mean quality rank {row['quality_rank']:.4f}; coverage of the pool "
         f"{row['coverage']:.4f}"
     )
+
+
+def measured(
+    config: RedundancyConfig,
+    rows: ReleaseRows,
+    selected_N: NDArray[np.bool_],
+    folder: Path,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> dict[str, Any]:
+    """What vectors and quality say of a mask: near-copies, quality rank and coverage, as `schema.REDUNDANCY` names them.
+
+    Args:
+        config: What counts as a near-copy, and how many documents coverage is measured on.
+        rows: What the mask selects from; it has vectors.
+        selected_N: The mask.
+        folder: Where the index of near-copies is made.
+        progress: Told of the blocks compared.
+    """
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress("coverage of the pool", done, total)
+
+    assert rows.vectors is not None
+    chosen = rows.vectors.chosen(np.flatnonzero(selected_N))
+    near = NearCopyIndex.of(folder, chosen, threshold=config.threshold)
+    coverage = coverage_of(
+        rows.vectors, chosen, num_compared=config.coverage_documents, seed=config.seed, progress=tell
+    )
+    return {
+        "near_copies": len(chosen) - near.num_representatives,
+        "near_copy_cosine": config.threshold,
+        "near_copy_recall": near.signatures.expected_recall,
+        "quality_rank": float(mean_ranks(rows.quality_N)[selected_N].mean()),
+        "coverage": coverage.mean,
+        "coverage_error": coverage.error,
+        "coverage_documents": coverage.num_compared,
+        "pool_documents": len(rows),
+    }

@@ -35,6 +35,7 @@ def test_what_no_column_tells_is_told_by_source_settings_or_step() -> None:
         "quality_scores": {"scorer", "scale_min", "scale_max", "model", "revision"},
         "learning_curve": {"step", "learning_rate", "block"},
         "fineweb_mask": {"release", "arm"},
+        "subset_redundancy": {"near_copy_cosine", "coverage_documents"},
         "pretrained_model": {"step", "learning_rate"},
         "benchmark_results": set(schema.RESULTS.names) - {"checkpoint", "value", "stderr", "num_truncated"},
         "benchmark_answers": set(schema.ANSWERS.names) - {"checkpoint", "value"},

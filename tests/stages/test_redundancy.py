@@ -1,5 +1,6 @@
 """What is measured of an arm's documents, against plain loops over the record; it changes no mask, subset or model."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from stages.test_select_stage import Inputs
 
 from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.stages import redundancy
 from datamask_pipeline.storage import Store, array_files, require
 
@@ -129,6 +133,18 @@ def test_a_mask_of_another_index_is_refused(made: Inputs, tmp_path: Path) -> Non
     config = redundancy.RedundancyConfig()
     with pytest.raises(IntegrityError, match=r"has 113 rows where the index has 118"):
         redundancy.run(config, store=other.store, release="r", arm="a", selection=selection, **made_from)
+
+
+def test_the_card_tells_the_figures_and_the_proof_covers_them(tiny_run: Pipeline, tmp_path: Path) -> None:
+    store, row, folder = tiny_run.store, measured(tiny_run, "random"), tmp_path / "set"
+    publish(store, RELEASE, "random", str(folder), PublishConfig(licence="odc-by", source_licence="odc-by"))
+    card = (folder / "README.md").read_text()
+    assert f"| {row['near_copies']} ({100 * row['near_copies'] / row['documents']:.3g} %) |" in card
+    assert f"| {row['coverage']:.6g} |" in card
+    assert f"| {row['quality_rank']:.6g} |" in card
+    behind = json.loads((folder / "manifest.json").read_text())["lineage"]
+    assert require(store, "redundancy", f"{RELEASE}/random").location in behind
+    assert list(prove_behind(store, store.fs, str(folder))) == []
 
 
 def test_the_proof_of_a_release_measures_again(tiny_run: Pipeline) -> None:

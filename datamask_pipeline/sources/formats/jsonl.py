@@ -81,7 +81,7 @@ def read_jsonl(
         row += 1
         if len(line) > MOST_LINE_BYTES:
             builder.reject(row, None, "too_large", f"the line has more than {MOST_LINE_BYTES} bytes")
-        elif isinstance(outcome := _parse(line), str):
+        elif isinstance(outcome := parse_line(line), str):
             builder.reject(row, None, "malformed_json", outcome)
         else:
             if row == 0:
@@ -93,7 +93,7 @@ def read_jsonl(
         yield builder.take()
 
 
-def _parse(line: bytes) -> dict[str, Any] | str:
+def parse_line(line: bytes) -> dict[str, Any] | str:
     """The object on a line, or what is wrong with it."""
     try:
         value = json.loads(line.decode("utf-8"), object_pairs_hook=_object, parse_float=_finite)

@@ -1,0 +1,352 @@
+"""Audits somebody else's subset against a crawl, a release or a folder of documents. Changes nothing.
+
+Rows are matched out of core by DuckDB; of the subset's texts nothing is kept but their hashes.
+"""
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from datamask_pipeline import duck
+from datamask_pipeline.audit.external_objective import compare_masks
+from datamask_pipeline.audit.external_rows import Files, find_files, read_batches, write_rows
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.publish.licences import FREE, MAY_BECOME, OTHER, spelt
+from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
+from datamask_pipeline.storage import Ref, Store, require
+
+if TYPE_CHECKING:
+    import duckdb
+
+Progress = Callable[[str, int, int | None], None]
+#: Examples of each fault that are told.
+EXAMPLES: Final = 5
+_COMMIT: Final = re.compile(r"\b[0-9a-f]{40}\b")
+_POOL: Final = (
+    "position, crawl, id, content_hash, eligible, exclusion, representative_crawl, representative_id"
+)
+#: In a key that orders matches: added where the texts differ, so that a copy of the same text comes first.
+_DIFFERS: Final = 1 << 62
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExternalOptions:
+    """What is asked of a subset.
+
+    Attributes:
+        revision: Commit of a data set of the hub.
+        endpoint: Another server that speaks the hub's protocol.
+        columns: What the files call ``id``, ``text`` and ``licence``, where they do not use the usual names.
+        source_licence: Licence of what the subset was taken from, as the hub spells it.
+        minhash: Also seek near-duplicates among the subset's texts; needs some 7 kB of memory for each distinct text.
+        arm: Under whose objective the subset is held against others, where it is held against a release.
+        memory_limit: Memory of DuckDB before it spills to disk.
+    """
+
+    revision: str | None = None
+    endpoint: str | None = None
+    columns: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    source_licence: str | None = None
+    minhash: bool = False
+    arm: str | None = None
+    memory_limit: str = "2GB"
+
+
+def audit_external(
+    store: Store, target: str, against: str, options: ExternalOptions, progress: Progress
+) -> dict[str, Any]:
+    """Everything that can be said of a subset, as JSON values.
+
+    Args:
+        store: The record.
+        target: A file, a folder, or ``owner/name`` on the hub.
+        against: A release or crawl of the record, or a folder of documents.
+        options: What is asked.
+        progress: Told of the rows read and of the learner's steps.
+
+    Returns:
+        ``rows`` = ``found_by_id`` + ``found_by_content`` + ``not_found``; ``within``; ``licence``; ``revision``;
+        ``scores``; ``pool`` and ``objective`` against a release; ``examples`` of each fault.
+
+    Raises:
+        InputError: the subset cannot be read.
+        UnknownNameError: there is nothing of that name to hold it against.
+        ConfigurationError: an option does not fit.
+    """
+    kind = _kind_of(store, against)
+    if options.arm is not None and kind != "release":
+        raise ConfigurationError(
+            f"--arm compares within a release, and {against!r} is a {kind}; name a release by --against"
+        )
+    columns = dict(options.columns)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        files = find_files(target, options.revision, options.endpoint)
+        with duck.connect(store, scratch, memory_limit=options.memory_limit) as connection:
+            _read(connection, files, columns, scratch / "theirs.parquet", "theirs", progress)
+            if kind == "folder":
+                ours = find_files(against, None)
+                _read(connection, ours, {}, scratch / "source.parquet", "documents", progress)
+                source = (
+                    "(SELECT row AS position, NULL AS crawl, id, content_hash FROM documents WHERE readable)"
+                )
+            else:
+                ref = require(store, "pool" if kind == "release" else "ingest", against)
+                named = _POOL if kind == "release" else "artefact_row AS position, crawl, id, content_hash"
+                source = f"(SELECT {named} FROM {duck.parts_sql(store, [ref])})"
+            connection.execute(f"CREATE TEMP TABLE source AS SELECT * FROM {source}")
+            _match(connection)
+            report = {
+                "target": target,
+                "against": {"kind": kind, "name": against},
+                "files": len(files.paths),
+                **_found(connection),
+                "within": _within(connection),
+                "crawls": _by_crawl(connection),
+                "licence": _licence(connection, files, options.source_licence),
+                "revision": {
+                    "of_subset": files.revision,
+                    "of_source": sorted(set(_COMMIT.findall(files.card_text + str(files.card)))),
+                },
+                "examples": _examples(connection, files),
+            }
+            if options.minhash:
+                report["within"]["near_duplicates"] = _near_duplicates(connection, files, columns, progress)
+            if kind != "folder":
+                report["scores"] = _scores(connection, store, kind, against)
+            if kind == "release":
+                positions = _positions(connection, store, against)
+                report["pool"] = _pool(connection, positions)
+                if options.arm is not None:
+                    report["objective"] = compare_masks(
+                        store, against, options.arm, positions, scratch, progress
+                    )
+    return report
+
+
+def _kind_of(store: Store, against: str) -> str:
+    releases, crawls = store.keys("pool"), store.keys("ingest")
+    if against in releases:
+        return "release"
+    if against in crawls:
+        return "crawl"
+    if Path(against).exists():
+        return "folder"
+    raise UnknownNameError(
+        "release, crawl or folder",
+        against,
+        [*releases, *crawls],
+        "--against",
+        remedy="or give the path of a folder",
+    )
+
+
+def _read(
+    connection: "duckdb.DuckDBPyConnection",
+    files: Files,
+    columns: dict[str, str | None],
+    target: Path,
+    table: str,
+    progress: Progress,
+) -> None:
+    """Ids and hashes of the files' rows, as a view."""
+    write_rows(
+        read_batches(files, columns), target, lambda rows: progress(f"rows of {table} read", rows, None)
+    )
+    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({duck.literal(str(target))})")
+
+
+def _match(connection: "duckdb.DuckDBPyConnection") -> None:
+    """One row each of the subset: how it was found, where, and whether its text differs from what has its id."""
+    connection.execute(f"""
+        CREATE TEMP TABLE found AS
+        WITH by_id AS (
+            SELECT t.row, min(s.position + CASE WHEN t.content_hash <> s.content_hash THEN {_DIFFERS} ELSE 0 END) AS key
+            FROM theirs AS t JOIN source AS s ON s.id = t.id GROUP BY t.row
+        ),
+        contents AS (SELECT content_hash, min(position) AS position FROM source GROUP BY content_hash)
+        SELECT t.row,
+            CASE WHEN by_id.key IS NOT NULL THEN 'id' WHEN contents.position IS NOT NULL THEN 'content' END AS how,
+            coalesce(by_id.key % {_DIFFERS}, contents.position) AS position,
+            coalesce(by_id.key >= {_DIFFERS}, false) AS altered,
+            CASE WHEN NOT t.readable THEN 'unreadable'
+                WHEN t.id IS NULL AND t.content_hash IS NULL THEN 'neither id nor text'
+                ELSE 'in no document' END AS why_not
+        FROM theirs AS t LEFT JOIN by_id USING (row)
+        LEFT JOIN contents ON by_id.key IS NULL AND contents.content_hash = t.content_hash
+    """)
+
+
+def _found(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
+    ((rows, by_id, by_content, altered, unchecked),) = connection.execute("""
+        SELECT count(*), count(*) FILTER (how = 'id'), count(*) FILTER (how = 'content'), count(*) FILTER (altered),
+            count(*) FILTER (how = 'id' AND content_hash IS NULL)
+        FROM found JOIN theirs USING (row)
+    """).fetchall()
+    why = connection.execute(
+        "SELECT why_not, count(*) FROM found WHERE how IS NULL GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    return {
+        "rows": rows,
+        "found_by_id": by_id,
+        "found_by_content": by_content,
+        "not_found": sum(number for _, number in why),
+        "why_not_found": dict(why),
+        "altered": altered,
+        "found_by_id_without_text": unchecked,
+    }
+
+
+def _within(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
+    names = ("ids", "repeated_ids", "texts", "exact_copies")
+    ((*counts,),) = connection.execute("""
+        SELECT count(id), count(id) - count(DISTINCT id), count(content_hash),
+            count(content_hash) - count(DISTINCT content_hash)
+        FROM theirs
+    """).fetchall()
+    return dict(zip(names, counts, strict=True))
+
+
+def _by_crawl(connection: "duckdb.DuckDBPyConnection") -> dict[str, int]:
+    rows = connection.execute("""
+        SELECT crawl, count(*) FROM found JOIN source USING (position) WHERE crawl IS NOT NULL GROUP BY 1 ORDER BY 1
+    """).fetchall()
+    return dict(rows)
+
+
+def _licence(connection: "duckdb.DuckDBPyConnection", files: Files, source: str | None) -> dict[str, Any]:
+    """What the card and the rows state, and what the source's licence says of it."""
+    card = files.card.get("license")
+    stated = [spelt(str(each)) for each in (card if isinstance(card, list) else [card]) if each]
+    rows = connection.execute("""
+        SELECT coalesce(licence, ''), count(*) FROM theirs GROUP BY 1 ORDER BY 2 DESC, 1
+    """).fetchall()
+    of_rows = {name: number for name, number in rows if name}
+    findings = [f"the card cannot be read: {files.card['unreadable']}"] if "unreadable" in files.card else []
+    if not stated and not of_rows:
+        findings.append("no licence is stated")
+    elif of_rows and (missing := sum(number for name, number in rows if not name)):
+        findings.append(f"{missing} rows state no licence, where others do")
+    if source is not None:
+        known = spelt(source)
+        if known not in MAY_BECOME and known not in FREE:
+            raise ConfigurationError(
+                f"--source-license: {source!r} is not among {', '.join(sorted({*MAY_BECOME, *FREE}))}"
+            )
+        for name in dict.fromkeys([*stated, *map(spelt, of_rows)]):
+            if known in MAY_BECOME and name != OTHER and name not in MAY_BECOME[known]:
+                findings.append(f"what is under {known} may not be released under {name}")
+    return {"card": stated, "rows": of_rows, "source": source, "findings": findings}
+
+
+def _examples(connection: "duckdb.DuckDBPyConnection", files: Files) -> dict[str, list[dict[str, Any]]]:
+    """Where a few rows of each fault stand, the first ones."""
+    faults = {
+        "altered": "SELECT row FROM found WHERE altered",
+        "not_found": "SELECT row FROM found WHERE how IS NULL",
+        "exact_copies": """SELECT row FROM theirs WHERE content_hash IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY row) > 1""",
+        "repeated_ids": """SELECT row FROM theirs WHERE id IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY id ORDER BY row) > 1""",
+    }
+    found = {}
+    for name, sql in faults.items():
+        rows = connection.execute(f"""
+            SELECT file, file_row, id FROM theirs WHERE row IN ({sql}) ORDER BY row LIMIT {EXAMPLES}
+        """).fetchall()
+        found[name] = [{"file": files.names[file], "row": row, "id": each} for file, row, each in rows]
+    return found
+
+
+def _near_duplicates(
+    connection: "duckdb.DuckDBPyConnection", files: Files, columns: dict[str, str | None], progress: Progress
+) -> dict[str, Any]:
+    """Distinct texts that share nearly all words with an earlier one; the texts are read once more."""
+    first = connection.execute("""
+        SELECT row, content_hash FROM theirs WHERE content_hash IS NOT NULL
+        QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY row) = 1 ORDER BY row
+    """).fetchnumpy()
+    rows, hashes = first["row"].tolist(), first["content_hash"].tolist()
+
+    def contents() -> Iterator[tuple[str, str]]:
+        start = place = 0
+        for batch in read_batches(files, columns):
+            while place < len(rows) and rows[place] < start + len(batch.texts):
+                text = batch.texts[rows[place] - start]
+                assert text is not None, "it had one when it was hashed"
+                yield hashes[place], text.decode()
+                place += 1
+            start += len(batch.texts)
+            progress("rows compared by their words", start, None)
+
+    config = NearDuplicateConfig()
+    number = sum(1 for _ in near_duplicates(config, contents()))
+    return {"texts": len(rows), "near_duplicates": number, "jaccard": config.threshold}
+
+
+def _scores(
+    connection: "duckdb.DuckDBPyConnection", store: Store, kind: str, against: str
+) -> list[dict[str, Any]]:
+    """Of each scorer of the record: what it says of the documents found and of all; ranks run from 0 to 1."""
+    crawls = (
+        [against]
+        if kind == "crawl"
+        else store.manifest(require(store, "pool", against))["metadata"]["crawls"]
+    )
+    refs: dict[str, Ref] = {
+        crawl: ref for crawl in crawls if (ref := store.current("score", crawl)) is not None
+    }
+    if not refs:
+        return []
+    listed = " UNION ALL ".join(
+        f"SELECT {duck.literal(crawl)} AS crawl, id, scorer, score FROM {duck.parts_sql(store, [ref], 'id, scorer, score')}"
+        for crawl, ref in refs.items()
+    )
+    cursor = connection.execute(f"""
+        WITH ranked AS (
+            SELECT crawl, id, scorer, score,
+                (rank() OVER (PARTITION BY scorer ORDER BY score) - 1 + (count(*) OVER (PARTITION BY scorer, score) - 1) / 2)
+                / greatest(count(*) OVER (PARTITION BY scorer) - 1, 1) AS place
+            FROM ({listed}) WHERE score IS NOT NULL
+        ),
+        theirs_found AS (SELECT DISTINCT crawl, id FROM found JOIN source USING (position))
+        SELECT scorer, count(f.id) AS documents, avg(score) FILTER (f.id IS NOT NULL) AS mean, avg(score) AS mean_of_all,
+            avg(place) FILTER (f.id IS NOT NULL) AS mean_rank
+        FROM ranked LEFT JOIN theirs_found AS f USING (crawl, id) GROUP BY 1 ORDER BY 1
+    """)
+    names = [column[0] for column in cursor.description or []]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _positions(connection: "duckdb.DuckDBPyConnection", store: Store, release: str) -> "np.ndarray[Any, Any]":
+    """Places of the eligible documents that the rows found are, or are copies of."""
+    near = "SELECT NULL::VARCHAR AS crawl, NULL::VARCHAR AS id, NULL::VARCHAR AS to_crawl, NULL::VARCHAR AS to_id LIMIT 0"
+    if (ref := store.current("copies", release)) is not None:
+        columns = "crawl, id, near_copy_of_crawl AS to_crawl, near_copy_of AS to_id"
+        near = f"SELECT crawl, id, to_crawl, to_id FROM {duck.parts_sql(store, [ref], columns)} WHERE to_id IS NOT NULL"
+    found = connection.execute(f"""
+        WITH standing AS (
+            SELECT DISTINCT representative_crawl AS crawl, representative_id AS id
+            FROM source JOIN found USING (position)
+        ),
+        near AS ({near})
+        SELECT s.position FROM standing LEFT JOIN near USING (crawl, id)
+        JOIN source AS s ON s.crawl = coalesce(to_crawl, standing.crawl) AND s.id = coalesce(to_id, standing.id)
+        WHERE s.eligible GROUP BY 1 ORDER BY 1
+    """).fetchnumpy()
+    positions: np.ndarray[Any, Any] = found["position"]
+    return positions
+
+
+def _pool(connection: "duckdb.DuckDBPyConnection", positions: "np.ndarray[Any, Any]") -> dict[str, Any]:
+    """How many documents that could be selected the rows stand for, and what the others are."""
+    rows = connection.execute("""
+        SELECT exclusion, count(*) FROM (SELECT DISTINCT position FROM found) JOIN source USING (position)
+        WHERE exclusion IS NOT NULL GROUP BY 1 ORDER BY 1
+    """).fetchall()
+    return {"eligible_documents": len(positions), "not_eligible": dict(rows)}

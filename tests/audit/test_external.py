@@ -1,0 +1,302 @@
+"""A subset made with planted faults, in the columns of published ones: each fault is found, and counts are exact."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sources.hub_server import COMMIT, HubServer
+from typer.testing import CliRunner
+
+from datamask_pipeline.audit.external import ExternalOptions, audit_external
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import require
+
+RELEASE, ARM = "first", "datamask"
+FINEWEB = "text id dump url date file_path language language_score token_count".split()
+ALTERED, ELSEWHERE, RENAMED, REPEATED, HASTY = 4, 3, 5, 2, 6
+
+
+@pytest.fixture(scope="module")
+def documents(tiny_run: Pipeline) -> list[dict[str, Any]]:
+    """Documents of both crawls, one of each content."""
+    rows = [
+        row
+        for crawl in tiny_run.store.keys("ingest")
+        for row in tiny_run.store.read_table(require(tiny_run.store, "ingest", crawl)).to_pylist()
+    ]
+    return list({row["content_hash"]: row for row in reversed(rows)}.values())[::-1]
+
+
+@pytest.fixture(scope="module")
+def planted(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sixty rows: some altered, renamed, from elsewhere, repeated, or with white space of their own."""
+    rows = [{name: row[name] for name in FINEWEB} for row in documents[:58]]
+    for row in rows[:ALTERED]:
+        row["text"] += " One more sentence."
+    for row in rows[ALTERED : ALTERED + RENAMED]:
+        row["id"] = f"their-own-{row['id']}"
+    for number, row in enumerate(rows[10 : 10 + ELSEWHERE]):
+        row |= {"id": f"nobody-{number}\x1b[31m", "text": f"A text that no crawl has, number {number}."}
+    for row in rows[20 : 20 + HASTY]:
+        row["text"] = row["text"].replace(" ", "\n")
+    return [*rows, *rows[30 : 30 + REPEATED]]
+
+
+def as_parquet(folder: Path, rows: list[dict[str, Any]], card: str = "") -> Path:
+    """Two files and a card."""
+    (folder / "data").mkdir(parents=True)
+    half = len(rows) // 2
+    for number, part in enumerate((rows[:half], rows[half:])):
+        pq.write_table(pa.Table.from_pylist(part), folder / "data" / f"train-{number:05d}.parquet")
+    (folder / "README.md").write_text(card)
+    return folder
+
+
+def audit(tiny_run: Pipeline, target: Path | str, against: str = RELEASE, **options: Any) -> dict[str, Any]:
+    report = audit_external(tiny_run.store, str(target), against, ExternalOptions(**options), lambda *_: None)
+    assert report["rows"] == report["found_by_id"] + report["found_by_content"] + report["not_found"]
+    assert report["not_found"] == sum(report["why_not_found"].values())
+    assert json.loads(json.dumps(report)) == report
+    return report
+
+
+EXPECTED = {
+    "rows": 60,
+    "found_by_id": 60 - RENAMED - ELSEWHERE,
+    "found_by_content": RENAMED,
+    "not_found": ELSEWHERE,
+    "why_not_found": {"in no document": ELSEWHERE},
+    "altered": ALTERED,
+    "found_by_id_without_text": 0,
+}
+
+
+def counts(report: dict[str, Any]) -> dict[str, Any]:
+    return {name: report[name] for name in EXPECTED}
+
+
+def test_every_planted_fault_is_found_in_the_columns_of_fineweb_edu(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = [row | {"score": 2.7, "int_score": 3} for row in planted]
+    card = f"---\nlicense: apache-2.0\n---\nTaken at {COMMIT}."
+    folder = as_parquet(tmp_path / "edu", rows, card)
+    report = audit(tiny_run, folder, source_licence="odc-by", minhash=True)
+    assert counts(report) == EXPECTED
+    assert report["files"] == 2
+    within = report["within"]
+    assert (within["ids"], within["repeated_ids"]) == (60, REPEATED)
+    assert (within["texts"], within["exact_copies"]) == (60, REPEATED)
+    assert within["near_duplicates"]["texts"] == 58
+    assert report["licence"] == {
+        "card": ["apache-2.0"],
+        "rows": {},
+        "source": "odc-by",
+        "findings": ["what is under odc-by may not be released under apache-2.0"],
+    }
+    assert report["revision"] == {"of_subset": None, "of_source": [COMMIT]}
+    examples = report["examples"]
+    assert [place["row"] for place in examples["altered"]] == list(range(ALTERED))
+    assert {place["id"] for place in examples["not_found"]} == {
+        f"nobody-{n}\x1b[31m" for n in range(ELSEWHERE)
+    }
+    assert [(place["file"], place["row"]) for place in examples["repeated_ids"]] == [
+        ("data/train-00001.parquet", 28),
+        ("data/train-00001.parquet", 29),
+    ]
+    assert examples["exact_copies"] == examples["repeated_ids"]
+
+
+def test_scores_pool_and_objective_are_those_of_the_record(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    report = audit(tiny_run, as_parquet(tmp_path / "set", planted), arm=ARM)
+    store = tiny_run.store
+    pool = store.read_table(require(store, "pool", RELEASE)).to_pylist()
+    scores = {
+        (crawl, row["id"]): row["score"]
+        for crawl in store.keys("score")
+        for row in store.read_table(require(store, "score", crawl)).to_pylist()
+    }
+    contents = {row["content_hash"]: row for row in reversed(pool)}
+    by_id = {row["id"]: row for row in pool}
+    found = [by_id.get(row["id"].removeprefix("their-own-")) for row in planted if "nobody" not in row["id"]]
+    distinct = {(row["crawl"], row["id"]) for row in found}
+    (scorer,) = report["scores"]
+    assert scorer["documents"] == len(distinct) == 58 - ELSEWHERE
+    assert scorer["mean"] == pytest.approx(sum(scores[key] for key in distinct) / len(distinct))
+    assert scorer["mean_of_all"] == pytest.approx(sum(scores.values()) / len(scores))
+    eligible = {row["position"] for row in pool if row["eligible"]}
+    standing = {contents[row["content_hash"]]["position"] for row in found} & eligible
+    assert report["pool"]["eligible_documents"] == len(standing)
+    objective = report["objective"]
+    masks = objective["masks"]
+    assert objective["documents"] == len(standing)
+    assert objective["learnt"]
+    assert objective["bound"] >= masks["ours"]["value"] > masks["external"]["value"]
+    assert masks["ours"]["value"] > masks["quality_topk"]["value"]
+    assert masks["random"]["value"] == pytest.approx(0, abs=1e-9)
+    for mask in masks.values():
+        assert mask["gap"] == pytest.approx((objective["bound"] - mask["value"]) / objective["bound"])
+    assert masks["quality_topk"]["quality_rank"] == max(mask["quality_rank"] for mask in masks.values())
+
+
+def test_our_own_subset_reaches_what_the_record_certifies(tiny_run: Pipeline) -> None:
+    """Nothing is learnt: the subset has as many documents as the arm."""
+    store = tiny_run.store
+    subset = require(store, "materialise", f"{RELEASE}/{ARM}")
+    report = audit(tiny_run, f"{store.root}/{subset.location}", arm=ARM)
+    assert counts(report) == dict.fromkeys(EXPECTED, 0) | {
+        "rows": subset.rows,
+        "found_by_id": subset.rows,
+        "why_not_found": {},
+    }
+    chosen = store.manifest(require(store, "select", f"{RELEASE}/{ARM}"))["metadata"]
+    objective = report["objective"]
+    assert not objective["learnt"]
+    assert objective["bound"] == chosen["blocks"][0]["certificate"]["bound"]
+    assert objective["masks"]["external"] == objective["masks"]["ours"]
+    assert objective["masks"]["ours"]["value"] == pytest.approx(chosen["objective"], abs=1e-6)
+    assert objective["masks"]["ours"]["gap"] == pytest.approx(
+        chosen["blocks"][0]["certificate"]["gap"], abs=1e-6
+    )
+    measured = store.manifest(require(store, "redundancy", f"{RELEASE}/{ARM}"))["metadata"]
+    for name in ("near_copies", "quality_rank", "coverage"):
+        assert objective["masks"]["ours"][name] == measured[name]
+
+
+def test_columns_of_ultra_fineweb_have_no_ids(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = [{"content": row["text"], "score": 0.9, "source": "fineweb"} for row in planted]
+    report = audit(tiny_run, as_parquet(tmp_path / "ultra", rows))
+    assert counts(report) == EXPECTED | {
+        "found_by_id": 0,
+        "found_by_content": 60 - ALTERED - ELSEWHERE,
+        "not_found": ALTERED + ELSEWHERE,
+        "why_not_found": {"in no document": ALTERED + ELSEWHERE},
+        "altered": 0,
+    }
+    assert report["within"]["ids"] == report["within"]["repeated_ids"] == 0
+    assert report["within"]["exact_copies"] == REPEATED
+    assert report["licence"]["findings"] == ["no licence is stated"]
+
+
+def test_json_lines_in_the_columns_of_fineweb_with_broken_lines_and_licences(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    lines = [
+        json.dumps(row | ({"license": "cc0-1.0"} if place % 2 else {})) for place, row in enumerate(planted)
+    ]
+    lines += ["{broken", '{"id": 7.5, "text": "x"}', '{"url": "https://neither.example"}', '"no object"']
+    with gzip.open(tmp_path / "mask.jsonl.gz", "wt") as stream:
+        stream.write("\n".join(lines) + "\n")
+    report = audit(tiny_run, tmp_path / "mask.jsonl.gz")
+    assert counts(report) == EXPECTED | {
+        "rows": 64,
+        "not_found": ELSEWHERE + 4,
+        "why_not_found": {"in no document": ELSEWHERE, "neither id nor text": 1, "unreadable": 3},
+    }
+    assert report["licence"]["rows"] == {"cc0-1.0": 30}
+    assert report["licence"]["findings"] == ["34 rows state no licence, where others do"]
+
+
+def test_without_a_text_rows_are_found_by_id_alone(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = [{"warc": row["id"], "url": row["url"]} for row in planted]
+    folder = as_parquet(tmp_path / "ids", rows)
+    report = audit(tiny_run, folder, columns={"id": "warc"})
+    assert counts(report) == EXPECTED | {
+        "found_by_content": 0,
+        "not_found": RENAMED + ELSEWHERE,
+        "why_not_found": {"in no document": RENAMED + ELSEWHERE},
+        "altered": 0,
+        "found_by_id_without_text": 60 - RENAMED - ELSEWHERE,
+    }
+    unnamed = audit(tiny_run, folder)
+    assert unnamed["why_not_found"] == {"neither id nor text": 60}
+    with pytest.raises(InputError, match=r"no column 'wrac'.*did you mean 'warc'"):
+        audit(tiny_run, folder, columns={"id": "wrac"})
+
+
+def test_against_a_crawl_and_against_a_folder(
+    tiny_run: Pipeline, tiny_config_file: Path, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = as_parquet(tmp_path / "set", planted)
+    of_folder = audit(tiny_run, folder, str(tiny_config_file.parent / "crawls"))
+    assert counts(of_folder) == EXPECTED
+    assert "scores" not in of_folder
+    assert "pool" not in of_folder
+    crawl = planted[-1]["dump"]
+    of_crawl = audit(tiny_run, folder, crawl)
+    inside = [row for row in planted if row["dump"] == crawl]
+    nobody = sum("nobody" in row["id"] for row in inside)
+    assert of_crawl["crawls"] == {crawl: of_crawl["rows"] - of_crawl["not_found"]}
+    assert of_crawl["rows"] - of_crawl["not_found"] >= len(inside) - nobody
+    assert [scorer["scorer"] for scorer in of_crawl["scores"]] == ["rules"]
+    with pytest.raises(ConfigurationError, match="--arm compares within a release"):
+        audit(tiny_run, folder, crawl, arm=ARM)
+    with pytest.raises(UnknownNameError, match="did you mean 'first'"):
+        audit(tiny_run, folder, "frist")
+
+
+def test_the_command_prints_the_report_and_nothing_steers_the_terminal(
+    tiny_run: Pipeline, tiny_config_file: Path, planted: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = as_parquet(tmp_path / "set", planted, "---\nlicense: [odc-by]\n---\n")
+    command = ["audit", "external", str(folder), "--against", RELEASE, "-c", str(tiny_config_file)]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.exception
+    assert "\x1b" not in shown.output
+    assert "found by id                        52" in shown.output
+    assert "licence: odc-by" in shown.output
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert counts(told) == EXPECTED
+
+
+def test_what_cannot_be_read_is_refused(tiny_run: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no file to read"):
+        audit(tiny_run, tmp_path / "empty")
+    with pytest.raises(InputError, match="no such file or folder"):
+        audit(tiny_run, tmp_path / "not" / "there")
+    with pytest.raises(InputError, match="pinned commit"):
+        audit(tiny_run, "somebody/subset")
+    whole = as_parquet(tmp_path / "cut", [{"id": str(n), "text": "x" * 500} for n in range(99)])
+    part = whole / "data" / "train-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-20])
+    with pytest.raises(InputError, match="not a whole Parquet file"):
+        audit(tiny_run, whole)
+
+
+@pytest.fixture
+def hub(
+    planted: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[HubServer]:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    folder = as_parquet(tmp_path / "made", planted, "---\nlicense: mit\n---\n")
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    server = HubServer("somebody/subset", files)
+    yield server
+    server.close()
+
+
+def test_a_data_set_of_the_hub_is_read_at_its_commit(tiny_run: Pipeline, hub: HubServer) -> None:
+    report = audit(tiny_run, "somebody/subset", revision=COMMIT, endpoint=hub.endpoint)
+    assert counts(report) == EXPECTED
+    assert report["licence"]["card"] == ["mit"]
+    assert report["revision"]["of_subset"] == COMMIT
