@@ -52,6 +52,14 @@ def canonical_host(host: str) -> str:
         return lowered
 
 
+def spellings(host: str) -> list[str]:
+    """The ways in which URLs spell a canonical host, in lower case: in ASCII, and in its own script."""
+    try:
+        return list(dict.fromkeys([host, host.encode("ascii").decode("idna")]))
+    except UnicodeError:
+        return [host]
+
+
 def is_host(host: str) -> bool:
     """Whether a canonical host can be one."""
     return _HOST.fullmatch(host) is not None

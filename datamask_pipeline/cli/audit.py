@@ -10,6 +10,7 @@ from rich.console import Console
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.external import external
+from datamask_pipeline.cli.impact import impact
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.prove import prove
 from datamask_pipeline.cli.takedown import takedown
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command("prove")(prove)
 app.command("takedown")(takedown)
 app.command("external")(external)
+app.command("impact")(impact)
 
 
 @app.callback()

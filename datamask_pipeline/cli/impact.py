@@ -1,0 +1,77 @@
+"""`datamask audit impact`: what rests on a crawl, scorer, revision, document or domain."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.compliance.impact import KINDS, Kind
+from datamask_pipeline.compliance.impact import impact as impact_of
+from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.printable import inert
+
+_PLACES = ("artefact", "key", "made_at", "state", "documents_held")
+
+
+def impact(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A crawl, a scorer's name, a revision or its first digits, a document's id, or a domain."
+        ),
+    ],
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", help=f"Which of these it is, where a name is of several: {', '.join(KINDS)}."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All of it as one JSON object.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Name every selection, subset, model and result that rests on something, with its figures, superseded ones too.
+
+    `current` counts today; `stale` does, but was made from something that does not any more; `superseded` does not.
+
+    Examples:
+
+        datamask audit impact CC-MAIN-2024-10
+
+        datamask audit impact example.com --json
+    """
+    store = build_pipeline(config, settings).store
+    with Console(stderr=True).status("reading the record"):
+        found = impact_of(store, target, _kind(kind))
+    if as_json:
+        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
+    else:
+        typer.echo("\n".join(map(inert, _lines(found))))
+
+
+def _kind(name: str | None) -> Kind | None:
+    for kind in KINDS:
+        if kind == name:
+            return kind
+    if name is None:
+        return None
+    raise UnknownNameError("kind of target", name, KINDS, "--kind")
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['kind']} {found['target']}"
+    for name in (name for name in found if name not in ("target", "kind")):
+        yield f"  {name}: {len(found[name]) or 'none'}"
+        for each in found[name]:
+            held = f", {each['documents_held']} of them held" if "documents_held" in each else ""
+            figures = "; ".join(_figure(key, value) for key, value in each.items() if key not in _PLACES)
+            yield f"    {each['key']} ({each['state']}, {each['made_at']}): {each['artefact']}{held}"
+            yield f"      {figures}"
+
+
+def _figure(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(_figure(key, inner) for key, inner in value.items())
+    shown = f"{value:.6g}" if isinstance(value, float) else "unknown" if value is None else f"{value:,}"
+    return f"{name.replace('_', ' ')} {shown}"

@@ -1,0 +1,113 @@
+"""Which artefacts of a record were made from which, superseded ones too, by their manifests. Knows no table."""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST, Ref
+
+Manifest = Mapping[str, Any]
+#: Current; current, but made from something superseded; not current any more.
+State = Literal["current", "stale", "superseded"]
+
+
+class Graph:
+    """The versions of a record.
+
+    Args:
+        store: The record.
+
+    Attributes:
+        manifests: Every finished version, by location.
+        pointed: Locations that pointers name.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        store.format()
+        names = [path[len(store.root) + 1 :] for path in sorted(store.fs.find(store.root))]
+        folders = [name.rpartition("/") for name in names if not name.startswith(".")]
+        self.manifests: dict[str, Manifest] = {
+            folder: store.manifest_at(folder) for folder, _, name in folders if name == MANIFEST and folder
+        }
+        found = (folder.partition("/") for folder, _, name in folders if name == CURRENT)
+        current = (store.current(stage, key) for stage, _, key in found)
+        self.pointed = {ref.location for ref in current if ref is not None}
+        self._made_from: dict[str, list[str]] = collections.defaultdict(list)
+        for location in self.manifests:
+            for _, ref in self.inputs(location):
+                self._made_from[ref.location].append(location)
+
+    def inputs(self, location: str) -> Iterator[tuple[str, Ref]]:
+        """What a version was made from, by the input's name."""
+        return inputs_of(self.manifests[location])
+
+    def of(self, *stages: str) -> list[str]:
+        """The versions of some stages, by stage, key and date."""
+        found = [location for location, manifest in self.manifests.items() if manifest["stage"] in stages]
+
+        def order(location: str) -> tuple[int, str, int]:
+            manifest = self.manifests[location]
+            return stages.index(manifest["stage"]), manifest["key"], manifest["written_at_ns"]
+
+        return sorted(found, key=order)
+
+    def behind(self, location: str) -> set[str]:
+        """What a version was made from, all the way, as far as the record holds it."""
+        found: set[str] = set()
+        waiting = [location]
+        while waiting:
+            for _, ref in self.inputs(waiting.pop()):
+                if ref.location in self.manifests and ref.location not in found:
+                    found.add(ref.location)
+                    waiting.append(ref.location)
+        return found
+
+    def resting_on(
+        self, locations: Iterable[str], passes: Callable[[str], bool] = lambda _: True
+    ) -> set[str]:
+        """These versions and all that was made from them.
+
+        Args:
+            locations: Where to begin.
+            passes: Whether a version that was made from one of them rests on it; by default it does.
+        """
+        found: set[str] = set()
+        waiting = [*locations]
+        while waiting:
+            here = waiting.pop()
+            if here not in found:
+                found.add(here)
+                waiting += [location for location in self._made_from.get(here, ()) if passes(location)]
+        return found
+
+    def state(self, location: str) -> State:
+        """Whether a version counts today."""
+        if location not in self.pointed:
+            return "superseded"
+        return "current" if self._is_up_to_date(location) else "stale"
+
+    def _is_up_to_date(self, location: str) -> bool:
+        """Whether all that a current version was made from is what it would be made from today, and so on."""
+        manifest = self.manifests[location]
+        for name, ref in self.inputs(location):
+            now = self.store.current(ref.stage, ref.key)
+            if now is None or now.location not in self.manifests:
+                return False
+            identity = _identity(manifest["stage"], name.partition("/")[0])
+            if manifest["basis"]["inputs"][name] not in (identity(self.store, now), now.content_digest):
+                return False
+            if not self._is_up_to_date(now.location):
+                return False
+        return True
+
+
+def _identity(artefact: str, argument: str) -> Callable[[Store, Ref], str]:
+    """What an artefact depends on of what it was made from."""
+    for stage in FLOW:
+        if artefact in (output.artefact for output in stage.makes):
+            return stage.identity(argument)
+    return lambda _, ref: ref.content_digest

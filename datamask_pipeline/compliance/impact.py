@@ -1,0 +1,244 @@
+"""What rests on a crawl, a scorer, a revision, a document or a domain: selections, subsets, models, results. Writes nothing.
+
+Who was made from what, the manifests say; which subsets held a document, their own rows say.
+"""
+
+import functools
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from datamask_pipeline import domains, duck
+from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.ref import ref_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+Kind = Literal["crawl", "scorer", "revision", "document", "domain"]
+KINDS: Final[tuple[Kind, ...]] = ("crawl", "scorer", "revision", "document", "domain")
+#: What is told of, by the record's name for it.
+_TOLD: Final = {
+    "select": "selections",
+    "materialise": "subsets",
+    "pretrain": "models",
+    "evaluate": "results",
+    "compare": "reports",
+}
+#: So many digits of a revision are enough.
+_FEWEST_DIGITS: Final = 7
+
+Impact = dict[str, Any]
+
+
+def impact(store: Store, target: str, kind: Kind | None = None) -> Impact:
+    """What rests on something, as JSON values.
+
+    Args:
+        store: The record.
+        target: A crawl; a scorer by its name; a revision (of a scorer or of the embedding's model, or its first digits);
+            a document by its id; or a domain, with its subdomains.
+        kind: Which of these it is; found out by default.
+
+    Returns:
+        ``target``, ``kind``, and lists of ``selections``, ``subsets``, ``models``, ``results`` and ``reports``: of each
+        version its ``artefact``, ``key``, ``made_at``, ``state`` (current, stale or superseded) and its figures. Subsets
+        say how many ``documents_held`` there are of a domain, or of a document's text under whatever id; the selections are
+        those that chose them.
+
+    Raises:
+        UnknownNameError: the record knows nothing of that name.
+        ConfigurationError: several things have that name, and no kind was given.
+    """
+    graph = Graph(store)
+    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+        kind = kind or _kind(graph, connection, target)
+        held = _held(graph, connection, target, kind) if kind in ("document", "domain") else None
+    resting = _resting(graph, target, kind) if held is None else _resting_on_subsets(graph, held)
+    if held is None and not resting:
+        raise UnknownNameError(kind, target, _names(graph, kind))
+    about: Impact = {"target": target, "kind": kind}
+    for stage, name in _TOLD.items():
+        locations = [location for location in graph.of(stage) if location in resting]
+        about[name] = [_told(graph, location, held) for location in locations]
+    return about
+
+
+def _kind(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str) -> Kind:
+    found = [kind for kind in KINDS[:3] if _begin(graph, target, kind)]
+    if len(found) > 1:
+        raise ConfigurationError(f"{target!r} is a {' and a '.join(found)}; say which by its kind")
+    if found:
+        return found[0]
+    if not graph.of("ingest"):
+        raise ConfigurationError(f"{graph.store.root_url} holds no crawl: nothing rests on anything")
+    if _count(graph, connection, graph.of("ingest"), "id = $1", [target]):
+        return "document"
+    host = domains.canonical_host(target)
+    if domains.is_host(host) and _count(graph, connection, graph.of("ingest"), *_under(host)):
+        return "domain"
+    known = {kind: _names(graph, kind) for kind in KINDS[:3]}
+    listed = "; ".join(f"{kind}s: {', '.join(names) or 'none'}" for kind, names in known.items())
+    raise UnknownNameError(
+        "target", target, [], remedy=f"give a document's id as in the crawl, or a domain; {listed}"
+    )
+
+
+def _names(graph: Graph, kind: Kind) -> list[str]:
+    """What of a kind the record names in its manifests."""
+    if kind == "crawl":
+        return sorted({graph.manifests[location]["key"] for location in graph.of("ingest")})
+    if kind == "scorer":
+        return sorted({name for location in graph.of("score") for name in _scorers(graph, location)})
+    return sorted({str(revision) for revisions in _revisions(graph).values() for revision in revisions})
+
+
+def _scorers(graph: Graph, location: str) -> Mapping[str, Any]:
+    scorers: Mapping[str, Any] = graph.manifests[location]["metadata"]["scorers"]
+    return scorers
+
+
+def _revisions(graph: Graph) -> dict[str, dict[str, str | None]]:
+    """Of each version of scores and embeddings: its revisions, each with the scorer, or none for the embedding's model."""
+    found: dict[str, dict[str, str | None]] = {
+        location: {str(about["revision"]): name for name, about in _scorers(graph, location).items()}
+        for location in graph.of("score")
+    }
+    return found | {
+        location: {str(graph.manifests[location]["metadata"].get("revision")): None}
+        for location in graph.of("embed")
+    }
+
+
+def _begin(graph: Graph, target: str, kind: Kind) -> dict[str, set[str] | None]:
+    """The versions that a name means, each with the scorers it means there; ``None``: all of it."""
+    if kind == "crawl":
+        return {each: None for each in graph.of("ingest") if graph.manifests[each]["key"] == target}
+    if kind == "scorer":
+        return {each: {target} for each in graph.of("score") if target in _scorers(graph, each)}
+    found: dict[str, set[str] | None] = {}
+    for location, revisions in _revisions(graph).items():
+        meant = {
+            scorer
+            for revision, scorer in revisions.items()
+            if revision == target or (len(target) >= _FEWEST_DIGITS and revision.startswith(target))
+        }
+        if None in meant:
+            found[location] = None
+        elif meant:
+            found[location] = {scorer for scorer in meant if scorer}
+    return found
+
+
+def _resting(graph: Graph, target: str, kind: Kind) -> set[str]:
+    """What rests on a crawl, scorer or revision. A selection rests on a scorer only if its weights give it any."""
+    found: set[str] = set()
+    for location, scorers in _begin(graph, target, kind).items():
+        found |= graph.resting_on([location], functools.partial(_uses, graph, scorers))
+    return found
+
+
+def _uses(graph: Graph, scorers: set[str] | None, location: str) -> bool:
+    """Whether what was made from some scores rests on these scorers; a subset does if its selection does."""
+    if graph.manifests[location]["stage"] == "materialise":
+        location = dict(graph.inputs(location))["selection"].location
+    manifest = graph.manifests.get(location)
+    if scorers is None or manifest is None or manifest["stage"] != "select":
+        return True
+    weights = manifest["basis"]["config"]["scorers"]
+    return not weights or any(weights.get(scorer) for scorer in scorers)
+
+
+def _held(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str, kind: Kind) -> dict[str, int]:
+    """How many documents of a name each version of a subset holds."""
+    if kind == "document":
+        contents = _contents(graph, connection, target)
+        places = ", ".join(f"${n}" for n in range(1, len(contents) + 1))
+        condition, values = f"content_hash IN ({places})", contents
+    else:
+        condition, values = _under(domains.canonical_host(target))
+    return {
+        location: _count(graph, connection, [location], condition, values)
+        for location in graph.of("materialise")
+    }
+
+
+def _contents(graph: Graph, connection: "duckdb.DuckDBPyConnection", name: str) -> list[str]:
+    """The content hashes that a document ever had."""
+    files = _files(graph, graph.of("ingest"))
+    rows = connection.execute(f"SELECT DISTINCT content_hash FROM {files} WHERE id = $1 ORDER BY 1", [name])
+    if contents := [content for (content,) in rows.fetchall()]:
+        return contents
+    raise UnknownNameError(
+        "document", name, [], remedy="give the id as in the crawl, angle brackets included"
+    )
+
+
+def _under(host: str) -> tuple[str, list[str]]:
+    """An SQL condition on documents of a host and those below it, and its values."""
+    spelt = domains.host_sql("url")
+    names = domains.spellings(host)
+    places = range(1, len(names) + 1)
+    return " OR ".join(f"{spelt} = ${n} OR ends_with({spelt}, '.' || ${n})" for n in places), names
+
+
+def _count(
+    graph: Graph,
+    connection: "duckdb.DuckDBPyConnection",
+    locations: list[str],
+    condition: str,
+    values: list[str],
+) -> int:
+    """Rows of some versions that satisfy a condition."""
+    if not locations:
+        return 0
+    sql = f"SELECT count(*) FROM {_files(graph, locations)} WHERE {condition}"
+    ((count,),) = connection.execute(sql, values).fetchall()
+    return int(count)
+
+
+def _files(graph: Graph, locations: list[str]) -> str:
+    store = graph.store
+    paths = (path for location in locations for path in store.part_paths(ref_of(graph.manifests[location])))
+    return (
+        f"read_parquet([{', '.join(duck.file_literal(store, path) for path in paths)}], union_by_name = true)"
+    )
+
+
+def _resting_on_subsets(graph: Graph, held: Mapping[str, int]) -> set[str]:
+    """Subsets that hold something, what was made of them, and the selections that chose it."""
+    subsets = [location for location, documents in held.items() if documents]
+    chosen_by = {dict(graph.inputs(location))["selection"].location for location in subsets}
+    return graph.resting_on(subsets) | chosen_by
+
+
+def _told(graph: Graph, location: str, held: Mapping[str, int] | None) -> Impact:
+    manifest = graph.manifests[location]
+    told: Impact = {
+        "artefact": location,
+        "key": manifest["key"],
+        "made_at": manifest.get("written_at"),
+        "state": graph.state(location),
+    }
+    if held is not None and location in held:
+        told["documents_held"] = held[location]
+    return told | dict(_figures(manifest))
+
+
+def _figures(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    stage, found = manifest["stage"], manifest["metadata"]
+    if stage in ("select", "materialise"):
+        yield "documents", manifest["counts"]["kept"]
+    if stage == "select":
+        yield "objective", found["objective"]
+    elif stage == "materialise":
+        yield "tokens", found.get("tokens")
+    elif stage == "pretrain":
+        yield "bits_per_byte", found["bits_per_byte"]
+    elif stage == "evaluate":
+        yield "headline", found["headline"]
+    elif stage == "compare":
+        yield "means", {arm["arm"]: arm["mean"] for arm in found["arms"]}
