@@ -10,6 +10,7 @@ from rich.console import Console
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.external import external
+from datamask_pipeline.cli.flip import flip
 from datamask_pipeline.cli.impact import impact
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.prove import prove
@@ -22,6 +23,7 @@ app = typer.Typer(
     help="Ask the record: why is a document in, or out, and is all as it says?", no_args_is_help=True
 )
 app.command("prove")(prove)
+app.command("flip")(flip)
 app.command("takedown")(takedown)
 app.command("external")(external)
 app.command("impact")(impact)

@@ -102,7 +102,7 @@ class Budget:
             exact: Whether only equal scores are ties, as for given ones; computed ones resolve less.
         """
         spread = 0.0 if exact else float(scores_N.abs().median()) * TIE
-        draws_N = torch.rand(len(scores_N), generator=generator(self.seed, "ties"), dtype=torch.float64)
+        draws_N = lots(self.seed, len(scores_N))
         if spread > 0:
             return self.fill(scores_N + spread * draws_N)
         return self.fill(torch.unique(scores_N, return_inverse=True)[1] + draws_N)
@@ -173,6 +173,11 @@ class Budget:
             members_N = self.groups_N == group
             relaxed_N[members_N] = _project(point_N[members_N], self.costs_N[members_N], limit)
         return relaxed_N
+
+
+def lots(seed: int, num_rows: int) -> Tensor:
+    """What decides between equal documents, the higher first: float64 of shape (N,), below one."""
+    return torch.rand(num_rows, generator=generator(seed, "ties"), dtype=torch.float64)
 
 
 def shared_out(shares: Sequence[float], total: int) -> list[int]:

@@ -271,7 +271,25 @@ def _quotas(
         return torch.zeros(num_rows, dtype=torch.int64), (float(total),)
     if groups is None or len(groups) != num_rows:
         raise InputError("quotas need a group for each document", field="groups")
-    names = sorted(config.quotas)
+    names, groups_N = sorted(config.quotas), groups_of(config.quotas, groups)
+    shares = [config.quotas[name] * total for name in names]
+    limits = shared_out(shares, total)
+    for place, name in enumerate(names):
+        size = int((groups_N == place).sum())
+        if limits[place] > size:
+            raise ConfigurationError(
+                f"the quota of {name!r} is {limits[place]} documents, the block has {size}"
+            )
+    return groups_N, tuple(float(limit) for limit in limits)
+
+
+def groups_of(quotas: Mapping[str, float], groups: Sequence[Any]) -> Tensor:
+    """The place of each document's quota among the sorted names: int64 of shape (N,).
+
+    Raises:
+        InputError: a document's group has none.
+    """
+    names = sorted(quotas)
     places = {name: place for place, name in enumerate(names)}
     for row, group in enumerate(groups):
         _refuse_unhashable(group, row, "groups")
@@ -285,13 +303,4 @@ def _quotas(
             value=groups[row],
             remedy=f"name it in `quotas`, or give all others one as {OTHER_GROUPS!r}",
         )
-    groups_N = torch.tensor(found, dtype=torch.int64)
-    shares = [config.quotas[name] * total for name in names]
-    limits = shared_out(shares, total)
-    for place, name in enumerate(names):
-        size = int((groups_N == place).sum())
-        if limits[place] > size:
-            raise ConfigurationError(
-                f"the quota of {name!r} is {limits[place]} documents, the block has {size}"
-            )
-    return groups_N, tuple(float(limit) for limit in limits)
+    return torch.tensor(found, dtype=torch.int64)

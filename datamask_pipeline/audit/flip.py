@@ -1,0 +1,380 @@
+"""At which lambda, budget or score weight a document would change sides, from what a selection stored. Learns nothing.
+
+An answer of the first order, at the stored mask: everything but the one value is held still, the other documents, their
+diversity marginals, the scale and the budget among them. A selection at that value would move them too. Policies that
+rank by quality have nothing that moves, and their answers are exact.
+
+Shape suffixes: N rows of the selection, n of those that compete with the document: of its block and quota, not pruned.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.audit.crossings import ahead_of, nearest_crossing
+from datamask_pipeline.audit.recompute import given_settings
+from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
+from datamask_pipeline.families import POLICIES
+from datamask_pipeline.quality.combine import combine_scores
+from datamask_pipeline.selection.reasons import PRUNED, Decision
+from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.select import SelectConfig, blocks_of
+from datamask_pipeline.storage import Ref, Store
+
+#: How near the answer is to what a selection at the value would do.
+Kind = Literal["exact", "first order"]
+_NUMBERS: Final = ("quality", "quality_marginal", "diversity_marginal", "logit")
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """One value of the selection, and where the document changes sides if it alone moves.
+
+    Attributes:
+        name: `lambda`, `num_documents`, `ratio`, `num_tokens`, or `weight of <scorer>`.
+        now: Its value.
+        below: Nearest value under it beyond which the document is on the other side; none: there is none in the range.
+        above: Nearest value over it beyond which it is on the other side.
+        kind: Whether a selection would do the same.
+        cannot: Why it cannot be told; none where it can.
+    """
+
+    name: str
+    now: float
+    below: float | None = None
+    above: float | None = None
+    kind: Kind = "first order"
+    cannot: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Flip:
+    """One arm's answer for one document.
+
+    Attributes:
+        release: The release.
+        arm: The arm.
+        crawl: The document's crawl.
+        selected: Whether the arm selected it.
+        reason: Why, as the record says.
+        rank: Its place among its competitors, counted from 1; none where the policy compares no numbers.
+        places: How many of them are selected.
+        competitors: Documents of its block and quota that were not pruned, itself among them.
+        turns: What would change that.
+        cannot: Why nothing can be told.
+    """
+
+    release: str
+    arm: str
+    crawl: str
+    selected: bool
+    reason: str
+    rank: int | None = None
+    places: int | None = None
+    competitors: int | None = None
+    turns: tuple[Turn, ...] = ()
+    cannot: str | None = None
+
+
+def flips(store: Store, document_id: str, release: str | None = None, arm: str | None = None) -> list[Flip]:
+    """What would change the side of a document, by release, arm and crawl.
+
+    Args:
+        store: The record.
+        document_id: The id as in the crawl.
+        release: One release; none takes all.
+        arm: One arm; none takes all.
+
+    Raises:
+        UnknownDocumentError: no current selection that was asked for decided about such a document.
+        UnknownNameError: no such release or arm.
+    """
+    keys = [key.split("/") for key in store.keys("select")]
+    for family, wanted, place in (("release", release, 0), ("arm", arm, 1)):
+        if wanted is not None and wanted not in {key[place] for key in keys}:
+            raise UnknownNameError(family, wanted, {key[place] for key in keys})
+    found: list[Flip] = []
+    for one, other in keys:
+        if release in (None, one) and arm in (None, other):
+            ref = store.current("select", f"{one}/{other}")
+            assert ref is not None, "a key has a current artefact"
+            found += _of_selection(store, ref, document_id)
+    if not found:
+        raise UnknownDocumentError(
+            f"no selection decided about document {document_id!r}; `datamask audit why` tells whether it was ingested, and "
+            "what left it out before"
+        )
+    return found
+
+
+def _of_selection(store: Store, ref: Ref, document_id: str) -> Iterator[Flip]:
+    places = _places(store, ref, document_id)
+    if not places:
+        return
+    manifest = store.manifest(ref)
+    config = SelectConfig.of(given_settings(manifest["basis"]["config"]))
+    release, _, arm = ref.key.partition("/")
+    table = store.read_table(ref, ["crawl", "selected", "reason", *_NUMBERS])
+    for place in places:
+        row = table.slice(place, 1).to_pylist()[0]
+        told = Flip(release, arm, row["crawl"], row["selected"], row["reason"])
+        decision: Decision = POLICIES.find(config.policy).decision
+        cannot = _cannot(row, config, decision)
+        if cannot is not None:
+            yield dataclasses.replace(told, cannot=cannot)
+            continue
+        numbers = {name: table[name].to_numpy() for name in _NUMBERS}
+        pruned_N = np.asarray(table["reason"].to_numpy() == PRUNED)
+        yield _answered(
+            store, manifest, config, decision, told, place, numbers, table["selected"].to_numpy(), pruned_N
+        )
+
+
+def _places(store: Store, ref: Ref, document_id: str) -> list[int]:
+    """Rows of the selection that are of such a document."""
+    found, first = [], 0
+    for batch in store.iter_batches(ref, ["id"]):
+        ids = batch.column("id").to_numpy(zero_copy_only=False)
+        found += (first + np.flatnonzero(ids == document_id)).tolist()
+        first += batch.num_rows
+    return found
+
+
+def _cannot(row: Mapping[str, Any], config: SelectConfig, decision: Decision) -> str | None:
+    if row["reason"] == PRUNED:
+        return "it was pruned by quality before anything was compared; `quality_pruning` decides"
+    if decision.compared is None:
+        return f"policy {config.policy} compares no numbers that were stored: {row['reason']}"
+    if decision.compared == "marginals" and row["diversity_marginal"] is None:
+        return "its diversity metric has no marginals"
+    by_rank = decision.compared == "scores" and config.num_tokens is None
+    if row["reason"].startswith("exception") and not by_rank:
+        return (
+            f"its side is not that of the threshold ({row['reason']}), so no threshold tells when it changes"
+        )
+    return None
+
+
+def _answered(
+    store: Store,
+    manifest: Mapping[str, Any],
+    config: SelectConfig,
+    decision: Decision,
+    told: Flip,
+    place: int,
+    numbers: Mapping[str, NDArray[np.float64]],
+    selected_N: NDArray[np.bool_],
+    pruned_N: NDArray[np.bool_],
+) -> Flip:
+    index = Ref(**manifest["inputs"]["index"])
+    rows = _IndexRows.read(store, index, config)
+    blocks = blocks_of(len(selected_N), config)
+    number = next(number for number, block in enumerate(blocks) if place in block)
+    block = blocks[number][~pruned_N[blocks[number]]]
+    rivals_n = block if rows.groups_N is None else block[rows.groups_N[block] == rows.groups_N[place]]
+    mine = int(np.flatnonzero(rivals_n == place)[0])
+    places = int(selected_N[rivals_n].sum())
+    of_n = {name: values[rivals_n] for name, values in numbers.items()}
+    compared = decision.compared
+    total_n = of_n["quality_marginal"] + of_n["diversity_marginal"]
+    standing_n = {"marginals": total_n, "scores": of_n["quality"], "logits": of_n["logit"]}[str(compared)]
+    lot_n = None
+    if compared == "scores":
+        lot_n = _lots(config.seed, len(block))[np.isin(block, rivals_n)]
+    before_n = ahead_of(standing_n, mine, lot_n)
+    kind: Kind = "exact" if compared == "scores" and config.num_tokens is None else "first order"
+    turns = [_lambda(config, compared, of_n, mine, places)]
+    turns.append(_budget(config, rows, blocks, number, told, before_n, rivals_n, place, kind))
+    if compared == "logits":
+        turns += [Turn(f"weight of {name}", weight, cannot=_LEARNT) for name, weight in rows.weights.items()]
+    else:
+        found = manifest["metadata"]["blocks"][number]
+        by_quality = compared == "scores"
+        zero, one = found["normalisation"]["quality"]
+        gain = 1.0 if by_quality else config.lamb / (found["record"]["selected"] * (one - zero))
+        rest_n = np.zeros(len(rivals_n)) if by_quality else of_n["diversity_marginal"]
+        turns += _weights(rows, rivals_n, rest_n, gain, mine, places, lot_n, kind)
+    return dataclasses.replace(
+        told, rank=int(before_n.sum()) + 1, places=places, competitors=len(rivals_n), turns=tuple(turns)
+    )
+
+
+_LEARNT: Final = "its logits were learnt at this value, and no marginals decide"
+
+
+def _lambda(
+    config: SelectConfig,
+    compared: str | None,
+    of_n: Mapping[str, NDArray[np.float64]],
+    mine: int,
+    places: int,
+) -> Turn:
+    """Both parts of a marginal are lines in lambda: what it is without its weight stands still."""
+    lamb = config.lamb
+    if compared == "scores":
+        return Turn("lambda", lamb, cannot=f"policy {config.policy} does not read it")
+    if compared == "logits":
+        return Turn("lambda", lamb, cannot=_LEARNT)
+    if lamb in (0.0, 1.0):
+        lost = "quality" if lamb == 0 else "diversity"
+        return Turn("lambda", lamb, cannot=f"at {lamb:g} the marginals of {lost} are stored as 0")
+    quality_n, diversity_n = of_n["quality_marginal"] / lamb, of_n["diversity_marginal"] / (1 - lamb)
+    standing_n = of_n["quality_marginal"] + of_n["diversity_marginal"]
+    below, above = _both_ways(standing_n, quality_n - diversity_n, mine, places, None, lamb, 0.0, 1.0)
+    return Turn("lambda", lamb, below, above)
+
+
+def _both_ways(
+    standing_n: NDArray[np.float64],
+    slope_n: NDArray[np.float64],
+    mine: int,
+    places: int,
+    lot_n: NDArray[np.float64] | None,
+    now: float,
+    lowest: float,
+    highest: float,
+) -> tuple[float | None, float | None]:
+    """The nearest value below and above that is inside the range and has the document change sides beyond it."""
+    down = nearest_crossing(standing_n, -slope_n, mine, places, lot_n)
+    up = nearest_crossing(standing_n, slope_n, mine, places, lot_n)
+    below = None if down is None or now - down <= lowest else now - down
+    above = None if up is None or now + up >= highest else now + up
+    return below, above
+
+
+def _budget(
+    config: SelectConfig,
+    rows: "_IndexRows",
+    blocks: list[NDArray[np.int64]],
+    number: int,
+    told: Flip,
+    before_n: NDArray[np.bool_],
+    rivals_n: NDArray[np.int64],
+    place: int,
+    kind: Kind,
+) -> Turn:
+    """The smallest budget that holds the document where those before it come first, and how it is written."""
+    if config.num_tokens is not None:
+        needed = float(rows.tokens_N[rivals_n[before_n]].sum() + rows.tokens_N[place])
+        return _step("num_tokens", float(config.num_tokens), needed, 1.0, told, kind)
+    rank, total = int(before_n.sum()) + 1, sum(map(len, blocks))
+    group = None if rows.groups_N is None else int(rows.groups_N[place])
+    whole = _smallest_budget(config, blocks, number, group, rank)
+    if config.budget == "ratio":
+        # Rounded as the engine rounds: half a document below is this many already, or one fewer.
+        return _step("ratio", config.ratio, whole / total, 1 / total, told, kind)
+    return _step(config.budget, float(getattr(config, config.budget)), float(whole), 1.0, told, kind)
+
+
+def _step(name: str, now: float, needed: float, unit: float, told: Flip, kind: Kind) -> Turn:
+    """In from the value needed on; out one unit below it."""
+    if told.selected:
+        return Turn(name, now, below=needed - unit if needed > unit else None, kind=kind)
+    most = 1.0 if name == "ratio" else np.inf
+    return Turn(name, now, above=needed if needed <= most else None, kind=kind)
+
+
+def _smallest_budget(
+    config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, rank: int
+) -> int:
+    """Documents in all, so that the block, or its group of documents under quotas, gets so many."""
+    total = sum(map(len, blocks))
+    low, high = rank - 1, total
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _gets(config, blocks, number, group, middle) >= rank else (middle, high)
+    return high
+
+
+def _gets(
+    config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, whole: int
+) -> int:
+    """Documents that a budget of so many leaves the block, or a group of it."""
+    from datamask_pipeline.selection.budget import shared_out
+
+    sizes = [len(block) for block in blocks]
+    share = shared_out([whole * size / sum(sizes) for size in sizes], whole)[number]
+    if group is None:
+        return share
+    assert config.quotas is not None, "groups come of quotas"
+    return shared_out([config.quotas[name] * share for name in sorted(config.quotas)], share)[group]
+
+
+def _weights(
+    rows: "_IndexRows",
+    rivals_n: NDArray[np.int64],
+    rest_n: NDArray[np.float64],
+    gain: float,
+    mine: int,
+    places: int,
+    lot_n: NDArray[np.float64] | None,
+    kind: Kind,
+) -> Iterator[Turn]:
+    """Times the sum of the weights, standing is a line in each weight, as long as its sign stays."""
+    values = {name: of_N[rivals_n] for name, of_N in rows.scores.items()}
+    for name, weight in rows.weights.items():
+        others = {other: w for other, w in rows.weights.items() if other != name and w != 0}
+        if not others:
+            yield Turn(
+                f"weight of {name}",
+                weight,
+                cannot="no other score has a weight, so that its size changes nothing",
+            )
+            continue
+        sign, size = (-1.0 if weight < 0 else 1.0), abs(weight)
+        fixed = sum(abs(w) for w in others.values())
+        sum_n = sum((w * values[other] for other, w in others.items()), np.zeros(len(rivals_n)))
+        slope_n = rest_n + gain * sign * values[name]
+        standing_n = rest_n * fixed + gain * sum_n + size * slope_n
+        smaller, larger = _both_ways(standing_n, slope_n, mine, places, lot_n, size, 0.0, np.inf)
+        ends = [None if end is None else sign * end for end in (smaller, larger)]
+        below, above = ends if sign > 0 else ends[::-1]
+        yield Turn(f"weight of {name}", weight, below, above, kind)
+
+
+def _lots(seed: int, num_rows: int) -> NDArray[np.float64]:
+    """What decides between documents of equal quality, as `selection.budget.Budget.best` draws it."""
+    from datamask_pipeline.selection.budget import lots
+
+    drawn: NDArray[np.float64] = lots(seed, num_rows).numpy()
+    return drawn
+
+
+@dataclasses.dataclass(frozen=True)
+class _IndexRows:
+    """What the index says of the selection's rows: normalised scores and their weights, tokens, groups of the quotas."""
+
+    scores: dict[str, NDArray[np.float64]]
+    weights: dict[str, float]
+    tokens_N: NDArray[np.float64]
+    groups_N: NDArray[np.int64] | None
+
+    @classmethod
+    def read(cls, store: Store, index: Ref, config: SelectConfig) -> "_IndexRows":
+        known = [name.removeprefix(SCORE_PREFIX) for name in index_scores(store, index).names]
+        weights = dict(sorted(config.scorers.items())) or dict.fromkeys(known, 1.0)
+        columns = ["token_count", *(SCORE_PREFIX + name for name in weights)]
+        by = config.quota_by if config.quotas else None
+        table = store.read_table(index, [*columns, *([by] if by else [])])
+        numbers = {name: table[name].cast("double").to_numpy() for name in columns}
+        scores = {name: numbers[SCORE_PREFIX + name] for name in weights}
+        scored_R = ~np.any([np.isnan(values) for values in scores.values()], axis=0)
+        groups_N = None
+        if by is not None:
+            from datamask_pipeline.selection.inputs import groups_of
+
+            groups_N = groups_of(config.quotas or {}, table[by].filter(scored_R).to_pylist()).numpy()
+        return cls(
+            scores={
+                name: combine_scores(
+                    {name: values[scored_R]}, {name: 1.0}, normalisation=config.score_normalisation
+                )
+                for name, values in scores.items()
+            },
+            weights=weights,
+            tokens_N=numbers["token_count"][scored_R],
+            groups_N=groups_N,
+        )
