@@ -66,6 +66,18 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
     for release in pipeline.config.releases:
         print()
         print_summary(pipeline, release)
+        print(f"a page of it, to look at:  {_page(pipeline, release)}")
+
+
+def _page(pipeline: Pipeline, release: str) -> Path:
+    """The page of the release's last arm, beside the record: in it lies nothing that no manifest names."""
+    # Here, as only this needs matplotlib and templates.
+    from datamask_pipeline.look.page import write_page
+
+    arm = list(pipeline.config.arms)[-1]
+    store = pipeline.store
+    folder = Path(store.root).parent if store.is_local else Path()
+    return write_page(store, release, arm, folder / "pages" / f"{release}-{arm}.html")
 
 
 @contextmanager

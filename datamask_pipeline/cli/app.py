@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, probe, release, run, select
+from datamask_pipeline.cli import audit, configs, look, probe, release, run, select
 
 app = typer.Typer(
     name="datamask",
@@ -14,7 +14,8 @@ app = typer.Typer(
         "Start with [bold]datamask run[/bold] (the whole chain on an embedded default), or with "
         "[bold]datamask select[/bold] (the learner alone, on a Parquet file of scores and embeddings). "
         "[bold]datamask probe[/bold] trains a quality score on your own labels. [bold]datamask audit why[/bold] tells "
-        "a document's story; [bold]datamask release[/bold] publishes a subset as a data set."
+        "a document's story; [bold]datamask look[/bold] shows selections and documents in a browser; "
+        "[bold]datamask release[/bold] publishes a subset as a data set."
     ),
     epilog=(
         "Exit status: 0 done; 1 refused, with one line on standard error that names what is wrong and the remedy; "
@@ -47,5 +48,6 @@ app.command("report")(run.report)
 app.command("select")(select.select)
 app.command("probe")(probe.probe)
 app.command("release")(release.release)
+app.add_typer(look.app, name="look")
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

@@ -103,6 +103,9 @@ def test_a_demo_killed_inside_a_step_does_not_block_the_next(
     done = run_demo(*arguments, home=home)
     assert done.returncode == 0, done.stderr
     assert not held_places(home)
+    page = tmp_path / "pages" / "first-datamask.html"
+    assert done.stdout.splitlines()[-1].endswith(str(page)), "it ends with the page's path"
+    assert page.stat().st_size > 10_000
     with dg.DagsterInstance.from_config(str(home)) as instance:
         statuses = [run.status for run in instance.get_runs()]
     assert statuses.count(dg.DagsterRunStatus.FAILURE) == 1

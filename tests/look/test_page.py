@@ -1,0 +1,161 @@
+"""The page of a selection says what the record says, in a file of its own without scripts."""
+
+import itertools
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline import duck
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.look import measured
+from datamask_pipeline.look.embedding_map import embedding_map
+from datamask_pipeline.look.funnel import funnel
+from datamask_pipeline.look.page import page, write_page
+from datamask_pipeline.look.selected import Selected, selected
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import require
+
+
+@pytest.fixture
+def about(tiny_run: Pipeline) -> Selected:
+    return selected(tiny_run.store, "first", "datamask")
+
+
+def rows_of(about: Selected, stage: str, key: str) -> list[dict[str, object]]:
+    return about.store.read_table(require(about.store, stage, key)).to_pylist()
+
+
+def test_distributions_count_each_document_once(about: Selected, tmp_path: Path) -> None:
+    mask = rows_of(about, "select", "first/datamask")
+    chosen = [row for row in mask if row["selected"]]
+    places = {(row["crawl"], row["id"]): row for row in rows_of(about, "pool", "first")}
+    with duck.connect(about.store, tmp_path) as connection:
+        for measure in (
+            measured.quality,
+            measured.length,
+            measured.crawl,
+            measured.language,
+            measured.domain,
+        ):
+            found = measure(about, connection)
+            assert sum(found.before) + found.others[0] + found.unknown[0] == len(mask)
+            assert sum(found.after) + found.others[1] + found.unknown[1] == len(chosen)
+        found = measured.crawl(about, connection)
+        assert dict(zip(found.names, found.after, strict=True)) == Counter(row["crawl"] for row in chosen)
+        found = measured.domain(about, connection)
+        hosts = Counter(places[row["crawl"], row["id"]]["domain"] for row in chosen)
+        assert dict(zip(found.names, found.after, strict=True)) == hosts
+        found = measured.length(about, connection)
+        tokens = [places[row["crawl"], row["id"]]["token_count"] for row in chosen]
+        for place, number in enumerate(found.after):
+            assert number == sum(found.edges[place] <= count < found.edges[place + 1] for count in tokens)
+        assert measured.tokens(about, connection)[1] == sum(tokens)
+
+
+def test_overlap_is_that_of_the_masks(about: Selected, tmp_path: Path) -> None:
+    chosen = {
+        arm: {row["id"] for row in rows_of(about, "select", f"first/{arm}") if row["selected"]}
+        for arm in ("datamask", "random")
+    }
+    with duck.connect(about.store, tmp_path) as connection:
+        found = measured.overlap(about.arms, connection)
+    both, either = measured.shared(found, "datamask", "random")
+    assert both == len(chosen["datamask"] & chosen["random"])
+    assert either == len(chosen["datamask"] | chosen["random"])
+    assert found["datamask",] == len(chosen["datamask"] - chosen["random"])
+
+
+def test_languages_are_joined_by_place(hostile, tmp_path: Path) -> None:
+    about = selected(hostile.store, "first", "datamask")
+    languages = {
+        row["id"]: row["language"] for crawl in about.documents for row in rows_of(about, "ingest", crawl)
+    }
+    expected = Counter(languages[row["id"]] for row in rows_of(about, "select", "first/datamask"))
+    with duck.connect(about.store, tmp_path) as connection:
+        found = measured.language(about, connection)
+    assert dict(zip(found.names, found.before, strict=True)) == expected
+    assert len(expected) > 2
+
+
+def test_the_map_shows_who_was_selected(about: Selected, tmp_path: Path) -> None:
+    with duck.connect(about.store, tmp_path) as connection:
+        found = embedding_map(about, connection)
+        part = embedding_map(about, connection, sample=20)
+        assert (embedding_map(about, connection).places == found.places).all()
+    mask = rows_of(about, "select", "first/datamask")
+    assert found.groups["selected"].tolist() == [row["selected"] for row in mask]
+    best = sorted(mask, key=lambda row: -row["quality"])[: int(found.groups["selected"].sum())]
+    assert {mask[place]["id"] for place in found.groups["top quality"].nonzero()[0]} == {
+        row["id"] for row in best
+    }
+    assert set(found.groups) == {"selected", "top quality", "top diversity"}
+    assert len(part.places) == 20
+
+
+def test_the_funnel_loses_nothing(hostile) -> None:
+    steps = list(funnel(selected(hostile.store, "first", "datamask")))
+    assert [step.stage for step in steps] == ["source", "ingest", "pool", "copies", "select"]
+    for before, step in itertools.pairwise(steps):
+        assert before.kept == step.kept + sum(step.dropped.values()), step
+    assert steps[1].dropped["nul byte"] == 4
+
+
+def test_the_page_is_whole_in_itself(about: Selected, tmp_path: Path) -> None:
+    text = page(about)
+    assert text == page(about), "the same record gives the same page"
+    titles = "Quality and diversity|Learning curve|Before and after|Overlap of arms|Redundancy|Map of|Funnel"
+    assert len(set(re.findall(titles, text))) == 7
+    assert "<script" not in text
+    assert "default-src &#39;none&#39;" in text
+    sources = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert sources
+    assert all(source.startswith(("data:", "#")) for source in sources)
+    assert text.count("<img ") == text.count('" alt="')
+    bound = about.manifest["metadata"]["blocks"][0]["certificate"]["bound"]
+    assert f"Certified bound of the objective: {bound:.4f}" in text
+
+
+def test_an_arm_of_another_pool_is_left_out_and_named(
+    about: Selected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = selected(about.store, "first", "random")
+    monkeypatch.setitem(other.__dict__, "index", require(about.store, "pool", "first"))
+    monkeypatch.setattr("datamask_pipeline.look.selected._of_release", lambda *_: iter([about, other]))
+    assert list(about.arms) == ["datamask"]
+    assert about.arms_of_another_pool == ["random"]
+    assert "they chose from another pool: random" in page(about)
+
+
+def test_unknown_names_are_refused_and_nothing_is_written(tiny_run: Pipeline, tmp_path: Path) -> None:
+    to = tmp_path / "page.html"
+    for release, arm, error, message in (
+        ("second", None, UnknownNameError, "unknown release 'second'"),
+        ("first", "none", UnknownNameError, "unknown arm 'none'"),
+        ("first", None, ConfigurationError, "several arms; name one: datamask, random"),
+    ):
+        with pytest.raises(error, match=message):
+            write_page(tiny_run.store, release, arm, to)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_the_page(tiny_run: Pipeline, tmp_path: Path) -> None:
+    to = tmp_path / "new" / "page.html"
+    result = CliRunner().invoke(
+        app, ["look", "page", "first/datamask", "--to", str(to), "-s", f"store={tiny_run.store.root}"]
+    )
+    assert result.exit_code == 0, result.output
+    assert str(to) in result.output
+    assert [path.name for path in to.parent.iterdir()] == ["page.html"]
+
+
+def test_columns_of_no_value_are_told(about: Selected, tmp_path: Path) -> None:
+    """A source that states neither tokens, languages nor addresses."""
+    empty = measured.Distribution([], [], [], [], unknown=(3, 1))
+    from datamask_pipeline.look.page import _bins, _groups
+
+    assert _bins("Length", empty, "tokens").caption == "The source states none."
+    assert _groups("Domain", empty, "domains").caption == "The source states none."
