@@ -1,6 +1,8 @@
-"""The tiny chain that every end-to-end test can share; its data are made in `tiny_chain`."""
+"""Chains that every end-to-end test can share; their data are made in `tiny_chain` and `hostile_chain`."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -32,3 +34,12 @@ def tiny_run(tiny_config: PipelineConfig) -> Pipeline:
     for _, _, call in pipeline.steps("first"):
         call()
     return pipeline
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A `hostile_chain.Hostile`: the chain over documents that carry payloads; treat its record as read-only."""
+    from hostile_chain import hostile_run  # here, as it imports Dagster
+
+    with hostile_run(tmp_path_factory.mktemp("hostile")) as run:
+        yield run

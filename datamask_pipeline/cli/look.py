@@ -18,7 +18,8 @@ def look(
     host: Annotated[
         str,
         typer.Option(
-            "--host", help="Name or address of this machine to answer at. Whoever reaches it can read every text."
+            "--host",
+            help="Name or address of this machine to answer at. Whoever reaches it can read every text.",
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0 takes a free one.")] = 0,

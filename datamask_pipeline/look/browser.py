@@ -159,7 +159,9 @@ class _Pages:
         about = None
         if asked.get("release"):
             about = selected(self.store, asked["release"], asked.get("arm") or None)
-        found = document_page(self.store, about, asked.get("crawl", ""), _whole(asked.get("row"), "row"), connection)
+        found = document_page(
+            self.store, about, asked.get("crawl", ""), _whole(asked.get("row"), "row"), connection
+        )
         of = {} if about is None else {"release": about.release, "arm": about.arm}
         for near in found.neighbours:
             near["link"] = _address("/document", {"crawl": near["crawl"], "row": near["row"], **of})
@@ -215,9 +217,11 @@ def _query(asked: Mapping[str, str]) -> Query:
             value, position = place.split(",")
             after = (float(value), int(position))
         except ValueError:
-            raise ConfigurationError(f"after={place!r} is no place in a listing: begin with its first page") from None
+            raise ConfigurationError(
+                f"after={place!r} is no place in a listing: begin with its first page"
+            ) from None
     seed = _whole(asked["seed"], "seed") if asked.get("seed") else None
-    return Query(**named, seed=seed, after=after)  # type: ignore[arg-type]
+    return Query(**named, seed=seed, after=after)
 
 
 def _whole(value: str | None, name: str) -> int:

@@ -69,7 +69,9 @@ def document_page(
     if crawl not in refs:
         raise UnknownNameError("crawl", crawl, refs)
     if row >= refs[crawl].rows:
-        raise UnknownDocumentError(f"crawl {crawl!r} has {refs[crawl].rows} documents, counted from 0: no row {row}")
+        raise UnknownDocumentError(
+            f"crawl {crawl!r} has {refs[crawl].rows} documents, counted from 0: no row {row}"
+        )
     documents = Rows(store, refs)
     position = documents.firsts[crawl] + row
     columns = documents.read([position])[position]
@@ -84,7 +86,10 @@ def document_page(
         return found
 
     def row_of(ref: Any, names: str = "*") -> Row | None:
-        rows = _rows(connection, f"SELECT {names} FROM {duck.parts_sql(store, [ref], names)} WHERE position = {position}")
+        rows = _rows(
+            connection,
+            f"SELECT {names} FROM {duck.parts_sql(store, [ref], names)} WHERE position = {position}",
+        )
         return rows[0] if rows else None
 
     near = nearest_chosen(about, connection, position)
@@ -93,9 +98,7 @@ def document_page(
     for cosine, place in near.nearest:
         of_crawl, of_row = documents.place(place)
         neighbours.append({"crawl": of_crawl, "row": of_row, "cosine": cosine} | texts[place])
-    mask = (
-        "crawl, id, selected, reason, quality, quality_marginal, diversity_marginal, threshold, logit, probability, position"
-    )
+    mask = "position, selected, reason, quality, quality_marginal, diversity_marginal, threshold, logit, probability"
     return dataclasses.replace(
         found,
         pool=row_of(about.candidates),
@@ -114,7 +117,8 @@ def find_document(store: Store, name: str, connection: "duckdb.DuckDBPyConnectio
     rows = Rows(store, refs)
     sql = documents_sql(store, list(refs.values()), "id, content_hash")
     found = connection.execute(
-        f"SELECT position FROM {sql} WHERE id = ? OR content_hash = ? ORDER BY 1 LIMIT {_MOST_FOUND}", [name, name]
+        f"SELECT position FROM {sql} WHERE id = ? OR content_hash = ? ORDER BY 1 LIMIT {_MOST_FOUND}",
+        [name, name],
     ).fetchall()
     return [rows.place(position) for (position,) in found]
 
@@ -142,4 +146,3 @@ def _rows(connection: "duckdb.DuckDBPyConnection", sql: str, values: list[Any] |
     cursor = connection.execute(sql, values or [])
     names = [description[0] for description in cursor.description or []]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-

@@ -58,6 +58,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "text": lambda value: Markup.escape(inert(value, keep=_OF_TEXTS)),
         "number": number,
+        "stored": stored,
     }
     return environment
 

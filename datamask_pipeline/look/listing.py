@@ -107,7 +107,9 @@ class Listing:
         if query.view == "borderline" and query.seed is not None:
             raise ConfigurationError("borderline documents stand by their distance: leave out the seed")
         if query.text and (query.seed is not None or query.view == "borderline"):
-            raise ConfigurationError("a search goes in the record's order: leave out the seed and view 'borderline'")
+            raise ConfigurationError(
+                "a search goes in the record's order: leave out the seed and view 'borderline'"
+            )
         self.about: Selected | None = None
         if query.stage in ("selection", "pool"):
             self.about = selected(store, query.release, query.arm or None)
@@ -207,7 +209,10 @@ class Listing:
             return []
         cursor = connection.execute(f"SELECT * FROM {self._sql()} WHERE {_among(positions)}")
         names = [description[0] for description in cursor.description or []]
-        rows = {row["position"]: row for row in (dict(zip(names, values, strict=True)) for values in cursor.fetchall())}
+        rows = {
+            row["position"]: row
+            for row in (dict(zip(names, values, strict=True)) for values in cursor.fetchall())
+        }
         return [rows[position] for position in positions]
 
     def _filters(self) -> Iterator[tuple[str, list[Any]]]:
@@ -222,7 +227,10 @@ class Listing:
         if query.domain:
             yield "(domain = ? OR ends_with(domain, ?))", [query.domain.lower(), f".{query.domain.lower()}"]
         if query.text and query.stage == "rejected":
-            yield "(contains(lower(id), lower(?)) OR contains(lower(detail), lower(?)))", [query.text, query.text]
+            yield (
+                "(contains(lower(id), lower(?)) OR contains(lower(detail), lower(?)))",
+                [query.text, query.text],
+            )
 
     def _sql(self) -> str:
         """The stage's rows with what filters and pages need; what they do not need is not read."""
@@ -245,8 +253,12 @@ class Listing:
             )
             rows = duck.parts_sql(self.store, [about.selection], mask)
             if query.domain or query.view == "copies":
-                few = duck.parts_sql(self.store, [about.candidates], "position, domain, num_copies, token_count")
-                rows = f"(SELECT m.*, c.domain, c.num_copies FROM {rows} AS m JOIN {few} AS c USING (position))"
+                few = duck.parts_sql(
+                    self.store, [about.candidates], "position, domain, num_copies, token_count"
+                )
+                rows = (
+                    f"(SELECT m.*, c.domain, c.num_copies FROM {rows} AS m JOIN {few} AS c USING (position))"
+                )
         if query.language:
             spoken = documents_sql(self.store, list(about.documents.values()), "language")
             rows = f"(SELECT m.*, d.language FROM {rows} AS m JOIN {spoken} AS d USING (position))"

@@ -1,4 +1,4 @@
-"""Rows of documents by their place, each out of its own row group. Knows Parquet parts in canonical order; knows no query."""
+"""Rows of documents by their place, each out of its row group. Knows parts in canonical order; knows no query."""
 
 import bisect
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,9 @@ class Rows:
 
     def __init__(self, store: Store, refs: dict[str, Ref]) -> None:
         self.store, self.refs = store, refs
-        self.firsts = dict(zip(refs, accumulate((ref.rows for ref in refs.values()), initial=0), strict=False))
+        self.firsts = dict(
+            zip(refs, accumulate((ref.rows for ref in refs.values()), initial=0), strict=False)
+        )
         self.total = sum(ref.rows for ref in refs.values())
 
     def place(self, position: int) -> tuple[str, int]:
@@ -39,7 +41,9 @@ class Rows:
             first += part["rows"]
         raise IndexError(f"crawl {crawl!r} has no row {row}")
 
-    def read(self, positions: Sequence[int], columns: Sequence[str] | None = None) -> dict[int, dict[str, Any]]:
+    def read(
+        self, positions: Sequence[int], columns: Sequence[str] | None = None
+    ) -> dict[int, dict[str, Any]]:
         """Rows by position; no more than one row group is in memory at a time."""
         by_part: dict[tuple[str, str], dict[int, int]] = {}
         for position in sorted(positions):
@@ -62,7 +66,9 @@ class Rows:
                 continue
             for part in self.store.manifest(ref)["parts"]:
                 if first + part["rows"] > after + 1:
-                    for start, group in _groups(self.store, ref, part["name"], [column], None, skip=after + 1 - first):
+                    for start, group in _groups(
+                        self.store, ref, part["name"], [column], None, skip=after + 1 - first
+                    ):
                         skipped = max(after + 1 - first - start, 0)
                         yield first + start + skipped, group.column(0).slice(skipped)
                 first += part["rows"]
@@ -76,7 +82,9 @@ def _groups(
     with store.part_file(ref, name) as part:
         for number in range(part.num_row_groups):
             rows = part.metadata.row_group(number).num_rows
-            has_one = first + rows > skip if wanted is None else any(first <= row < first + rows for row in wanted)
+            has_one = (
+                first + rows > skip if wanted is None else any(first <= row < first + rows for row in wanted)
+            )
             if has_one:
                 yield first, part.read_row_group(number, columns=list(columns) if columns else None)
             first += rows

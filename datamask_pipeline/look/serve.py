@@ -40,7 +40,9 @@ def serve(store: Store, host: str, port: int, tell: Callable[[str], None]) -> No
     with listening:
         tell(f"http://{host}:{listening.getsockname()[1]}/")
         app = browser(store, [*_LOOPBACK, host])
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, date_header=False
+        )
         uvicorn.Server(config).run(sockets=[listening])
 
 
