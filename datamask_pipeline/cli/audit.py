@@ -11,9 +11,12 @@ from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.external import external
 from datamask_pipeline.cli.flip import flip
+from datamask_pipeline.cli.funnel import funnel
 from datamask_pipeline.cli.impact import impact
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.prove import prove
+from datamask_pipeline.cli.sql import sql
+from datamask_pipeline.cli.status import status
 from datamask_pipeline.cli.takedown import takedown
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
@@ -27,6 +30,9 @@ app.command("flip")(flip)
 app.command("takedown")(takedown)
 app.command("external")(external)
 app.command("impact")(impact)
+app.command("funnel")(funnel)
+app.command("status")(status)
+app.command("sql")(sql)
 
 
 @app.callback()

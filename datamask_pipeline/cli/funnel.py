@@ -1,0 +1,36 @@
+"""`datamask audit funnel`: where did the documents of a release go?"""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.audit.funnel import funnel as funnel_of
+from datamask_pipeline.audit.funnel import funnel_lines
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.printable import inert
+
+
+def funnel(
+    release: Annotated[str, typer.Argument(help="A release of the record, e.g. `first`.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The whole funnel as one JSON object.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Print how many documents and tokens each stage and rule left out, from the crawls to each arm's subset.
+
+    Every level balances: what came in is what was kept and what each rule dropped. A few ids stand beside each rule.
+
+    Example:
+
+        datamask audit funnel first
+    """
+    store = build_pipeline(config, settings).store
+    with Console(stderr=True).status("counting"):
+        found = funnel_of(store, release)
+    if as_json:
+        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
+    else:
+        for line in funnel_lines(found):
+            typer.echo(inert(line))

@@ -1,0 +1,46 @@
+"""`datamask audit status`: what of a record is stale?"""
+
+import json
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.audit.status import status as status_of
+from datamask_pipeline.audit.status import status_lines
+from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.printable import inert
+from datamask_pipeline.storage.forecast import Forecast
+
+STALE: Final = 3
+
+
+def status(
+    release: ReleaseOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+) -> None:
+    """Print what a run would compute, why and for about how long, and which artefacts stand on something superseded.
+
+    Nothing is computed or written. Exit status 0: all is current; 3: something is stale or not there yet.
+
+    Example:
+
+        datamask audit status -c my.yaml
+    """
+    pipeline = build_pipeline(config, settings)
+    wanted = releases_of(pipeline, release)
+    pipeline.check(None, wanted)
+    forecast = Pipeline(
+        pipeline.config, store=Forecast(pipeline.config.store, pipeline.config.storage_options)
+    )
+    with Console(stderr=True).status("comparing"):
+        found = status_of(forecast, wanted)
+    if as_json:
+        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
+    else:
+        for line in status_lines(found):
+            typer.echo(inert(line))
+    raise typer.Exit(0 if found["is_current"] else STALE)

@@ -1,0 +1,118 @@
+"""What is stale is told, with the reason and how long it took before; what is current is not called stale."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from old_record import unpack
+from typer.testing import CliRunner
+
+from datamask_pipeline.audit.status import superseded
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Store, require
+
+
+def told(config: Path, store: Path | str, *options: str) -> tuple[int, Any]:
+    command = ["audit", "status", "-c", str(config), "-s", f"store={store}", *options]
+    as_json = CliRunner().invoke(app, [*command, "--json"])
+    assert isinstance(as_json.exception, SystemExit | None), as_json.exception
+    lines = CliRunner().invoke(app, command)
+    assert lines.exit_code == as_json.exit_code
+    found = json.loads(as_json.stdout)
+    assert lines.stdout.count("superseded: ") == len(found["superseded"])
+    assert ("all is current" in lines.stdout) == found["is_current"] == (lines.exit_code == 0)
+    return lines.exit_code, found
+
+
+def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path) -> None:
+    assert told(tiny_config_file, tiny_run.store.root) == (
+        0,
+        {"is_current": True, "steps": [], "seconds": 0, "superseded": []},
+    )
+
+
+def test_another_setting_makes_steps_stale_for_as_long_as_they_took(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    code, found = told(tiny_config_file, tiny_run.store.root, "-s", "arms.datamask.lamb=0.75")
+    assert code == 3
+    run = "first/datamask.dense.seed0"
+    assert [(step["stage"], step["key"]) for step in found["steps"]] == [
+        ("select", "first/datamask"),
+        ("materialise", "first/datamask"),
+        ("redundancy", "first/datamask"),
+        ("pretrain", run),
+        ("evaluate", run),
+        ("compare", "first"),
+    ]
+    assert found["steps"][0]["why"] == ["setting lamb 0.5 -> 0.75"]
+    for step in found["steps"]:
+        manifest = tiny_run.store.manifest(require(tiny_run.store, step["stage"], step["key"]))
+        assert step["seconds"] == manifest["wall_seconds"]
+    assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
+    assert found["superseded"] == []
+
+
+def test_what_was_never_made_takes_what_others_of_its_stage_took(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    _, found = told(tiny_config_file, tiny_run.store.root, "-s", "arms.top={policy: quality_topk}")
+    seconds = {step["stage"]: step["seconds"] for step in found["steps"] if "top" in step["key"]}
+    others = [
+        tiny_run.store.manifest(require(tiny_run.store, "pretrain", key))["wall_seconds"]
+        for key in tiny_run.store.keys("pretrain")
+    ]
+    assert min(others) <= seconds["pretrain"] <= max(others)
+    code, found = told(tiny_config_file, tmp_path / "new")
+    assert code == 3
+    assert {step["seconds"] for step in found["steps"]} == {None}
+    assert not (tmp_path / "new").exists()
+
+
+def test_models_and_results_of_a_superseded_subset_are_told(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    later = Pipeline(
+        load_config(str(tiny_config_file), {"store": str(tmp_path / "record"), "select.lamb": 0.9})
+    )
+    for stage in ("select", "materialise"):
+        later.run(stage, "first", "datamask")
+    code, found = told(tiny_config_file, tmp_path / "record", "-s", "select.lamb=0.9")
+    assert code == 3
+    run = "first/datamask.dense.seed0"
+    assert [(each["asset"], each["key"]) for each in found["superseded"]] == [
+        ("subset_redundancy", "first/datamask"),
+        ("pretrained_model", run),
+        ("benchmark_results", run),
+        ("benchmark_answers", run),
+        ("comparison_report", "first"),
+    ]
+    model, results = found["superseded"][1:3]
+    now = require(later.store, "materialise", "first/datamask")
+    assert model["why"] == [
+        f"made from subset {require(tiny_run.store, 'materialise', 'first/datamask').short}, which is {now.short} now"
+    ]
+    assert results["why"] == ["model is itself superseded"]
+    assert ("select", "first/datamask") not in {(step["stage"], step["key"]) for step in found["steps"]}
+
+
+def test_a_record_of_version_0_1_is_at_one_with_itself(tmp_path: Path) -> None:
+    """Its comparison was hashed from other identities than this version's."""
+    unpack(tmp_path)
+    assert list(superseded(Store(tmp_path / "record"))) == []
+
+
+def test_a_damaged_manifest_is_stale(tiny_run: Pipeline, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    store = Store(tmp_path / "record")
+    path = tmp_path / "record" / require(store, "evaluate", "first/random.dense.seed0").location
+    (path / "manifest.json").write_text("{")
+    found = list(superseded(store))
+    assert [(each["asset"], each["location"] is None) for each in found] == [
+        ("benchmark_results", True),
+        ("comparison_report", False),
+    ]
