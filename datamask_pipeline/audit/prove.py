@@ -8,6 +8,7 @@ from typing import Any
 
 from datamask_pipeline import lineage
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
+from datamask_pipeline.audit.index import check_index
 from datamask_pipeline.audit.pointers import Manifests, files_of, pointers, walk
 from datamask_pipeline.audit.recompute import check_selection
 from datamask_pipeline.audit.replay import ORDERED_BY, check_content, check_replayed
@@ -100,6 +101,7 @@ def prove_artefacts(
         if not damaged:
             whole[location] = manifest
     for location, manifest in {} if files_only else whole.items():
+        yield from _told(location, check_index(store, location, manifest))
         if all(ref.location in whole for _, ref in inputs_of(manifest)):
             yield from _told(location, _check_computed(store, manifest))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.npy import write_blocks
+from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import (
     MANIFEST,
     Ref,
@@ -24,6 +25,7 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
+from datamask_pipeline.storage.row_index import INDEX_FILES, ids_of, indexed_columns, write_index
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
@@ -198,6 +200,28 @@ class ArtefactBuilder:
             "files": dict(named),
         }
 
+    def _write_index(self, parts: Sequence[str]) -> None:
+        """The indexes of rows by document, and digests of what is read by them, where the parts name documents."""
+        columns = indexed_columns(self._schema_of(parts[0])) if parts else []
+        paths = [self.part_path(name) for name in parts] if columns else []
+        digests = bytearray()
+        for path in paths:
+            with self.store.fs.open(path, "rb") as stream:
+                digests += digests_of(stream)
+        for column in columns:
+            name = INDEX_FILES[column]
+            with self.store.staged(f"{self.location}/{name}") as private:
+                record = write_index(ids_of(self.store, paths, column), private, self.scratch())
+                with private.open("rb") as stream:
+                    digests += digests_of(stream)
+            self._files[name] = {"name": name, **record}
+        if columns:
+            self.write_file(PIECES_FILE, bytes(digests))
+
+    def _schema_of(self, part: str) -> pa.Schema:
+        with self.open_part(part) as opened:
+            return opened.schema_arrow
+
     def commit(
         self,
         parts: Sequence[Mapping[str, Any]],
@@ -220,6 +244,7 @@ class ArtefactBuilder:
         """
         totals = dict(counts or {})
         check_balance(self.stage, self.key, totals)
+        self._write_index([str(part["name"]) for part in parts])
         arrays = [{"name": f"{part['name']}.npy", **part["array"]} for part in parts if "array" in part]
         content = [(str(item["name"]), str(item["digest"])) for item in [*parts, *arrays, *trees]]
         manifest = {

@@ -38,7 +38,7 @@ def differences(before: Mapping[str, Any], new: Mapping[str, Any], fingerprint: 
     old, found = before["basis"], []
     if old["version"] != new["version"]:
         found.append(f"new version of the stage: {old['version']} -> {new['version']}")
-    found += _settings(old["config"], new["config"])
+    found += settings_that_differ(old["config"], new["config"])
     for name in sorted(old["inputs"].keys() | new["inputs"].keys()):
         if name not in old["inputs"]:
             found.append(f"new input {name}")
@@ -49,7 +49,7 @@ def differences(before: Mapping[str, Any], new: Mapping[str, Any], fingerprint: 
     return found
 
 
-def _settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def settings_that_differ(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Settings that differ, by dotted name."""
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
@@ -57,7 +57,7 @@ def _settings(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") 
         elif name not in old:
             yield f"setting {prefix}{name} {_short(new[name])} was not read before"
         elif isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
-            yield from _settings(old[name], new[name], f"{prefix}{name}.")
+            yield from settings_that_differ(old[name], new[name], f"{prefix}{name}.")
         elif old[name] != new[name]:
             yield f"setting {prefix}{name} {_short(old[name])} -> {_short(new[name])}"
 

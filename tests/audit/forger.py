@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import lineage
 from datamask_pipeline.stages.materialise import DOCUMENT_IDENTITY
+from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import location_of, manifest_digest, pretty_json, ref_of
+from datamask_pipeline.storage.row_index import INDEX_FILES, ids_of, write_index
 
 #: An artefact may be read once what it was made from is there.
 ORDER = "ingest rejected embed score pool copies gather select learning_curve materialise".split()
@@ -95,6 +98,7 @@ class Forger:
                 self._settle(path, manifest, made)
 
     def _settle(self, path: Path, manifest: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+        self.index_again(path.parent, manifest)
         old = manifest["location"]
         for name, item in manifest["inputs"].items():
             if isinstance(item, dict):
@@ -118,3 +122,26 @@ class Forger:
         (folder / "manifest.json").write_text(pretty_json(manifest))
         (self.record / stage / key / "current.json").write_text(pretty_json(ref_of(manifest).as_dict()))
         made[old] = manifest
+
+    def index_again(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """The indexes of rows by document, and the digests of pieces, of the files as they are now."""
+        stated = {file["name"]: file for file in manifest.get("files", ())}
+        if PIECES_FILE not in stated:
+            return
+        files = [folder / f"{part['name']}.parquet" for part in manifest["parts"]]
+        store = Store(self.record)
+        for column, name in INDEX_FILES.items():
+            if name in stated:
+                stated[name] |= write_index(
+                    ids_of(store, map(str, files[: len(manifest["parts"])]), column), folder / name, folder
+                )
+                files.append(folder / name)
+        digests = b"".join(digests_of(file.open("rb")) for file in files)
+        (folder / PIECES_FILE).write_bytes(digests)
+        stated[PIECES_FILE] |= {"bytes": len(digests), "sha256": sha256_file(folder / PIECES_FILE)}
+
+    def state_index(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """State the digests of indexes and pieces as they are, whatever they say."""
+        for file in manifest.get("files", ()):
+            path = folder / file["name"]
+            file |= {"bytes": path.stat().st_size, "sha256": sha256_file(path)}

@@ -13,6 +13,8 @@ from datamask_pipeline.audit.findings import Finding
 from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.pieces import PIECES_FILE
+from datamask_pipeline.storage.row_index import INDEX_FILES
 
 #: So many of each kind, more than 100 in all.
 SEEDS = range(4)
@@ -42,6 +44,20 @@ def test_the_forger_changes_nothing_where_it_is_asked_for_nothing(forger: Forger
     forger.change_rows("select", lambda rows: None)
     forger.change_rows("materialise", lambda rows: None)
     assert found(forger) == []
+
+
+@pytest.mark.parametrize("name", [INDEX_FILES["id"], INDEX_FILES["representative_id"], PIECES_FILE])
+def test_an_index_that_leads_elsewhere_is_found(
+    forger: Forger, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = "select" if name == INDEX_FILES["id"] else "pool"
+    file = next((forger.record / stage).rglob(name))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    monkeypatch.setattr(forger, "index_again", forger.state_index)
+    forger.settle()
+    assert {finding.file.rsplit("/", 1)[1] for finding in found(forger)} == {name, PIECES_FILE}
 
 
 def of_rows(stage: str, change: Callable[[Rows, random.Random], None]) -> Forgery:

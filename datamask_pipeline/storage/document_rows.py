@@ -1,0 +1,257 @@
+"""Rows of one document out of an artefact, found by its index and checked byte by byte. Knows no stage.
+
+What is read is held against the digests in the manifest, and the manifest against its own; an artefact of an earlier
+version without index is scanned, after its parts were hashed as a whole.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.storage.pieces import PIECES_FILE, CheckedFile, split
+from datamask_pipeline.storage.ref import MANIFEST, Ref, manifest_digest, pretty_json, ref_of
+from datamask_pipeline.storage.row_index import ID, INDEX_FILES, find_rows, indexed_columns
+from datamask_pipeline.storage.store import Store
+
+_REMEDY: Final = "`datamask audit prove` tells more; delete it and run its stage again, which makes it anew"
+_HASHED_BYTES: Final = 1 << 22
+
+
+class CheckedTables:
+    """The record's tables, read row by row; a byte that is not the one that was written is an error.
+
+    Args:
+        store: The record.
+
+    Attributes:
+        scanned: Locations that were scanned for want of an index.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.scanned: list[str] = []
+        self._manifests: dict[str, dict[str, Any]] = {}
+        self._digests: dict[str, dict[str, bytes]] = {}
+        self._opened: dict[str, pq.ParquetFile] = {}
+        self._last: tuple[tuple[str, int, tuple[str, ...]], pa.Table] | None = None
+
+    def manifest(self, location: str) -> dict[str, Any]:
+        """The manifest in a directory of the record.
+
+        Raises:
+            IntegrityError: it is missing or damaged, or says something else than was written.
+        """
+        if location not in self._manifests:
+            manifest = self.store.manifest_at(location)
+            if "manifest_digest" in manifest or "files" in manifest:
+                spelt = self.store.fs.cat_file(f"{self.store.root}/{location}/{MANIFEST}")
+                stated = manifest.get("manifest_digest")
+                if stated != manifest_digest(manifest) or spelt != pretty_json(manifest).encode():
+                    raise self._altered(f"{location}/{MANIFEST}", "says something else than was written")
+            self._manifests[location] = manifest
+        return self._manifests[location]
+
+    def current(self, stage: str, key: str) -> Ref | None:
+        """As ``Store.current``, of a pointer that says what the manifest says.
+
+        Raises:
+            IntegrityError: it says something else, or one of the two is damaged.
+        """
+        ref = self.store.current(stage, key)
+        if ref is not None and ref_of(self.manifest(ref.location)) != ref:
+            raise self._altered(
+                f"{stage}/{key}/current.json", f"says something else than {ref.location}/{MANIFEST}"
+            )
+        return ref
+
+    def rows(
+        self,
+        location: str,
+        document_id: str,
+        columns: Sequence[str] | None = None,
+        *,
+        without: Sequence[str] = (),
+        by: str = ID,
+    ) -> Iterator[dict[str, Any]]:
+        """The rows of a document, in canonical order, each read when it is asked for.
+
+        Args:
+            location: The artefact's directory.
+            document_id: Its id.
+            columns: The columns wanted; all of them if not given.
+            without: Columns to leave out.
+            by: The column that names the document; by another than `id`, rows that name themselves are left out.
+
+        Yields:
+            Each row by column, and as ``record`` where it stands: ``artefact``, ``part`` and ``row``.
+
+        Raises:
+            IntegrityError: what was read is not what was written.
+        """
+        wanted = None if columns is None else list(dict.fromkeys([*columns, by]))
+        for part, row in self._places(location, document_id, by):
+            values = self.row(location, part["name"], row, wanted, without=without)
+            if values[by] == document_id:
+                yield values
+
+    def row(
+        self,
+        location: str,
+        part: str,
+        row: int,
+        columns: Sequence[str] | None = None,
+        *,
+        without: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """One row of a part by its number, as ``rows`` gives it."""
+        opened = self._open(location, part)
+        names = [name for name in columns or opened.schema_arrow.names if name not in without]
+        first = 0
+        for number in range(opened.metadata.num_row_groups):
+            last = first + opened.metadata.row_group(number).num_rows
+            if row < last:
+                group = self._read(opened, f"{location}/{part}.parquet", number, names)
+                values = group.slice(row - first, 1).to_pylist()[0]
+                return values | {
+                    "record": {"artefact": location, "part": f"{part}.parquet", "row": row},
+                }
+            first = last
+        raise self._altered(f"{location}/{part}.parquet", f"has no row {row}, which its index names")
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for opened in self._opened.values():
+            opened.close(force=True)
+        self._opened.clear()
+
+    def batches(self, location: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows in canonical order, one bounded batch at a time, checked as rows are."""
+        for part in self.manifest(location)["parts"]:
+            path = f"{location}/{part['name']}.parquet"
+            try:
+                yield from self._open(location, part["name"]).iter_batches(
+                    columns=list(columns), use_threads=False
+                )
+            except (pa.ArrowException, OSError) as error:
+                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+
+    def _places(
+        self, location: str, document_id: str, column: str
+    ) -> Iterator[tuple[Mapping[str, Any], int]]:
+        """Part and row of what may be the document's rows."""
+        manifest = self.manifest(location)
+        name = INDEX_FILES[column]
+        index = next((file for file in manifest.get("files", ()) if file["name"] == name), None)
+        if index is None:
+            yield from self._scan(location, document_id, column)
+            return
+        with self._checked(location, name) as stream:
+            rows = find_rows(stream, index["bytes"], document_id)
+        first = 0
+        for part in manifest["parts"]:
+            yield from ((part, row - first) for row in rows if first <= row < first + part["rows"])
+            first += part["rows"]
+
+    def _scan(self, location: str, document_id: str, column: str) -> Iterator[tuple[Mapping[str, Any], int]]:
+        for part in self.manifest(location)["parts"]:
+            opened = self._open(location, part["name"])
+            if column not in indexed_columns(opened.schema_arrow):
+                continue
+            if location not in self.scanned:
+                self.scanned.append(location)
+            first = 0
+            for batch in opened.iter_batches(columns=list(dict.fromkeys([column, ID]))):
+                same = pc.equal(batch.column(column), document_id)
+                if column != ID:
+                    same = pc.and_kleene(same, pc.not_equal(batch.column(ID), document_id))
+                yield from ((part, first + int(place)) for place in pc.indices_nonzero(same).to_pylist())
+                first += batch.num_rows
+
+    def _open(self, location: str, part: str) -> pq.ParquetFile:
+        path = f"{location}/{part}.parquet"
+        if path not in self._opened:
+            if self._digests_of(location):
+                source: Any = self._checked(location, f"{part}.parquet")
+            else:
+                self._check_whole(location, part)
+                source = self.store.fs.open(f"{self.store.root}/{path}", "rb")
+            try:
+                self._opened[path] = pq.ParquetFile(source)
+            except (pa.ArrowException, OSError) as error:
+                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+        return self._opened[path]
+
+    def _read(self, opened: pq.ParquetFile, path: str, group: int, names: list[str]) -> pa.Table:
+        """A row group; the last one is kept, as rows of one document often lie side by side."""
+        key = (path, group, tuple(names))
+        if self._last is None or self._last[0] != key:
+            try:
+                self._last = key, opened.read_row_group(group, columns=names, use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+        return self._last[1]
+
+    def _checked(self, location: str, name: str) -> CheckedFile:
+        path = f"{location}/{name}"
+        manifest = self.manifest(location)
+        sizes = _sizes(manifest)
+        try:
+            size = self.store.fs.size(f"{self.store.root}/{path}")
+        except FileNotFoundError:
+            raise self._altered(path, "is missing") from None
+        if size != sizes[name]:
+            raise self._altered(path, f"has {size} bytes where {sizes[name]} were written")
+        stream = self.store.fs.open(f"{self.store.root}/{path}", "rb", block_size=1 << 20)
+        return CheckedFile(stream, size, self._digests_of(location)[name], f"{self.store.root}/{path}")
+
+    def _digests_of(self, location: str) -> dict[str, bytes]:
+        """The digests of an artefact's pieces by file; none where an earlier version wrote it."""
+        if location not in self._digests:
+            manifest = self.manifest(location)
+            stated = next((file for file in manifest.get("files", ()) if file["name"] == PIECES_FILE), None)
+            digests = b"" if stated is None else self._whole(f"{location}/{PIECES_FILE}", stated["sha256"])
+            self._digests[location] = {} if stated is None else split(digests, _sizes(manifest))
+        return self._digests[location]
+
+    def _check_whole(self, location: str, part: str) -> None:
+        """Hash a part of an earlier version; one of the first cannot be checked, as its manifest has no such digest."""
+        stated = next(each for each in self.manifest(location)["parts"] if each["name"] == part)
+        if "sha256" in stated:
+            path = f"{location}/{part}.parquet"
+            hashed = hashlib.sha256()
+            try:
+                with self.store.fs.open(f"{self.store.root}/{path}", "rb") as stream:
+                    while piece := stream.read(_HASHED_BYTES):
+                        hashed.update(piece)
+            except FileNotFoundError:
+                raise self._altered(path, "is missing") from None
+            if hashed.hexdigest() != stated["sha256"]:
+                raise self._altered(path, "holds other bytes than were written to it")
+
+    def _whole(self, path: str, sha256: str) -> bytes:
+        try:
+            data: bytes = self.store.fs.cat_file(f"{self.store.root}/{path}")
+        except FileNotFoundError:
+            raise self._altered(path, "is missing") from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise self._altered(path, "holds other bytes than were written to it")
+        return data
+
+    def _altered(self, path: str, problem: str) -> IntegrityError:
+        return IntegrityError(f"{self.store.root}/{path} {problem}; {_REMEDY}")
+
+
+def _sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """The files with digests of their pieces, in their order, and the bytes of each."""
+    sizes = {f"{part['name']}.parquet": int(part["bytes"]) for part in manifest["parts"]}
+    stated = {file["name"]: int(file["bytes"]) for file in manifest.get("files", ())}
+    return sizes | {name: stated[name] for name in INDEX_FILES.values() if name in stated}
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]
