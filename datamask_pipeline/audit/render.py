@@ -14,10 +14,15 @@ def story_lines(story: Story) -> Iterator[str]:
     for row in story["rejected"]:
         yield f"  rejected: crawl {row['crawl']}, shard {row['shard']}, row {row['row']}: {row['reason']}"
         yield f"    {row['detail']}"
+    if not (story["copies"] or story["rejected"]):
+        yield "  no crawl of the current record holds it any more"
     for copy in story["copies"]:
         yield from _copy_lines(copy)
     for release in story["releases"]:
         yield from _release_lines(release)
+    yield from _ever_lines(story)
+    if story["scanned"]:
+        yield f"  {len(story['scanned'])} artefacts of earlier versions have no index, and were scanned"
 
 
 def _copy_lines(copy: Story) -> Iterator[str]:
@@ -35,55 +40,73 @@ def _copy_lines(copy: Story) -> Iterator[str]:
         value = "none, " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
         scale = f"{_bound(score['scale_min'])} to {_bound(score['scale_max'])}"
         yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
+    yield from _stale_lines(copy, "    ")
     yield from _further_lines(copy, "    ")
 
 
 def _release_lines(release: Story) -> Iterator[str]:
     candidate = release["candidate"]
     yield f"  release {release['release']} ({release['fingerprint']})"
+    yield from _stale_lines(release, "    ")
+    if not candidate["eligible"]:
+        yield f"    not eligible: {candidate['exclusion']}"
+    yield from _copies_lines(release)
+    yield from _further_lines(release, "    ")
+    for arm in release["arms"]:
+        yield from _arm_lines(arm, candidate)
+
+
+def _copies_lines(release: Story) -> Iterator[str]:
+    """What stands for the document, or for what it stands."""
+    candidate, near, about = release["candidate"], release["near_copy"], release["representative"]
     if candidate["num_copies"] > 1:
         yield (
             f"    one of {candidate['num_copies']} copies; represented by {candidate['representative_id']} "
             f"of {candidate['representative_crawl']}"
         )
-    if not candidate["eligible"]:
-        yield f"    not eligible: {candidate['exclusion']}"
-    near = release["near_copy"]
-    is_near_copy = near is not None and near["near_copy_of"] is not None
-    if is_near_copy:
+    if near is not None and near["near_copy_of"] is not None:
         yield (
             f"    left out as a near-copy of {near['near_copy_of']} of {near['near_copy_of_crawl']}: "
             f"cosine {_number(near['cosine'])}, one of {near['num_near_copies']} in its group"
         )
+    elif about is not None and about["by"] == "near_copy":
+        yield f"    its first copy was left out as a near-copy of {about['id']} of {about['crawl']}"
     elif near is not None and near["num_near_copies"] > 1:
         yield f"    stands for a group of {near['num_near_copies']} near-copies, itself among them"
+    for copy in release["copies"]:
+        kind = "copy" if copy["by"] == "copy" else f"near-copy, cosine {_number(copy['cosine'])}"
+        yield f"    stands for {copy['id']} of {copy['crawl']} ({kind})"
+    num_copies = sum(copy["by"] == "copy" for copy in release["copies"])
+    if about is None and candidate["num_copies"] - 1 > num_copies > 0:
+        yield f"    and for {candidate['num_copies'] - 1 - num_copies} copies more"
     if near is not None:
         yield f"      in {_place(near['record'])}"
-    yield from _further_lines(release, "    ")
-    for arm in release["arms"]:
-        yield from _arm_lines(arm, eligible=candidate["eligible"], is_near_copy=is_near_copy)
 
 
-def _arm_lines(arm: Story, *, eligible: bool, is_near_copy: bool) -> Iterator[str]:
+def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
+    row, about = arm["selection"], arm["representative"]
     place = "IN" if arm["selected"] else "out"
+    if about is not None and about["selected"]:
+        place = f"its text is IN, as {about['id']} of {about['crawl']}"
     yield f"    {arm['arm']}: {place}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
+    yield from _stale_lines(arm, "      ")
     if arm["subset_is_older"]:
         yield "      the subset in the record is older than this mask: run stage materialise"
-    row = arm["selection"]
     if row is None:
-        yield from _why_not_asked(arm, eligible=eligible, is_near_copy=is_near_copy)
+        yield from _why_not_asked(arm, candidate)
         return
-    threshold = row["threshold"]
-    yield (
-        f"      {row['reason']}; "
-        + ("decided by no threshold" if threshold is None else f"threshold {_number(threshold)}")
-    )
+    yield f"      {row['reason']}; {_threshold(arm)}"
+    yield from _decision_lines(arm)
     yield (
         f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
         f"probability {_number(row['probability'])}"
     )
     if arm["scores"]:
         yield f"      quality is {_quality(arm)}"
+    if arm["scale"]:
+        zero, one = arm["scale"]
+        counts = f"{arm['config']['lamb']:g} x (quality - {_number(zero)}) / {_number(one - zero)}"
+        yield f"      in the objective a document's quality counts as {counts}"
     yield (
         f"      marginal: quality {_number(row['quality_marginal'])} + diversity "
         f"{_number(row['diversity_marginal'])}"
@@ -92,13 +115,58 @@ def _arm_lines(arm: Story, *, eligible: bool, is_near_copy: bool) -> Iterator[st
     yield from _further_lines(arm, "      ")
     if arm["subset"]:
         yield f"      subset row: {_place(arm['subset'])}"
-    for model in arm["models"] if arm["selected"] else []:
-        yield f"      trained on it: {model['run']} ({model['model']}), {_number(model['bits_per_byte'])} bits per byte"
-        for result in model["results"]:
-            yield (
-                f"        {result['task']}: {result['metric']} {_number(result['value'])} +- "
-                f"{_number(result['stderr'])} (n {result['n']}, checkpoint {result['checkpoint']})"
-            )
+
+
+def _threshold(arm: Story) -> str:
+    threshold, scale = arm["selection"]["threshold"], arm["scale"]
+    if threshold is None:
+        return "decided by no threshold"
+    if scale is None or not arm["by_quality"]:
+        return f"threshold {_number(threshold)}"
+    zero, one = scale
+    return (
+        f"threshold {_number(threshold)} on the objective's scale, a quality of "
+        f"{_number(zero + threshold * (one - zero))}"
+    )
+
+
+def _decision_lines(arm: Story) -> Iterator[str]:
+    """Where the cut lies, and what crowds the document out."""
+    if arm["cut"]:
+        first = arm["cut"]["first_not_chosen"]
+        not_chosen = "all were chosen" if first is None else f"the first not chosen {_number(first)}"
+        yield f"      the last chosen has quality {_number(arm['cut']['last_chosen'])}, {not_chosen}"
+    for neighbour in arm["neighbours"] or ():
+        cosine = _number(neighbour["cosine"])
+        yield f"      near it is chosen {neighbour['id']} of {neighbour['crawl']}: cosine {cosine}"
+    if not arm["passed_over"]:
+        yield "      ranks, cut and chosen neighbours need a pass over the release: ask with --deep"
+
+
+def _ever_lines(story: Story) -> Iterator[str]:
+    """What ever held the document, and what was ever trained on it, a line each."""
+    for subset in story["subsets"]:
+        known = "" if subset["id"] == story["id"] else f"as {subset['id']} of {subset['crawl']} "
+        place = _place(subset["record"])
+        yield f"  {known}in subset {subset['key']} of {subset['made']}: {subset['state']}, {place}"
+        yield from (f"    {line}" for line in subset["why"])
+    for model in story["models"]:
+        trained = "trained on it" if model["trained"] else "may be trained on it, its subset is gone"
+        tasks = (
+            f"mean of {model['num_tasks']} tasks {_number(model['mean'])}"
+            if model["num_tasks"]
+            else "no results"
+        )
+        yield (
+            f"  {trained}: {model['key']} ({model['model']}) of {model['made']}: {model['state']}; "
+            f"{_number(model['bits_per_byte'])} bits per byte, {tasks}"
+        )
+        yield from (f"    {line}" for line in model["why"])
+
+
+def _stale_lines(part: Story, indent: str) -> Iterator[str]:
+    for line in part["stale"]:
+        yield f"{indent}STALE: {line}"
 
 
 def _further_lines(part: Story, indent: str) -> Iterator[str]:
@@ -110,35 +178,44 @@ def _further_lines(part: Story, indent: str) -> Iterator[str]:
             yield f"{indent}{asset}: {values} in {_place(row['record'])}"
 
 
-def _why_not_asked(arm: Story, *, eligible: bool, is_near_copy: bool) -> Iterator[str]:
+def _why_not_asked(arm: Story, candidate: Story) -> Iterator[str]:
     """Why the arm decided nothing of the document."""
+    about = arm["representative"]
     unscored = [score for score in arm["scores"] if score["score"] is None]
-    if not eligible:
-        yield "      was not among the eligible documents"
-    elif is_near_copy:
+    if about is not None and about["by"] == "near_copy":
         yield "      was left out as a near-copy"
+    elif not candidate["eligible"]:
+        yield f"      was not among the eligible documents: {candidate['exclusion']}"
     elif unscored:
         for score in unscored:
             yield f"      no score by {score['scorer']}: {score['reason']}"
     else:
         yield "      was not in the pool when this mask was learnt: run stage select"
-    if arm["representative"]:
-        about = arm["representative"]
-        place = "IN" if about["selected"] else "out"
-        yield f"      its representative {about['id']} of {about['crawl']} is {place}"
+    if about is not None:
+        yield f"      its representative {about['id']} of {about['crawl']} is {'IN' if about['selected'] else 'out'}"
 
 
 def _quality(arm: Story) -> str:
     """How the scores became the quality."""
+    name = arm["config"]["score_normalisation"]
     made = {
-        "rank": "the rank among the release's eligible documents, 0 lowest to 1 highest, of",
-        "zscore": "the z-score among the release's eligible documents of",
-        "none": "the score itself of",
-    }[arm["config"]["score_normalisation"]]
+        "rank": "the rank, 0 lowest to 1 highest, among the release's documents with every score",
+        "zscore": "the z-score among the release's documents with every score",
+        "none": "the score itself",
+    }[name]
     scores = arm["scores"]
-    told = [f"{score['scorer']} {_number(score['score'])} (weight {score['weight']:g})" for score in scores]
-    mean = "the weighted mean of " if len(scores) > 1 else ""
-    return f"{mean}{made} {', '.join(told)}"
+    values = arm["normalised"] or [None] * len(scores)
+    told = " + ".join(
+        f"{score['weight']:g} x {_of_score(score, None if name == 'none' else value)}"
+        for score, value in zip(scores, values, strict=True)
+    )
+    total = sum(abs(score["weight"]) for score in scores)
+    return f"({told}) / {total:g}; of each score {made}"
+
+
+def _of_score(score: Story, normalised: float | None) -> str:
+    raw = f"{score['scorer']} {_number(score['score'])}"
+    return raw if normalised is None else f"{_number(normalised)} ({raw})"
 
 
 def _telling(config: Story) -> Story:

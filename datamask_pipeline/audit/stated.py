@@ -122,7 +122,7 @@ def _check_part(
     if not damaged:
         yield from _check_rows(store, path, part)
     if "array" in part:
-        yield from _check_array(store, f"{location}/{part['name']}.npy", part["array"])
+        yield from check_array(store, f"{location}/{part['name']}.npy", part["array"])
 
 
 def _check_rows(store: Store, path: str, part: Mapping[str, Any]) -> Iterator[Finding]:
@@ -149,7 +149,7 @@ def _check_rows(store: Store, path: str, part: Mapping[str, Any]) -> Iterator[Fi
         yield contradiction(path, "its rows have another digest than was written")
 
 
-def _check_array(store: Store, path: str, record: Mapping[str, Any]) -> Iterator[Finding]:
+def check_array(store: Store, path: str, record: Mapping[str, Any]) -> Iterator[Finding]:
     """Header and bits of an array; its digest covers type, shape and bits."""
     header = io.BytesIO()
     kind = np.dtype(record["dtype"]).newbyteorder("<")

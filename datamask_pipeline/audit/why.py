@@ -1,241 +1,254 @@
 """A document's whole story, read from the record. Knows the flow and no learner; changes nothing.
 
-What an asset is called in the record, what is made from what, and which other tables name documents, the flow says.
+What an asset is called in the record, what is made from what, and which other tables name documents, the flow says. What
+is read is checked byte by byte; what a story does not rest on is not read.
 """
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from datamask_pipeline import duck
+from datamask_pipeline.audit.copies_of import representative, stands_for
+from datamask_pipeline.audit.ever import models_ever, subsets_ever
+from datamask_pipeline.audit.neighbours import nearest_chosen
+from datamask_pipeline.audit.quality_of import cut, is_by_quality, normalised_scores, used_scores
+from datamask_pipeline.audit.reader import Reader, Row, input_location
+from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Output, Scope
+from datamask_pipeline.selection.reasons import BY_DRAW, BY_QUALITY, PRUNED
 from datamask_pipeline.storage import Ref, Store
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: Assets that have places of their own in a story; rows of all others that name documents stand under ``further``.
 _PLACED = (
     "crawl_documents rejected_documents document_embeddings quality_scores candidate_documents near_copies "
     "selection_mask fineweb_mask"
 ).split()
+#: So many copies are named of a document that stands for more.
+MOST_COPIES: Final = 20
+#: What has to be read of a whole release is read by default where its mask has so many rows at most.
+SMALL_RELEASE: Final = 100_000
+
+#: Reasons to be out that no chosen neighbour has a part in.
+_NOT_CROWDED: Final = (BY_DRAW.out, BY_QUALITY.out, BY_QUALITY.out_all_the_same, PRUNED)
 
 
-def document_story(store: Store, document_id: str, *, with_text: bool = False) -> dict[str, Any]:
+def document_story(
+    store: Store, document_id: str, *, with_text: bool = False, deep: bool | None = None
+) -> dict[str, Any]:
     """Everything the record says of one document: where it came from, its scores, and every arm's decision.
 
     Args:
         store: The record.
         document_id: The id as in the crawl, angle brackets included.
         with_text: Add the document's text.
+        deep: Read also what needs a pass over a release: ranks of scores, cuts by quality, and the vectors of chosen
+            neighbours; by default where a release has at most ``SMALL_RELEASE`` documents to select from.
 
     Returns:
-        JSON values: ``id``, ``copies`` (one per crawl row of that id: provenance, embedding, scores),
-        ``rejected`` and ``releases`` (eligibility and, per arm, selection, subset row, models and results). Each copy,
-        release and arm has ``further``: the document's rows in the flow's other tables of that scope, by asset.
+        JSON values: ``id``, ``copies`` (one per crawl row of that id: provenance, embedding, scores), ``rejected``,
+        ``releases`` (eligibility and, per arm, selection, subset row, models and results), ``subsets`` and ``models``
+        (all that ever held it or were trained on it, see ``audit.ever``) and ``scanned`` (artefacts without an index).
+        Each copy, release and arm has ``stale``, why it is not of the current record, and ``further``: the document's
+        rows in the flow's other tables of that scope, by asset.
 
     Raises:
-        UnknownDocumentError: no crawl in the record has that id.
+        UnknownDocumentError: nothing in the record, old subsets included, has that id.
+        IntegrityError: what was read is not what was written; the file is named.
     """
-    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        reader = _Reader(store, connection, document_id)
-        crawls_read = reader.keys("crawl_documents")
-        found = [copy for crawl in crawls_read for copy in _copy(reader, crawl, with_text=with_text)]
+    reader = Reader(store, document_id)
+    try:
+        found = [
+            copy for crawl in reader.keys("crawl_documents") for copy in _copies(reader, crawl, with_text)
+        ]
         rejected = [
             row
             for crawl in reader.keys("rejected_documents")
             for row in reader.rows("rejected_documents", crawl)
         ]
-        if not found and not rejected:
-            crawls = ", ".join(crawls_read) or "none"
+        subsets = list(subsets_ever(reader))
+        if not (found or rejected or subsets):
+            crawls = ", ".join(reader.keys("crawl_documents")) or "none"
             raise UnknownDocumentError(
                 f"no document {document_id!r} in {store.root_url} (crawls: {crawls}); "
                 "give the id as in the crawl, angle brackets included"
             )
-        releases = [story for name in reader.keys("candidate_documents") for story in _release(reader, name)]
-    return {"id": document_id, "copies": found, "rejected": rejected, "releases": releases}
+        return {
+            "id": document_id,
+            "copies": found,
+            "rejected": rejected,
+            "releases": [
+                story for name in reader.keys("candidate_documents") for story in _release(reader, name, deep)
+            ],
+            "subsets": subsets,
+            "models": list(models_ever(reader, subsets)) if subsets else [],
+            "scanned": reader.tables.scanned,
+        }
+    finally:
+        reader.tables.close()
 
 
-class _Reader:
-    """Rows of one document out of current artefacts."""
-
-    def __init__(self, store: Store, connection: "duckdb.DuckDBPyConnection", document_id: str) -> None:
-        self.store, self.connection, self.document_id = store, connection, document_id
-
-    def keys(self, asset: str) -> list[str]:
-        return self.store.keys(_artefact(asset))
-
-    def ref(self, asset: str, key: str) -> Ref | None:
-        return self.store.current(_artefact(asset), key)
-
-    def rows(
-        self,
-        asset: str,
-        key: str,
-        where: str = "true",
-        values: Sequence[str] = (),
-        columns: str = "*",
-        document_id: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Rows of that id, or of another, in one artefact, each with the part file and row it stands in."""
-        ref = self.ref(asset, key)
-        if ref is None or not self.store.part_names(ref):
-            return []
-        sql = f"SELECT * FROM {duck.parts_sql(self.store, [ref], columns)} WHERE id = ? AND {where}"
-        cursor = self.connection.execute(sql, [document_id or self.document_id, *values])
-        names = [description[0] for description in cursor.description or []]
-        return [self._placed(ref, dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
-
-    def further(self, scope: Scope, key: str, crawl: str) -> dict[str, list[dict[str, Any]]]:
-        """The document's rows in tables of a scope that have no place of their own, by asset."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for output in _naming_documents(scope):
-            in_crawl = "crawl" in output.table.columns.names if output.table else False
-            rows = self.rows(output.asset, key, *(("crawl = ?", [crawl]) if in_crawl else ()))
-            found |= {output.asset: rows} if rows else {}
-        return found
-
-    def made_from(self, asset: str, key: str, source_asset: str, source: Ref) -> Ref | None:
-        """The current artefact, unless it was made from something else than ``source``.
-
-        A stage's result may depend on less than all of its input; what on, the flow says.
-        """
-        ref = self.ref(asset, key)
-        if ref is None:
-            return None
-        stage, _ = FLOW.maker(asset)
-        argument = next(argument for argument, read in stage.reads.items() if read == source_asset)
-        used = self.store.manifest(ref)["basis"]["inputs"].get(argument)
-        return ref if used == stage.identity(argument)(self.store, source) else None
-
-    def _placed(self, ref: Ref, row: dict[str, Any]) -> dict[str, Any]:
-        del row["artefact_order"], row["artefact_row"]
-        row.pop("file_row_number", None)
-        part = self.store.part_names(ref)[row.pop("part_order")]
-        row["record"] = {"artefact": ref.location, "part": f"{part}.parquet", "row": row.pop("part_row")}
-        return row
-
-
-def _artefact(asset: str) -> str:
-    return FLOW.maker(asset)[1].artefact
-
-
-def _naming_documents(scope: Scope) -> list[Output]:
-    """The outputs of a scope whose rows name documents, but for those with a place of their own."""
-    outputs = [output for stage in FLOW if stage.scope == scope for output in stage.makes]
-    tables = [output for output in outputs if output.table and "id" in output.table.columns.names]
-    return [output for output in tables if output.asset not in _PLACED]
-
-
-def _copy(reader: _Reader, crawl: str, *, with_text: bool) -> Iterator[dict[str, Any]]:
-    columns = "*" if with_text else "* EXCLUDE (text)"
-    for document in reader.rows("crawl_documents", crawl, columns=columns):
-        embedding_ref = reader.ref("document_embeddings", crawl)
-        embeddings = reader.rows("document_embeddings", crawl, columns="id, content_hash")
+def _copies(reader: Reader, crawl: str, with_text: bool) -> Iterator[Row]:
+    """The document's rows in a crawl: more than one where the crawl repeats an id."""
+    documents = reader.rows("crawl_documents", crawl, without=[] if with_text else ["text"])
+    embeddings, scores = reader.rows("document_embeddings", crawl), reader.rows("quality_scores", crawl)
+    of_each = len(scores) // max(1, len(documents))
+    for number, document in enumerate(documents):
+        made = reader.ref("document_embeddings", crawl)
         embedding = None
-        if embedding_ref is not None and embeddings:
-            manifest = reader.store.manifest(embedding_ref)
-            embedding = {**manifest["metadata"], "config": manifest["basis"]["config"], **embeddings[0]}
+        if made is not None and number < len(embeddings):
+            manifest = reader.manifest(made)
+            embedding = {**manifest["metadata"], "config": manifest["basis"]["config"], **embeddings[number]}
         yield {
             **document,
             "embedding": embedding,
-            "scores": reader.rows("quality_scores", crawl),
-            "further": reader.further("crawl", crawl, crawl),
+            "scores": scores[number * of_each : (number + 1) * of_each],
+            "stale": [
+                f"{asset}: {line}"
+                for asset in ("document_embeddings", "quality_scores")
+                for line in _stale(reader, asset, crawl)
+            ],
+            "further": _further(reader, "crawl", crawl, crawl),
         }
 
 
-def _release(reader: _Reader, release: str) -> Iterator[dict[str, Any]]:
-    ref = reader.ref("candidate_documents", release)
-    for row in reader.rows("candidate_documents", release):
-        scores = {score["scorer"]: score for score in reader.rows("quality_scores", row["crawl"])}
-        near_copy = _near_copy(reader, release, row["crawl"])
+def _release(reader: Reader, release: str, deep: bool | None) -> Iterator[Row]:
+    pool = reader.ref("candidate_documents", release)
+    assert pool is not None
+    near_copies = _near_copies(reader, release)
+    for candidate in reader.at(pool.location):
+        crawl = candidate["crawl"]
+        about = representative(reader, pool.location, near_copies, crawl, reader.document_id)
+        copies = () if about else stands_for(reader, pool.location, near_copies, candidate)
         arms = [
-            _decision(reader, release, key.split("/", 1)[1], row, near_copy, scores)
+            _decision(reader, release, key.split("/", 1)[1], candidate, about, deep)
             for key in reader.keys("selection_mask")
             if key.split("/", 1)[0] == release
         ]
         yield {
             "release": release,
-            "fingerprint": ref.short if ref else None,
-            "candidate": row,
-            "near_copy": near_copy,
+            "fingerprint": pool.short,
+            "candidate": candidate,
+            "near_copy": reader.one(near_copies, crawl),
+            "representative": about,
+            "copies": list(itertools.islice(copies, MOST_COPIES)),
+            "stale": stale(reader.store, pool),
             "arms": arms,
-            "further": reader.further("release", release, row["crawl"]),
+            "further": _further(reader, "release", release, crawl),
         }
 
 
+def _near_copies(reader: Reader, release: str) -> str | None:
+    """Where a release's near-copies lie; ``None`` where they were not collapsed."""
+    ref = reader.ref("near_copies", release)
+    if ref is None or reader.made_from("release_index", release, "near_copies", ref) is None:
+        return None
+    return ref.location
+
+
 def _decision(
-    reader: _Reader,
-    release: str,
-    arm: str,
-    candidate: Mapping[str, Any],
-    near_copy: Mapping[str, Any] | None,
-    scores: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any]:
+    reader: Reader, release: str, arm: str, candidate: Row, about: Row | None, deep: bool | None
+) -> Row:
     """One arm's selection of one document, with what was made of it."""
     key, crawl = f"{release}/{arm}", candidate["crawl"]
     ref = reader.ref("selection_mask", key)
     assert ref is not None
-    manifest = reader.store.manifest(ref)
-    rows = reader.rows("selection_mask", key, "crawl = ?", [crawl])
-    selection = rows[0] if rows else None
-    subset_ref = reader.made_from("fineweb_mask", key, "selection_mask", ref)
-    weights = dict(manifest["basis"]["config"]["scorers"]) or dict.fromkeys(scores, 1.0)
-    used = {name: {**scores[name], "weight": weight} for name, weight in weights.items() if name in scores}
-    columns = "crawl, id, selection_id"
-    subset = reader.rows("fineweb_mask", key, "crawl = ?", [crawl], columns) if subset_ref else []
-    models = [
-        model
-        for name in reader.keys("pretrained_model")
-        if subset_ref and name.startswith(f"{release}/{arm}.")
-        for model in _model(reader, name, subset_ref)
-    ]
+    manifest = reader.manifest(ref)
+    config = manifest["basis"]["config"]
+    selection = reader.one(ref.location, crawl)
+    index = input_location(manifest, "index")
+    index_row = reader.one(index, crawl) if selection or (candidate["eligible"] and about is None) else None
+    standing = None if about is None else reader.one(ref.location, about["crawl"], about["id"])
+    subset = reader.made_from("fineweb_mask", key, "selection_mask", ref)
+    is_deep = ref.rows <= SMALL_RELEASE if deep is None else deep
     return {
         "arm": arm,
         "selected": bool(selection and selection["selected"]),
         "selection_id": ref.content_digest[:16],
         "selection_artefact": ref.location,
-        "config": manifest["basis"]["config"],
-        "seed": manifest["basis"]["config"].get("seed"),
+        "config": config,
+        "seed": config.get("seed"),
         "code_version": manifest["basis"]["version"],
         "selection": selection,
-        "scores": [
-            {name: score[name] for name in ("scorer", "score", "reason", "weight")} for score in used.values()
+        "scores": _with_reasons(reader, crawl, used_scores(config, index_row)),
+        "scale": _scale(manifest),
+        "by_quality": bool(selection and is_by_quality(selection)),
+        **_passes(reader, manifest, config, selection, index_row, read=is_deep),
+        "representative": about and {**about, "selected": bool(standing and standing["selected"])},
+        "subset": next((row["record"] for row in _in_subset(reader, subset, crawl)), None),
+        "subset_is_older": subset is None and reader.ref("fineweb_mask", key) is not None,
+        "stale": stale(reader.store, ref),
+        "models": [
+            model
+            for name in reader.keys("pretrained_model")
+            if subset and name.startswith(f"{release}/{arm}.")
+            for model in _model(reader, name, subset)
         ],
-        "representative": _representative(reader, key, candidate, near_copy),
-        "subset": subset[0]["record"] if subset else None,
-        "subset_is_older": subset_ref is None and reader.ref("fineweb_mask", key) is not None,
-        "models": models,
-        "further": reader.further("arm", key, crawl),
+        "further": _further(reader, "arm", key, crawl),
     }
 
 
-def _near_copy(reader: _Reader, release: str, crawl: str) -> dict[str, Any] | None:
-    """What the document is a near-copy of, and how many there are; ``None`` where near-copies were not collapsed."""
-    ref = reader.ref("near_copies", release)
-    if ref is None or reader.made_from("release_index", release, "near_copies", ref) is None:
-        return None
-    rows = reader.rows("near_copies", release, "crawl = ?", [crawl])
-    return rows[0] if rows else None
+def _with_reasons(reader: Reader, crawl: str, scores: list[Row]) -> list[Row]:
+    """The scores, each missing one with its reason."""
+    missing = any(score["score"] is None for score in scores)
+    rows = reader.rows("quality_scores", crawl) if missing else []
+    reasons = {row["scorer"]: row["reason"] for row in rows}
+    return [
+        {**score, "reason": reasons.get(score["scorer"]) if score["score"] is None else None}
+        for score in scores
+    ]
 
 
-def _representative(
-    reader: _Reader, key: str, candidate: Mapping[str, Any], near_copy: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    """Whether the document that stands for this copy is in; ``None`` for a document that stands for itself."""
-    crawl, name = candidate["representative_crawl"], candidate["representative_id"]
-    if near_copy is not None and near_copy["near_copy_of"] is not None:
-        crawl, name = near_copy["near_copy_of_crawl"], near_copy["near_copy_of"]
-    if (crawl, name) == (candidate["crawl"], candidate["id"]):
-        return None
-    rows = reader.rows("selection_mask", key, "crawl = ?", [crawl], document_id=name)
-    return {"id": name, "crawl": crawl, "selected": bool(rows and rows[0]["selected"])}
+def _passes(
+    reader: Reader,
+    mask: Mapping[str, Any],
+    config: Row,
+    selection: Row | None,
+    index_row: Row | None,
+    *,
+    read: bool,
+) -> Row:
+    """What needs a pass over the release: ``normalised`` scores, ``cut`` and ``neighbours``; null where not asked for."""
+    nothing: Row = {"normalised": None, "cut": None, "neighbours": None, "passed_over": read}
+    if selection is None or index_row is None or not read:
+        return nothing
+    index = input_location(mask, "index")
+    assert index is not None
+    place = _artefact_row(reader, index, index_row["record"])
+    scores = used_scores(config, index_row)
+    by_crawl = selection["crawl"] if config.get("quotas") and config["quota_by"] == "crawl" else None
+    by_domain = bool(config.get("quotas")) and by_crawl is None
+    crowded = not selection["selected"] and selection["reason"] not in _NOT_CROWDED
+    return nothing | {
+        "normalised": normalised_scores(reader, index, place, scores, config["score_normalisation"]),
+        "cut": None if by_domain else cut(reader, mask["location"], selection, by_crawl),
+        "neighbours": nearest_chosen(reader, mask, index_row, selection["record"]["row"])
+        if crowded
+        else None,
+    }
 
 
-def _model(reader: _Reader, key: str, subset: Ref) -> Iterator[dict[str, Any]]:
+def _artefact_row(reader: Reader, location: str, record: Row) -> int:
+    """The row over all parts of a row of one part."""
+    parts = reader.tables.manifest(location)["parts"]
+    before = itertools.takewhile(lambda part: f"{part['name']}.parquet" != record["part"], parts)
+    return sum(int(part["rows"]) for part in before) + int(record["row"])
+
+
+def _scale(mask: Mapping[str, Any]) -> list[float] | None:
+    """Quality's zero and one in the objective; ``None`` where it has no such scale, or blocks have one each."""
+    blocks = mask["metadata"]["blocks"]
+    scale = blocks[0]["normalisation"].get("quality") if len(blocks) == 1 else None
+    return None if scale is None or list(scale) == [0.0, 1.0] else list(scale)
+
+
+def _in_subset(reader: Reader, subset: Ref | None, crawl: str) -> list[Row]:
+    rows = [] if subset is None else reader.at(subset.location, columns=["crawl", "id"])
+    return [row for row in rows if row["crawl"] == crawl]
+
+
+def _model(reader: Reader, key: str, subset: Ref) -> Iterator[Row]:
     """A model, if it was trained on this very subset, with the results of this very model."""
     ref = reader.made_from("pretrained_model", key, "fineweb_mask", subset)
     if ref is None:
@@ -244,6 +257,29 @@ def _model(reader: _Reader, key: str, subset: Ref) -> Iterator[dict[str, Any]]:
     yield {
         "run": key.split("/", 1)[1],
         "model": ref.short,
-        "bits_per_byte": reader.store.manifest(ref)["metadata"]["bits_per_byte"],
+        "bits_per_byte": reader.manifest(ref)["metadata"]["bits_per_byte"],
+        "stale": stale(reader.store, ref),
         "results": reader.store.read_table(result_ref).to_pylist() if result_ref else [],
     }
+
+
+def _stale(reader: Reader, asset: str, key: str) -> list[str]:
+    ref = reader.ref(asset, key)
+    return [] if ref is None else stale(reader.store, ref)
+
+
+def _further(reader: Reader, scope: Scope, key: str, crawl: str) -> dict[str, list[Row]]:
+    """The document's rows in tables of a scope that have no place of their own, by asset."""
+    found: dict[str, list[Row]] = {}
+    for output in _naming_documents(scope):
+        in_crawl = "crawl" in output.table.columns.names if output.table else False
+        rows = reader.rows(output.asset, key, crawl=crawl if in_crawl else None)
+        found |= {output.asset: rows} if rows else {}
+    return found
+
+
+def _naming_documents(scope: Scope) -> list[Output]:
+    """The outputs of a scope whose rows name documents, but for those with a place of their own."""
+    outputs = [output for stage in FLOW if stage.scope == scope for output in stage.makes]
+    tables = [output for output in outputs if output.table and "id" in output.table.columns.names]
+    return [output for output in tables if output.asset not in _PLACED]

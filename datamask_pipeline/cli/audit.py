@@ -47,10 +47,19 @@ def why(
     settings: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole story as one JSON object.")] = False,
     text: Annotated[bool, typer.Option("--text", help="Include the document's text.")] = False,
+    deep: Annotated[
+        bool | None,
+        typer.Option(
+            "--deep/--quick",
+            help="Read what needs a pass over a release: ranks of scores, cuts by quality, the nearest chosen documents. "
+            "By default where a release has at most 100 000 documents to select from.",
+        ),
+    ] = None,
 ) -> None:
     """Print a document's whole story: where it came from, its scores, and every arm's decision.
 
-    Needs no Dagster: the story is read from the record alone. Exit status 1 for an unknown id.
+    Needs no Dagster: the story is read from the record alone, and what is read of it is checked byte by byte. Exit
+    status 1 for an unknown id, and for bytes that are not those that were written.
 
     Example:
 
@@ -58,7 +67,7 @@ def why(
     """
     pipeline = build_pipeline(config, settings)
     with Console(stderr=True).status("reading the record"):
-        story = document_story(pipeline.store, document, with_text=text)
+        story = document_story(pipeline.store, document, with_text=text, deep=deep)
     if as_json:
         typer.echo(inert(json.dumps(story, ensure_ascii=False, indent=1), keep="\n"))
     else:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from datamask_pipeline import schema
+from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.behind import made_from
@@ -46,7 +47,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     ``tasks`` says of each task how many questions were asked and what guessing scores; ``caveat`` warns where most
     tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
     `schema.REDUNDANCY` names it; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says which
-    arms have another selection by now.
+    arms have another selection by now; ``stale`` what else it was made from is another by now.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
@@ -55,6 +56,8 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     manifest = pipeline.store.manifest(results)
     rows = final_rows(pipeline.store.read_table(results).to_pylist())
     tasks = tasks_asked([row for row in rows if row["headline"]])
+    superseded = dict(_superseded(pipeline, release, _locations(manifest, "selections")))
+    selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
         "release": release,
         "crawls": pipeline.release_crawls(release),
@@ -63,7 +66,8 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "caveat": caveat(tasks),
         "redundancy": dict(_redundancy(pipeline, release, manifest)),
         "subsets": _locations(manifest, "subsets"),
-        "superseded": dict(_superseded(pipeline, release, _locations(manifest, "selections"))),
+        "superseded": superseded,
+        "stale": [line for line in stale(pipeline.store, results) if not line.startswith(selections)],
     }
 
 
@@ -93,6 +97,7 @@ def _print_next(
         lines.append(
             f"{name} has a newer selection, not in this table ({'; '.join(why)}): `{command('run')}` compares it"
         )
+    lines += [f"STALE: {line}, and is not in this table: `{command('run')}`" for line in about["stale"]]
     if about["caveat"]:
         lines.append(about["caveat"])
     for line in lines:

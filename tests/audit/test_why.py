@@ -5,17 +5,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 import pytest
+from forger import Forger
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import UnknownDocumentError
+from datamask_pipeline.cli.summary import release_summary
+from datamask_pipeline.errors import IntegrityError, UnknownDocumentError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage import Ref, Store, open_array, require
 
 RELEASE = "first"
 
@@ -110,25 +111,33 @@ def copied(tiny_run: Pipeline, tmp_path: Path) -> Pipeline:
     """The tiny record, to be changed, under another lambda."""
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     settings = {"store": str(tmp_path / "record"), "select.lamb": 0.9}
-    return Pipeline(load_config(str(Path(tiny_run.store.root).parent / "tiny.yaml"), settings))
+    return Pipeline(load_config(config_file(tiny_run), settings))
+
+
+def config_file(pipeline: Pipeline) -> str:
+    return str(Path(pipeline.store.root).parent / "tiny.yaml")
 
 
 def test_a_document_without_a_score_says_so(copied: Pipeline) -> None:
     store = copied.store
-    row = store.read_table(require(store, "select", f"{RELEASE}/datamask")).to_pylist()[0]
-    (path, *_) = store.part_paths(require(store, "score", row["crawl"]))
-    rows = [
-        score | ({"score": None, "reason": "too long"} if score["id"] == row["id"] else {})
-        for score in pq.read_table(path).to_pylist()
-    ]
-    pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(path)), path)
+    mask = {
+        row["id"]: row
+        for row in store.read_table(require(store, "select", f"{RELEASE}/datamask")).to_pylist()
+    }
+    changed: list[str] = []
+
+    def forget(rows: list[dict[str, Any]]) -> None:
+        row = next(row for row in rows if row["id"] in mask)
+        row |= {"score": None, "reason": "too long"}
+        changed.append(row["id"])
+
+    Forger(Path(store.root)).change_rows("score", forget)
     for stage, names in (("gather", ["first"]), ("select", ["first", "datamask"])):
-        location = store.manifest(require(store, stage, "/".join(names)))["location"]
-        shutil.rmtree(f"{store.root}/{location}")
+        shutil.rmtree(f"{store.root}/{require(store, stage, '/'.join(names)).location}")
         copied.run(stage, *names)
-    lines = lines_of(store, row["id"])
+    lines = lines_of(store, changed[0])
     assert "no score by rules: too long" in lines
-    assert "was not among the eligible documents" not in lines
+    assert not any(line.startswith("was not among the eligible documents") for line in lines)
 
 
 def test_a_copy_tells_of_its_representative_in_each_arm(tiny_run: Pipeline) -> None:
@@ -157,15 +166,6 @@ def test_a_mask_without_its_subset_says_so(copied: Pipeline) -> None:
     assert older not in lines_of(copied.store, row["id"])
 
 
-def test_the_story_says_how_the_score_became_the_quality(tiny_run: Pipeline) -> None:
-    row = tiny_run.store.read_table(require(tiny_run.store, "select", f"{RELEASE}/datamask")).to_pylist()[0]
-    (line, *_) = (line for line in lines_of(tiny_run.store, row["id"]) if line.startswith("quality is"))
-    assert line.startswith(
-        "quality is the rank among the release's eligible documents, 0 lowest to 1 highest, of rules "
-    )
-    assert line.endswith("(weight 1)")
-
-
 def test_settings_that_are_not_the_records_are_told(tiny_run: Pipeline) -> None:
     file, store = Path(tiny_run.store.root).parent / "tiny.yaml", tiny_run.store
     row = store.read_table(require(store, "select", f"{RELEASE}/datamask")).to_pylist()[0]
@@ -175,3 +175,149 @@ def test_settings_that_are_not_the_records_are_told(tiny_run: Pipeline) -> None:
             assert result.exit_code == 0, result.exception
             assert ("select.lamb: record 0.5, configuration 0.25" in result.stderr) == told, command
             assert ("not as configured" in result.stderr) == told
+
+
+def test_the_story_says_how_the_score_became_the_quality(tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    index = store.read_table(require(store, "gather", RELEASE)).to_pylist()
+    scores = np.array([row["score_rules"] for row in index])
+    row = store.read_table(require(store, "select", f"{RELEASE}/datamask")).to_pylist()[5]
+    (place,) = (number for number, each in enumerate(index) if each["position"] == row["position"])
+    below, same = (scores < scores[place]).sum(), (scores == scores[place]).sum()
+    rank = (below + (same - 1) / 2) / (len(scores) - 1)
+    arm = next(
+        arm for arm in document_story(store, row["id"])["releases"][0]["arms"] if arm["arm"] == "datamask"
+    )
+    assert arm["normalised"] == [pytest.approx(rank)] == [pytest.approx(row["quality"])]
+    (line, *_) = (line for line in lines_of(store, row["id"]) if line.startswith("quality is"))
+    assert line.startswith(
+        f"quality is (1 x {rank:.6g} (rules {scores[place]:.6g})) / 1; of each score the rank"
+    )
+    quick = document_story(store, row["id"], deep=False)["releases"][0]["arms"][0]
+    assert quick["normalised"] is None
+    assert quick["neighbours"] is None
+
+
+def test_the_nearest_chosen_documents_are_named(tiny_run: Pipeline) -> None:
+    store, key = tiny_run.store, f"{RELEASE}/datamask"
+    mask = store.read_table(require(store, "select", key)).to_pylist()
+    index = {row["position"]: row for row in store.read_table(require(store, "gather", RELEASE)).to_pylist()}
+
+    def vector(position: int) -> Any:
+        at = index[position]
+        found = open_array(store, require(store, "embed", at["crawl"]), at["shard"])[at["row"]].astype(
+            np.float64
+        )
+        return found / np.linalg.norm(found)
+
+    left_out = [row for row in mask if not row["selected"]]
+    for row in left_out[::9]:
+        own = vector(row["position"])
+        cosines = {
+            (each["crawl"], each["id"]): vector(each["position"]) @ own for each in mask if each["selected"]
+        }
+        nearest = sorted(cosines, key=lambda name: -cosines[name])[:5]
+        arm = next(
+            arm for arm in document_story(store, row["id"])["releases"][0]["arms"] if arm["arm"] == "datamask"
+        )
+        assert [(each["crawl"], each["id"]) for each in arm["neighbours"]] == nearest
+        assert [each["cosine"] for each in arm["neighbours"]] == pytest.approx(
+            [cosines[name] for name in nearest]
+        )
+        first = f"near it is chosen {nearest[0][1]} of {nearest[0][0]}: cosine"
+        lines = lines_of(store, row["id"])
+        reason = next(number for number, line in enumerate(lines) if line.startswith("below threshold"))
+        assert lines[reason + 1].startswith(first)
+
+
+def test_the_cut_of_the_best_by_quality_is_told(tiny_run: Pipeline, copied: Pipeline) -> None:
+    store = copied.store
+    settings = {"store": store.root, "arms.top": {"policy": "quality_topk"}}
+    pipeline = Pipeline(load_config(config_file(tiny_run), settings))
+    pipeline.run("select", "first", "top")
+    rows = store.read_table(require(store, "select", f"{RELEASE}/top")).to_pylist()
+    last = min(row["quality"] for row in rows if row["selected"])
+    first = max(row["quality"] for row in rows if not row["selected"])
+    lines = lines_of(store, rows[0]["id"])
+    assert f"the last chosen has quality {last:.6g}, the first not chosen {first:.6g}" in lines
+    assert any(line.endswith(f"on the objective's scale, a quality of {last:.6g}") for line in lines)
+
+
+def test_a_takedown_forgets_no_model(tiny_run: Pipeline, copied: Pipeline) -> None:
+    """What was trained on a withdrawn document stays told; what is not made anew yet is marked."""
+    store = copied.store
+    subset = store.read_table(require(store, "materialise", f"{RELEASE}/datamask")).to_pylist()
+    withdrawn = subset[0]["id"]
+    trained = f"{RELEASE}/datamask.dense.seed0"
+    (model,) = (item for item in document_story(store, withdrawn)["models"] if item["key"] == trained)
+    assert (model["state"], model["trained"]) == ("current", True)
+    assert (model["num_tasks"], model["why"]) == (12, [])
+    settings = {"store": store.root, "pool.takedown": [withdrawn]}
+    pipeline = Pipeline(load_config(config_file(tiny_run), settings))
+    assert release_summary(pipeline, RELEASE)["stale"] == []
+    pipeline.run("takedown", "first")
+    pipeline.run("pool", "first")
+    stale = "STALE: pool of first was made again since"
+    assert sum(line.startswith(stale) for line in lines_of(store, withdrawn)) == 2  # both masks
+    assert release_summary(pipeline, RELEASE)["stale"][0].startswith(stale.removeprefix("STALE: "))
+    pipeline.run("gather", "first")
+    for arm in ("random", "datamask"):
+        pipeline.run("select", "first", arm)
+        pipeline.run("materialise", "first", arm)
+    story = document_story(store, withdrawn)
+    assert all(arm["models"] == [] and arm["stale"] == [] for arm in story["releases"][0]["arms"])
+    of_arm = [item for item in story["subsets"] if item["key"] == f"{RELEASE}/datamask"]
+    assert [item["state"] for item in of_arm] == ["superseded"]
+    (told,) = (item for item in story["models"] if item["key"] == trained)
+    assert (told["state"], told["trained"], told["model"]) == ("superseded", True, model["model"])
+    lines = lines_of(store, withdrawn)
+    assert "not eligible: takedown" in lines
+    assert any(line.startswith(f"trained on it: {trained} ") for line in lines)
+    left_in = next(row["id"] for row in subset[1:] if row["id"] != withdrawn)
+    assert any(item["key"] == trained for item in document_story(store, left_in)["models"])
+
+
+def test_a_copy_and_what_stands_for_it_lead_to_each_other(tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    candidates = store.read_table(require(store, "pool", RELEASE)).to_pylist()
+    places = set()
+    for row in (row for row in candidates if row["exclusion"] == "duplicate_content"):
+        first = row["representative_crawl"], row["representative_id"]
+        of_first = document_story(store, first[1])
+        assert (row["crawl"], row["id"]) in {
+            (each["crawl"], each["id"]) for each in of_first["releases"][0]["copies"]
+        }
+        mine = document_story(store, row["id"])
+        for arm, other in zip(mine["releases"][0]["arms"], of_first["releases"][0]["arms"], strict=True):
+            (line,) = (line for line in lines_of(store, row["id"]) if line.startswith(f"{arm['arm']}: "))
+            place = f"its text is IN, as {first[1]} of {first[0]}" if other["selected"] else "out"
+            assert line.startswith(f"{arm['arm']}: {place}  (")
+            places.add(other["selected"])
+        assert {item["artefact"] for item in mine["subsets"]} == {
+            item["artefact"] for item in of_first["subsets"]
+        }
+        assert len(mine["models"]) == len(of_first["models"])
+    assert places == {True, False}
+
+
+@pytest.mark.parametrize("stage", ["ingest", "embed", "score", "pool", "gather", "select", "materialise"])
+def test_no_story_is_told_from_altered_bytes(copied: Pipeline, stage: str) -> None:
+    store = copied.store
+    row = store.read_table(require(store, "materialise", f"{RELEASE}/datamask")).to_pylist()[0]
+    key = {
+        "ingest": row["crawl"],
+        "embed": row["crawl"],
+        "score": row["crawl"],
+        "pool": RELEASE,
+        "gather": RELEASE,
+    }
+    ref = require(store, stage, key.get(stage, f"{RELEASE}/datamask"))
+    for path in sorted(Path(store.root, ref.location).glob("*.parquet")):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+    result = CliRunner().invoke(app, ["audit", "why", row["id"], "-s", f"store={store.root}"])
+    assert isinstance(result.exception, IntegrityError)
+    assert f"{ref.location}/" in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert result.stdout == ""

@@ -197,7 +197,7 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
     metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
     told = {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
     assert {name: release[name] for name in told} == told
-    assert release.keys() - told.keys() == {"tasks", "caveat", "redundancy", "subsets", "superseded"}
+    assert release.keys() - told.keys() == {"tasks", "caveat", "redundancy", "subsets", "superseded", "stale"}
     for arm in metadata["arms"]:
         measured = tiny_run.store.read_table(require(tiny_run.store, "redundancy", f"first/{arm['arm']}"))
         assert [release["redundancy"][arm["arm"]]] == measured.to_pylist()
