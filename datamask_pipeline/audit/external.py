@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int | None], None]
 #: Examples of each fault that are told.
 EXAMPLES: Final = 5
+#: Distinct texts among which near-duplicates are sought unasked.
+MINHASH_TEXTS: Final = 50_000
 _COMMIT: Final = re.compile(r"\b[0-9a-f]{40}\b")
 _POOL: Final = (
     "position, crawl, id, content_hash, eligible, exclusion, representative_crawl, representative_id"
@@ -43,7 +45,8 @@ class ExternalOptions:
         endpoint: Another server that speaks the hub's protocol.
         columns: What the files call ``id``, ``text`` and ``licence``, where they do not use the usual names.
         source_licence: Licence of what the subset was taken from, as the hub spells it.
-        minhash: Also seek near-duplicates among the subset's texts; needs some 7 kB of memory for each distinct text.
+        minhash: Whether near-duplicates among the subset's texts are sought, with some 7 kB of memory for each distinct
+            text; ``None``: among `MINHASH_TEXTS` at most.
         arm: Under whose objective the subset is held against others, where it is held against a release.
         memory_limit: Memory of DuckDB before it spills to disk.
     """
@@ -52,7 +55,7 @@ class ExternalOptions:
     endpoint: str | None = None
     columns: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     source_licence: str | None = None
-    minhash: bool = False
+    minhash: bool | None = None
     arm: str | None = None
     memory_limit: str = "2GB"
 
@@ -109,13 +112,11 @@ def audit_external(
                 "within": _within(connection),
                 "crawls": _by_crawl(connection),
                 "licence": _licence(connection, files, options.source_licence),
-                "revision": {
-                    "of_subset": files.revision,
-                    "of_source": sorted(set(_COMMIT.findall(files.card_text + str(files.card)))),
-                },
+                "revision": _revision(files),
                 "examples": _examples(connection, files),
             }
-            if options.minhash:
+            distinct = report["within"]["texts"] - report["within"]["exact_copies"]
+            if distinct <= MINHASH_TEXTS if options.minhash is None else options.minhash:
                 report["within"]["near_duplicates"] = _near_duplicates(connection, files, columns, progress)
             if kind != "folder":
                 report["scores"] = _scores(connection, store, kind, against)
@@ -242,6 +243,13 @@ def _licence(connection: "duckdb.DuckDBPyConnection", files: Files, source: str 
             if known in MAY_BECOME and name != OTHER and name not in MAY_BECOME[known]:
                 findings.append(f"what is under {known} may not be released under {name}")
     return {"card": stated, "rows": of_rows, "source": source, "findings": findings}
+
+
+def _revision(files: Files) -> dict[str, Any]:
+    """The commit that was read, and those that the card names: nothing tells which of them is the source's."""
+    named = sorted(set(_COMMIT.findall(files.card_text + str(files.card))))
+    findings = [] if named else ["the card names no revision of what it was taken from"]
+    return {"of_subset": files.revision, "of_source": named, "findings": findings}
 
 
 def _examples(connection: "duckdb.DuckDBPyConnection", files: Files) -> dict[str, list[dict[str, Any]]]:

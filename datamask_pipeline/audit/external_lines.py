@@ -47,8 +47,10 @@ def report_lines(report: Report) -> Iterator[str]:
 def _within_lines(within: Report) -> Iterator[str]:
     yield f"  exact copies within      {within['exact_copies']:>12,}  (of {within['texts']:,} texts, white space aside)"
     yield f"  repeated ids             {within['repeated_ids']:>12,}  (of {within['ids']:,} ids)"
-    if "near_duplicates" in within:
-        near = within["near_duplicates"]
+    near = within.get("near_duplicates")
+    if near is None:
+        yield "  near-duplicates within     not sought among so many texts; --minhash seeks them"
+    else:
         yield (
             f"  near-duplicates within   {near['near_duplicates']:>12,}  (of {near['texts']:,} distinct texts, by MinHash "
             f"from {near['jaccard']})"
@@ -64,8 +66,10 @@ def _licence_lines(report: Report) -> Iterator[str]:
         yield f"    {finding}"
     if revision["of_subset"]:
         yield f"  read at commit {revision['of_subset']}"
-    named = ", ".join(revision["of_source"])
-    yield f"  revision of its source: {'the card names ' + named if named else 'not stated'}"
+    if revision["of_source"]:
+        yield f"  the card names revision {', '.join(revision['of_source'])}"
+    for finding in revision["findings"]:
+        yield f"  {finding}"
 
 
 def _objective_lines(found: Report) -> Iterator[str]:

@@ -20,12 +20,15 @@ from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.sources.formats.jsonl import JsonLines, parse_line
 from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 from datamask_pipeline.sources.formats.parquet import Parquet, open_parquet
+from datamask_pipeline.storage import storage_errors
 
 CARD: Final = "README.md"
 #: What published subsets call these columns; the first that a file has is taken. FineWeb and FineWeb-Edu have `id` and
 #: `text`; Ultra-FineWeb has `content` and no id.
 USUAL: Final = {"id": ("id",), "text": ("text", "content"), "licence": ("license", "licence")}
+#: A batch ends at so many rows, or at so many bytes of lines.
 BATCH_ROWS: Final = 1_024
+BATCH_BYTES: Final = 32 << 20
 _SUFFIXES: Final = (*Parquet.suffixes, *JsonLines.suffixes)
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
@@ -151,9 +154,14 @@ def read_batches(files: Files, columns: dict[str, str | None]) -> Iterator[Batch
 
 
 def write_rows(batches: Iterable[Batch], target: Path, progress: Callable[[int], None]) -> int:
-    """Write what `ROWS` says of each row; returns how many there are."""
+    """Write what `ROWS` says of each row; returns how many there are.
+
+    Raises:
+        InputError: as `read_batches`.
+        StorageError: there is no room left.
+    """
     row = 0
-    with pq.ParquetWriter(target, ROWS) as writer:
+    with storage_errors(str(target)), pq.ParquetWriter(target, ROWS) as writer:
         for batch in batches:
             texts = pa.array([text or b"" for text in batch.texts], pa.binary()).cast(pa.string())
             hashes = content_hashes(texts).to_pylist()
@@ -285,17 +293,24 @@ def _decoded(value: bytes | None) -> Any:
 def _json_lines(number: int, path: Path, name: str, columns: dict[str, str | None]) -> Iterator[Batch]:
     pending: list[tuple[str | None, bytes | None, str | None, bool]] = []
     first = size = 0
-    with path.open("rb") as stream:
-        for line in raw_lines(stream, name):
-            if not line.strip():
-                continue
-            pending.append(_of_line(line, columns, name, is_first=first + len(pending) == 0))
-            size += len(line)
-            if len(pending) >= BATCH_ROWS or size >= 1 << 25:
-                yield _of_records(number, first, pending)
-                first, size, pending = first + len(pending), 0, []
+    for line in _lines(path, name):
+        if not line.strip():
+            continue
+        pending.append(_of_line(line, columns, name, is_first=first + len(pending) == 0))
+        size += len(line)
+        if len(pending) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _of_records(number, first, pending)
+            first, size, pending = first + len(pending), 0, []
     if pending:
         yield _of_records(number, first, pending)
+
+
+def _lines(path: Path, name: str) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as stream:
+            yield from raw_lines(stream, name)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error}", file=name, remedy="check who may read it") from error
 
 
 def _of_records(

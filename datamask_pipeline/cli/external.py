@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from datamask_pipeline.audit.external import ExternalOptions, audit_external
+from datamask_pipeline.audit.external import MINHASH_TEXTS, ExternalOptions, audit_external
 from datamask_pipeline.audit.external_lines import report_lines
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.progress import Tracker, progress_bars
@@ -58,11 +58,13 @@ def external(
         ),
     ] = None,
     minhash: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--minhash", help="Also seek near-duplicates among its texts; 7 kB of memory a distinct text."
+            "--minhash/--no-minhash",
+            help=f"Seek near-duplicates among its texts, with 7 kB of memory a distinct text; by default up to "
+            f"{MINHASH_TEXTS:,} texts.",
         ),
-    ] = False,
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,

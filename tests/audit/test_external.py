@@ -1,5 +1,6 @@
 """A subset made with planted faults, in the columns of published ones: each fault is found, and counts are exact."""
 
+import errno
 import gzip
 import json
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ import pytest
 from sources.hub_server import COMMIT, HubServer
 from typer.testing import CliRunner
 
+from datamask_pipeline.audit import external
 from datamask_pipeline.audit.external import ExternalOptions, audit_external
+from datamask_pipeline.audit.external_rows import Batch, write_rows
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import require
 
@@ -88,7 +91,7 @@ def test_every_planted_fault_is_found_in_the_columns_of_fineweb_edu(
     rows = [row | {"score": 2.7, "int_score": 3} for row in planted]
     card = f"---\nlicense: apache-2.0\n---\nTaken at {COMMIT}."
     folder = as_parquet(tmp_path / "edu", rows, card)
-    report = audit(tiny_run, folder, source_licence="odc-by", minhash=True)
+    report = audit(tiny_run, folder, source_licence="odc-by")
     assert counts(report) == EXPECTED
     assert report["files"] == 2
     within = report["within"]
@@ -101,7 +104,7 @@ def test_every_planted_fault_is_found_in_the_columns_of_fineweb_edu(
         "source": "odc-by",
         "findings": ["what is under odc-by may not be released under apache-2.0"],
     }
-    assert report["revision"] == {"of_subset": None, "of_source": [COMMIT]}
+    assert report["revision"] == {"of_subset": None, "of_source": [COMMIT], "findings": []}
     examples = report["examples"]
     assert [place["row"] for place in examples["altered"]] == list(range(ALTERED))
     assert {place["id"] for place in examples["not_found"]} == {
@@ -112,6 +115,21 @@ def test_every_planted_fault_is_found_in_the_columns_of_fineweb_edu(
         ("data/train-00001.parquet", 29),
     ]
     assert examples["exact_copies"] == examples["repeated_ids"]
+
+
+def test_near_duplicates_are_sought_up_to_so_many_texts_unless_asked_for(
+    tiny_run: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"word{number}" for number in range(300)]
+    texts = [" ".join(words), " ".join(["header", *words]), " ".join(words), " ".join(reversed(words))]
+    folder = as_parquet(tmp_path / "near", [{"text": text} for text in texts])
+    report = audit(tiny_run, folder)
+    assert report["within"]["exact_copies"] == 1
+    assert report["within"]["near_duplicates"] == {"texts": 3, "near_duplicates": 1, "jaccard": 0.75}
+    assert report["revision"]["findings"] == ["the card names no revision of what it was taken from"]
+    monkeypatch.setattr(external, "MINHASH_TEXTS", 2)
+    assert "near_duplicates" not in audit(tiny_run, folder)["within"]
+    assert audit(tiny_run, folder, minhash=True)["within"]["near_duplicates"]["near_duplicates"] == 1
 
 
 def test_scores_pool_and_objective_are_those_of_the_record(
@@ -275,6 +293,23 @@ def test_what_cannot_be_read_is_refused(tiny_run: Pipeline, tmp_path: Path) -> N
     part.write_bytes(part.read_bytes()[:-20])
     with pytest.raises(InputError, match="not a whole Parquet file"):
         audit(tiny_run, whole)
+    with gzip.open(tmp_path / "cut.jsonl.gz", "wt") as stream:
+        stream.write('{"id": "a", "text": "b"}\n' * 500)
+    (tmp_path / "cut.jsonl.gz").write_bytes((tmp_path / "cut.jsonl.gz").read_bytes()[:-12])
+    with pytest.raises(InputError, match="compressed stream is broken"):
+        audit(tiny_run, tmp_path / "cut.jsonl.gz")
+    pq.write_table(pa.table({"id": ["a"], "text": [["a", "list"]]}), tmp_path / "lists.parquet")
+    with pytest.raises(InputError, match=r"has type list.*where text is needed"):
+        audit(tiny_run, tmp_path / "lists.parquet")
+
+
+def test_where_there_is_no_room_it_says_so(tmp_path: Path) -> None:
+    def full() -> Iterator[Batch]:
+        yield Batch(file=0, first=0, ids=["a"], texts=[b"text"], licences=[None], readable=[True])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match="free disk space"):
+        write_rows(full(), tmp_path / "rows.parquet", lambda _: None)
 
 
 @pytest.fixture
