@@ -21,7 +21,8 @@ QUESTION = (
     "Is a subset joined, and published, at half the speed of a plain copy, in memory that does not grow?"
 )
 LONG = True
-REPEATS = 3
+REPEATS = 1
+"""Each works for long, and a ratio is of processor seconds."""
 DOCUMENTS = 1_000_000
 MEMORY_MIB = 2_000
 WORK = ("copy", "join", "release", "release, seeded")
@@ -48,7 +49,7 @@ def run(context: Context) -> Outcome:
                 "anonymous MiB": peaks[which],
             }
         )
-    for which in WORK[1:3]:
+    for which in WORK[1:]:
         outcome.claims += [
             at_least(f"{which}: speed, as a share of a copy's", 0.5, seconds["copy"] / seconds[which]),
             at_most(f"{which}: anonymous memory, MiB", MEMORY_MIB, peaks[which]),

@@ -115,8 +115,11 @@ def shuffled(
             place_n = place_R[first : first + batch.num_rows]
             first += batch.num_rows
             bucket_n = np.searchsorted(edges, place_n, side="right") - 1
-            for number in np.unique(bucket_n):
-                writers[number].write(batch.take(pa.array(np.flatnonzero(bucket_n == number))))
+            sorted_batch = batch.take(pa.array(np.argsort(bucket_n, kind="stable")))
+            ends = np.cumsum(np.bincount(bucket_n, minlength=num_buckets)).tolist()
+            for writer, start, stop in zip(writers, [0, *ends[:-1]], ends, strict=True):
+                if stop > start:
+                    writer.write(sorted_batch.slice(start, stop - start))
     at_place_R = np.argsort(place_R, kind="stable")
     for number, path in enumerate(paths):
         if not path.exists():
@@ -124,8 +127,9 @@ def shuffled(
         # Rows stand in a bucket as they came; their places in the new order say where each goes.
         came = np.sort(at_place_R[edges[number] : edges[number + 1]])
         order = np.argsort(place_R[came])
-        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
-            table = reader.read_all()
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+            # Of a table in pieces, each take would put all of them together again.
+            table = reader.read_all().combine_chunks()
         path.unlink()
         for start in range(0, len(order), ROW_GROUP_ROWS):
             yield from table.take(order[start : start + ROW_GROUP_ROWS]).combine_chunks().to_batches()
