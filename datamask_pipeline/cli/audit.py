@@ -9,6 +9,7 @@ from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.diff import diff
 from datamask_pipeline.cli.external import external
 from datamask_pipeline.cli.flip import flip
 from datamask_pipeline.cli.funnel import funnel
@@ -30,6 +31,7 @@ app.command("flip")(flip)
 app.command("takedown")(takedown)
 app.command("external")(external)
 app.command("impact")(impact)
+app.command("diff")(diff)
 app.command("funnel")(funnel)
 app.command("status")(status)
 app.command("sql")(sql)

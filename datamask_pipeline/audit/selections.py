@@ -1,0 +1,105 @@
+"""Masks as a user names them, current or older, and what each was made from. Knows manifests; reads no rows."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from datamask_pipeline.audit.reader import input_location
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.ref import ref_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """A mask with what it was made from; each a manifest.
+
+    Attributes:
+        mask: The mask.
+        index: The index that it read.
+        pool: The candidates behind that.
+        copies: The near-copies behind that; ``None`` where they were not sought.
+    """
+
+    mask: Mapping[str, Any]
+    index: Mapping[str, Any]
+    pool: Mapping[str, Any]
+    copies: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, store: Store, mask: Ref) -> "Selection":
+        """A mask of the record."""
+        made = store.manifest(mask)
+        index = store.manifest_at(str(input_location(made, "index")))
+        copies = input_location(index, "copies")
+        pool = store.manifest_at(str(input_location(index, "candidates")))
+        return cls(made, index, pool, None if copies is None else store.manifest_at(copies))
+
+    @property
+    def crawls(self) -> dict[str, int]:
+        """The first position of each crawl, in the release's order."""
+        found, first = {}, 0
+        for crawl, part in zip(self.pool["basis"]["config"]["crawls"], self.pool["parts"], strict=True):
+            found[crawl] = first
+            first += int(part["rows"])
+        return found
+
+    def digest(self, of: Literal["documents", "embeddings", "scores"], crawl: str) -> str:
+        """The content digest of what was read of a crawl."""
+        manifest = {"documents": self.pool, "embeddings": self.mask, "scores": self.index}[of]
+        return str(manifest["basis"]["inputs"][f"{of}/{crawl}"])
+
+
+def paired(store: Store, before: str, after: str) -> tuple[list[tuple[Ref, Ref]], list[str]]:
+    """The masks that two targets name.
+
+    Args:
+        store: The record.
+        before: ``release/arm`` or ``release``; ``release/arm@version`` names an older mask by the first digits of its
+            fingerprint, ``release/arm@previous`` the one that was made last before the current one.
+        after: The same; both are arms or both releases.
+
+    Returns:
+        The pairs: one of two arms, and of two releases one an arm that both have; and the arms that one side lacks.
+
+    Raises:
+        UnknownNameError: the record has no such release, arm or version.
+        ConfigurationError: one is an arm and the other a release.
+    """
+    if ("/" in before) != ("/" in after):
+        raise ConfigurationError(
+            f"{before!r} and {after!r} cannot be compared: name two arms, as `first/datamask`, or two releases"
+        )
+    if "/" in before:
+        return [(_mask(store, before), _mask(store, after))], []
+    arms = {target: _arms(store, target) for target in (before, after)}
+    both = [arm for arm in arms[before] if arm in arms[after]]
+    if not both:
+        raise ConfigurationError(f"releases {before!r} and {after!r} have no arm in common")
+    pairs = [(_mask(store, f"{before}/{arm}"), _mask(store, f"{after}/{arm}")) for arm in both]
+    return pairs, sorted({*arms[before]} ^ {*arms[after]})
+
+
+def _arms(store: Store, release: str) -> list[str]:
+    keys = [key.split("/", 1) for key in store.keys("select")]
+    arms = [arm for name, arm in keys if name == release]
+    if not arms:
+        raise UnknownNameError("release", release, {name for name, _ in keys})
+    return arms
+
+
+def _mask(store: Store, target: str) -> Ref:
+    key, _, version = target.partition("@")
+    current = store.current("select", key)
+    if current is None:
+        raise UnknownNameError("selection", key, store.keys("select"))
+    if not version:
+        return current
+    made = sorted(store.all_manifests(f"select/{key}"), key=lambda manifest: -manifest["written_at_ns"])
+    older = [ref_of(manifest) for manifest in made if manifest["location"] != current.location]
+    if version == "previous" and older:
+        return older[0]
+    found = [ref for ref in [current, *older] if ref.fingerprint.startswith(version)]
+    if len(found) != 1:
+        raise UnknownNameError(f"version of {key}", version, [ref.short for ref in [*older, current]])
+    return found[0]
