@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Examples of each rule.
 EXAMPLES: Final = 3
+#: No part has so many rows: places in the canonical order are made of a part's number and a row's.
+_PART_ROWS: Final = 1 << 40
 Level = dict[str, Any]
 
 
@@ -73,13 +75,48 @@ def _amount(documents: int, tokens: int | None) -> str:
     return f"{documents:>14,} documents" + (f"{tokens:>18,} tokens" if tokens is not None else "")
 
 
+def made_of(store: Store, selection: Ref) -> tuple[Ref, Ref | None]:
+    """The candidates that a mask was made from, and the near-copies, where they were collapsed."""
+    inputs = dict(inputs_of(store.manifest(selection)))
+    index = inputs.get("index")  # records of version 0.1 have none: the mask read the candidates
+    of_index = dict(inputs_of(store.manifest(index))) if index is not None else inputs
+    return of_index["candidates"], of_index.get("copies")
+
+
+def decisions_sql(store: Store, candidates: Ref, copies: Ref | None, selection: Ref) -> str:
+    """Every document of a release's crawls under one arm: at which stage it was left out, and why; in canonical order of
+    ``place``. ``left_at`` is null where the arm's subset has it.
+    """
+    documents = "crawl, id, content_hash, domain, token_count, eligible, exclusion, representative_id"
+    judged = (
+        "crawl, id, selected, quality, probability, quality_marginal, diversity_marginal, threshold, reason"
+    )
+    near = "SELECT NULL::VARCHAR AS crawl, NULL::VARCHAR AS id, NULL::VARCHAR AS near_copy_of LIMIT 0"
+    if copies is not None:
+        near = f"SELECT crawl, id, near_copy_of FROM {duck.parts_sql(store, [copies], 'crawl, id, near_copy_of')}"
+    return f"""
+        SELECT c.crawl, c.id, c.content_hash, c.domain, c.token_count, c.part_order * {_PART_ROWS} + c.part_row AS place,
+            CASE WHEN NOT c.eligible THEN 'pool' WHEN n.near_copy_of IS NOT NULL THEN 'copies'
+                WHEN s.id IS NULL OR NOT s.selected THEN 'select' END AS left_at,
+            CASE WHEN NOT c.eligible THEN c.exclusion WHEN n.near_copy_of IS NOT NULL THEN 'near_copy'
+                WHEN s.id IS NULL THEN 'no_score' ELSE s.reason END AS reason,
+            coalesce(n.near_copy_of, c.representative_id) AS representative_id, s.selected, s.quality, s.probability,
+            s.quality_marginal, s.diversity_marginal, s.threshold
+        FROM {duck.parts_sql(store, [candidates], documents)} AS c
+        LEFT JOIN ({near}) AS n ON c.eligible AND n.crawl = c.crawl AND n.id = c.id
+        LEFT JOIN (SELECT {judged} FROM {duck.parts_sql(store, [selection], judged)}) AS s
+        ON c.eligible AND s.crawl = c.crawl AND s.id = c.id
+    """
+
+
 def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) -> dict[str, Any]:
-    made_of = dict(inputs_of(store.manifest(selection)))
-    index = made_of.get("index")  # records of version 0.1 have none: the mask read the candidates
-    of_index = dict(inputs_of(store.manifest(index))) if index is not None else made_of
-    candidates, copies = of_index["candidates"], of_index.get("copies")
+    candidates, copies = made_of(store, selection)
     documents = dict(inputs_of(store.manifest(candidates)))
-    _chain(store, connection, candidates, copies, selection)
+    connection.execute(f"""
+        CREATE OR REPLACE TEMP TABLE chain AS
+        SELECT crawl, id, coalesce(token_count, 0) AS tokens, place, left_at, reason AS rule
+        FROM ({decisions_sql(store, candidates, copies, selection)})
+    """)
     levels = [_ingest(store, connection, name.partition("/")[2], ref) for name, ref in documents.items()]
     later = [_level(connection, "pool", candidates.key)]
     if copies is not None:
@@ -100,34 +137,6 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
         "subset_is_older": subset is None,
         "levels": [*levels, *later],
     }
-
-
-def _chain(
-    store: Store, connection: "duckdb.DuckDBPyConnection", candidates: Ref, copies: Ref | None, selection: Ref
-) -> None:
-    """Every document of the release's crawls, with the stage and rule that left it out."""
-    columns = "crawl, id, token_count, eligible, exclusion"
-    near, left = (
-        "SELECT NULL::VARCHAR AS crawl, NULL::VARCHAR AS id, NULL::VARCHAR AS near_copy_of LIMIT 0",
-        "",
-    )
-    if copies is not None:
-        near = f"SELECT crawl, id, near_copy_of FROM {duck.parts_sql(store, [copies], 'crawl, id, near_copy_of')}"
-        left = "WHEN n.near_copy_of IS NOT NULL THEN 'copies'"
-    connection.execute(f"""
-        CREATE OR REPLACE TEMP TABLE chain AS
-        SELECT c.crawl, c.id, coalesce(c.token_count, 0) AS tokens,
-            row_number() OVER (ORDER BY part_order, part_row) AS place,
-            CASE WHEN NOT c.eligible THEN 'pool' {left} WHEN s.id IS NULL OR NOT s.selected THEN 'select' END AS left_at,
-            CASE WHEN NOT c.eligible THEN c.exclusion WHEN n.near_copy_of IS NOT NULL THEN 'near_copy'
-                WHEN s.id IS NULL THEN 'no_score' WHEN NOT s.selected THEN s.reason END AS rule
-        FROM {duck.parts_sql(store, [candidates], columns)} AS c
-        LEFT JOIN ({near}) AS n ON c.eligible AND n.crawl = c.crawl AND n.id = c.id
-        LEFT JOIN (
-            SELECT crawl, id, selected, reason FROM {duck.parts_sql(store, [selection], "crawl, id, selected, reason")}
-        ) AS s
-        ON c.eligible AND s.crawl = c.crawl AND s.id = c.id
-    """)
 
 
 def _level(connection: "duckdb.DuckDBPyConnection", stage: str, key: str) -> Level:

@@ -8,34 +8,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from datamask_pipeline import duck
+from datamask_pipeline.audit.funnel import decisions_sql, made_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.pipeline.stage import Output
 from datamask_pipeline.storage import Store, require
 
-#: One row a document, release and arm: where it left the chain and by which rule; null: it is in the arm's subset.
-_DECISIONS: Final = """
-CREATE OR REPLACE VIEW decisions AS
-SELECT c.release, m.arm, c.position, c.crawl, c.id, c.content_hash, c.domain, c.token_count,
-    CASE WHEN NOT c.eligible THEN 'pool' WHEN n.near_copy_of IS NOT NULL THEN 'copies'
-        WHEN s.id IS NULL OR NOT s.selected THEN 'select' END AS left_at,
-    CASE WHEN NOT c.eligible THEN c.exclusion WHEN n.near_copy_of IS NOT NULL THEN 'near_copy'
-        WHEN s.id IS NULL THEN 'no_score' ELSE s.reason END AS reason,
-    coalesce(n.near_copy_of, c.representative_id) AS representative_id,
-    s.selected, s.quality, s.probability, s.quality_marginal, s.diversity_marginal, s.threshold
-FROM candidate_documents AS c
-JOIN (SELECT DISTINCT release, arm FROM selection_mask) AS m USING (release)
-LEFT JOIN near_copies AS n ON c.eligible AND n.release = c.release AND n.crawl = c.crawl AND n.id = c.id
-LEFT JOIN selection_mask AS s
-    ON c.eligible AND s.release = c.release AND s.arm = m.arm AND s.crawl = c.crawl AND s.id = c.id;
+#: Where the documents of each arm were left out; null: they are in its subset.
+_FUNNEL: Final = """
 CREATE OR REPLACE VIEW funnel AS
 SELECT release, arm, left_at, CASE WHEN left_at IS NOT NULL THEN reason END AS rule, count(*) AS documents,
-    sum(token_count)::BIGINT AS tokens, arg_min(id, position, 3) AS examples
+    sum(token_count)::BIGINT AS tokens, arg_min(id, place, 3) AS examples
 FROM decisions GROUP BY ALL;
-"""
-_NO_NEAR_COPIES: Final = """
-CREATE OR REPLACE VIEW near_copies AS
-SELECT NULL::VARCHAR AS release, NULL::VARCHAR AS crawl, NULL::VARCHAR AS id, NULL::VARCHAR AS near_copy_of WHERE false;
 """
 
 
@@ -46,10 +30,12 @@ def views(store: Store) -> str:
         ConfigurationError: the record holds nothing yet.
         IntegrityError: a manifest is damaged.
     """
-    made = {output.asset: sql for output in _outputs() if (sql := _view(store, output)) is not None}
-    statements = [_artefacts(store), *made.values()]
-    if {"candidate_documents", "selection_mask"} <= made.keys():
-        statements += ([] if "near_copies" in made else [_NO_NEAR_COPIES]) + [_DECISIONS]
+    statements = [
+        _artefacts(store),
+        *(sql for output in _outputs() if (sql := _view(store, output)) is not None),
+    ]
+    if store.keys("select"):
+        statements += [_decisions(store), _FUNNEL]
     return "\n".join(statement.strip() for statement in statements) + "\n"
 
 
@@ -74,6 +60,17 @@ def _view(store: Store, output: Output) -> str | None:
     if not selects:
         return None
     return f"CREATE OR REPLACE VIEW {output.asset} AS\n" + "\nUNION ALL BY NAME\n".join(selects) + ";"
+
+
+def _decisions(store: Store) -> str:
+    """Every document under every arm, by the versions that each mask was made from."""
+    selects = []
+    for key in store.keys("select"):
+        selection = require(store, "select", key)
+        release, arm = map(duck.literal, key.split("/", 1))
+        sql = decisions_sql(store, *made_of(store, selection), selection)
+        selects.append(f"SELECT {release} AS release, {arm} AS arm, * FROM ({sql})")
+    return "CREATE OR REPLACE VIEW decisions AS\n" + "\nUNION ALL\n".join(selects) + ";"
 
 
 def _artefacts(store: Store) -> str:

@@ -121,6 +121,21 @@ def test_a_mask_without_its_subset_is_told(with_near_copies: Pipeline, tmp_path:
     }
 
 
+def test_a_subset_of_an_earlier_mask_is_not_taken_for_its_own(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "select.lamb": 0.9}
+    later = Pipeline(load_config(str(tiny_config_file), settings))
+    later.run("select", RELEASE, "datamask")
+    found = funnel(later.store, RELEASE)
+    check_balance(found)
+    assert {arm["arm"]: arm["subset_is_older"] for arm in found["arms"]} == {
+        "datamask": True,
+        "random": False,
+    }
+
+
 def test_counters_that_are_not_those_of_the_table_are_refused(tiny_run: Pipeline, tmp_path: Path) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     store = Store(tmp_path / "record")

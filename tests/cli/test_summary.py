@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.cli.summary import print_summary
+from datamask_pipeline.cli.summary import print_summary, release_summary
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import require
 
@@ -92,8 +92,13 @@ def test_another_selection_does_not_pass_for_the_compared_one(tiny_run: Pipeline
     later = Pipeline(load_config(str(tiny_file(tiny_run)), settings))
     compared = require(later.store, "materialise", "first/datamask")
     assert "newer selection" not in summary(later)
-    for stage in ("select", "materialise"):
+    before = release_summary(later, "first")["redundancy"]
+    for stage in ("select", "materialise", "redundancy"):
         later.run(stage, "first", "datamask")
+    assert release_summary(later, "first")["redundancy"] == before
+    assert require(later.store, "redundancy", "first/datamask") != require(
+        tiny_run.store, "redundancy", "first/datamask"
+    )
     assert require(later.store, "materialise", "first/datamask") != compared
     lines = summary(later).splitlines()
     assert f"subset of datamask:  {later.store.root}/{compared.location}/" in lines
