@@ -21,10 +21,10 @@ def every_rejection_has_a_reason(artefact: Artefact) -> Verdict:
 
 
 def rejected_rows_are_the_dropped_ones(artefact: Artefact) -> Verdict:
-    """As many rows as ingestion counted as dropped."""
+    """As many rows as ingestion counted as dropped, but for what was purged from the record."""
     documents = artefact.neighbour(ingest.STAGE)
     counts = artefact.pipeline.store.manifest(documents)["counts"]
-    dropped = counts["rows_in"] - counts["kept"]
+    dropped = counts["rows_in"] - counts["kept"] - counts.get("dropped_erased", 0)
     return Verdict(artefact.ref.rows == dropped, {"rejected": artefact.ref.rows, "dropped": dropped})
 
 

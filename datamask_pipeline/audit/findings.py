@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-#: A file says something else than what it was made from, or than its manifest; or nothing says what it should be.
-Kind = Literal["contradiction", "cannot tell"]
+from datamask_pipeline.storage.tombstones import Tombstone
+
+#: A file says something else than what it was made from, or than its manifest; nothing says what it should be; or it is
+#: gone, and a tombstone says by which request.
+Kind = Literal["contradiction", "cannot tell", "purged"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +43,12 @@ def unknown(file: str, problem: str) -> Finding:
     return Finding("cannot tell", file, problem)
 
 
+def purged(file: str, by: Tombstone) -> Finding:
+    """Something that was removed on request."""
+    return Finding("purged", file, f"purged by {by.title}")
+
+
 def exit_status(findings: Iterable[Finding]) -> int:
-    """0: all is as it says; 1: something contradicts; 2: nothing does, and something cannot be told."""
+    """0: all is as it says; 1: something contradicts; 2: something cannot be told; 3: the rest was purged by a request."""
     kinds = {finding.kind for finding in findings}
-    return 1 if "contradiction" in kinds else 2 if kinds else 0
+    return 1 if "contradiction" in kinds else 2 if "cannot tell" in kinds else 3 if kinds else 0

@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datamask_pipeline.audit.findings import Finding, contradiction
+from datamask_pipeline.audit.findings import Finding, contradiction, purged
 from datamask_pipeline.audit.stated import DAMAGE, read_manifest
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, REF_FIELDS, pretty_json, ref_of
+from datamask_pipeline.storage.tombstones import removed_by
 
 #: Manifests by the directory of their artefact.
 Manifests = dict[str, dict[str, Any]]
@@ -49,7 +50,7 @@ def walk(
     store: Store, folders: list[str], files: Mapping[str, int], manifests: Manifests
 ) -> Iterator[Finding]:
     """Follow the pointers of these folders, and of every stage and key that is reached; gathers the manifests."""
-    waiting, seen = [*folders], set(folders)
+    waiting, seen, gone = [*folders], set(folders), set[str]()
     while waiting:
         folder = waiting.pop()
         location, findings = _pointed(store, folder, files)
@@ -57,7 +58,7 @@ def walk(
         locations = [location] if location else []
         while locations:
             here = locations.pop()
-            if here in manifests:
+            if here in manifests or here in gone:
                 continue
             try:
                 manifests[here] = read_manifest(store, here)
@@ -65,6 +66,10 @@ def walk(
                 sides = _beside(manifests[here])
             except DAMAGE as error:
                 manifests.pop(here, None)
+                if (by := removed_by(store, here)) is not None:
+                    gone.add(here)
+                    yield purged(f"{here}/{MANIFEST}", by)
+                    continue
                 yield contradiction(f"{here}/{MANIFEST}", f"cannot be read: {type(error).__name__}: {error}")
                 continue
             for ref in refs:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from datamask_pipeline.audit.findings import Finding, contradiction, unknown
+from datamask_pipeline.audit.findings import Finding, contradiction, purged, unknown
 from datamask_pipeline.audit.pointers import Manifests, files_of
 from datamask_pipeline.audit.prove import prove_artefacts
 from datamask_pipeline.audit.replay import first_difference
@@ -18,6 +18,7 @@ from datamask_pipeline.publish.dataset import build
 from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.ref import MANIFEST, ref_of
+from datamask_pipeline.storage.tombstones import removed_by
 
 
 def prove_behind(store: Store, fs: Any, path: str, *, files_only: bool = False) -> Iterator[Finding]:
@@ -34,7 +35,9 @@ def prove_behind(store: Store, fs: Any, path: str, *, files_only: bool = False) 
     manifests: Manifests = {}
     for location, said in manifest["lineage"].items():
         file = f"{location}/{MANIFEST}"
-        if file not in files:
+        if file not in files and (by := removed_by(store, location)) is not None:
+            yield purged(file, by)
+        elif file not in files:
             yield unknown(file, "the record has no such version, or has it no more")
         elif (found := sha256_at(store.fs, f"{store.root}/{file}")) != said["manifest_sha256"]:
             yield contradiction(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, look, probe, release, run, select
+from datamask_pipeline.cli import audit, configs, look, probe, purge, release, run, select
 
 app = typer.Typer(
     name="datamask",
@@ -49,5 +49,6 @@ app.command("select")(select.select)
 app.command("probe")(probe.probe)
 app.command("release")(release.release)
 app.add_typer(look.app, name="look")
+app.command("purge")(purge.purge)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

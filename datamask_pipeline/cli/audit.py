@@ -19,6 +19,9 @@ from datamask_pipeline.cli.prove import prove
 from datamask_pipeline.cli.sql import sql
 from datamask_pipeline.cli.status import status
 from datamask_pipeline.cli.takedown import takedown
+from datamask_pipeline.cli.training_content import training_content
+from datamask_pipeline.compliance.purged import purged_lines, purged_story
+from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
 from datamask_pipeline.printable import inert
@@ -35,6 +38,7 @@ app.command("diff")(diff)
 app.command("funnel")(funnel)
 app.command("status")(status)
 app.command("sql")(sql)
+app.command("training-content")(training_content)
 
 
 @app.callback()
@@ -69,7 +73,12 @@ def why(
     """
     pipeline = build_pipeline(config, settings)
     with Console(stderr=True).status("reading the record"):
-        story = document_story(pipeline.store, document, with_text=text, deep=deep)
+        try:
+            story = document_story(pipeline.store, document, with_text=text, deep=deep)
+        except UnknownDocumentError:
+            if not (purges := purged_story(pipeline.store, document)):
+                raise
+            return _print_purged(document, purges, as_json=as_json)
     if as_json:
         typer.echo(inert(json.dumps(story, ensure_ascii=False, indent=1), keep="\n"))
     else:
@@ -77,6 +86,15 @@ def why(
     if is_configured(config, settings):
         for line in _not_as_configured(pipeline, story):
             typer.echo(line, err=True)
+
+
+def _print_purged(document: str, purges: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(
+            inert(json.dumps({"id": document, "purged": purges}, ensure_ascii=False, indent=1), keep="\n")
+        )
+    else:
+        typer.echo("\n".join(map(inert, [f"document {document}", *purged_lines(purges)])))
 
 
 def _not_as_configured(pipeline: Pipeline, story: Mapping[str, Any]) -> Iterator[str]:

@@ -76,7 +76,8 @@ def prove(
     """Hash every file anew, compute joins, counts and a selection's figures again, and name what contradicts.
 
     Findings name file and, where one can be told, row. Needs no Dagster and learns nothing again. Exit status 0: all is
-    as it says; 1: something contradicts; 2: nothing does, and something cannot be told.
+    as it says; 1: something contradicts; 2: nothing does, and something cannot be told; 3: a part was purged by request
+    (`datamask purge`), and all else is as it says.
 
     Example:
 
@@ -125,6 +126,7 @@ def prove(
             "proved: all is as it says",
             "not proved: something contradicts",
             "not proved: not all can be told",
+            "not proved as a whole: a part was purged on request, and what is left is as it says",
         )
         typer.echo(verdicts[status])
     if status == 0 and verdict_file is not None:

@@ -75,10 +75,10 @@ def _kind(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str) ->
         return found[0]
     if not graph.of("ingest"):
         raise ConfigurationError(f"{graph.store.root_url} holds no crawl: nothing rests on anything")
-    if _count(graph, connection, graph.of("ingest"), "id = $1", [target]):
+    if _any(graph, connection, "id = $1", [target]):
         return "document"
     host = domains.canonical_host(target)
-    if domains.is_host(host) and _count(graph, connection, graph.of("ingest"), *_under(host)):
+    if domains.is_host(host) and _any(graph, connection, *_under(host)):
         return "domain"
     known = {kind: _names(graph, kind) for kind in KINDS[:3]}
     listed = "; ".join(f"{kind}s: {', '.join(names) or 'none'}" for kind, names in known.items())
@@ -182,7 +182,11 @@ def _under(host: str) -> tuple[str, list[str]]:
     spelt = domains.host_sql("url")
     names = domains.spellings(host)
     places = range(1, len(names) + 1)
-    return " OR ".join(f"{spelt} = ${n} OR ends_with({spelt}, '.' || ${n})" for n in places), names
+    named = (f"{spelt} = ${n} OR ends_with({spelt}, '.' || ${n})" for n in places)
+    # Most URLs do not even contain the name, which is told much sooner than their host.
+    return " OR ".join(
+        f"(contains(lower(url), ${n}) AND ({each}))" for n, each in zip(places, named, strict=True)
+    ), names
 
 
 def _count(
@@ -198,6 +202,12 @@ def _count(
     sql = f"SELECT count(*) FROM {_files(graph, locations)} WHERE {condition}"
     ((count,),) = connection.execute(sql, values).fetchall()
     return int(count)
+
+
+def _any(graph: Graph, connection: "duckdb.DuckDBPyConnection", condition: str, values: list[str]) -> bool:
+    """Whether a document of some version of a crawl satisfies a condition."""
+    sql = f"SELECT true FROM {_files(graph, graph.of('ingest'))} WHERE {condition} LIMIT 1"
+    return bool(connection.execute(sql, values).fetchall())
 
 
 def _files(graph: Graph, locations: list[str]) -> str:

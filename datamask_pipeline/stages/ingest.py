@@ -16,8 +16,9 @@ from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.settings import execution_field
 from datamask_pipeline.sources.base import Shard, Source
 from datamask_pipeline.sources.filters import RowFilters
-from datamask_pipeline.stages.ingest_shards import CrawlWriter
+from datamask_pipeline.stages.ingest_shards import DROPPED_ERASED, CrawlWriter
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.tombstones import erased
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ def run(
         )
     settings = config.result_config() | {"source": source.result_config()}
     digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
+    if (purged := erased(store, crawl)) is not None:
+        digests["erased"] = purged.digest
     builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=digests)
     rejected = store.begin(REJECTED_STAGE, crawl, version=VERSION, config=settings, inputs=digests)
     done, rejected_done = builder.finished(), rejected.finished()
@@ -80,6 +83,7 @@ def run(
         schema=pa.schema([*schema.DOCUMENTS, *map(schema.source_column, extras)]),
         documents=builder,
         rejected=rejected,
+        erased=purged,
     )
     for number, shard in enumerate(shards):
         writer.write_shard(shard)
@@ -137,6 +141,8 @@ def _totals(
     for part in parts:
         totals["rows_in"] += part["counts"]["rows_in"]
         totals["kept"] += part["rows"]
+        if erased_rows := part["counts"].get(DROPPED_ERASED):
+            totals[DROPPED_ERASED] += erased_rows
     for part in rejected_parts:
         totals.update({f"dropped_{reason}": number for reason, number in part["counts"].items()})
     return dict(totals)

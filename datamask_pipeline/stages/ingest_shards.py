@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.sources.filters import RowFilters, invalid_utf8_rows, rejection, rows_to_check
 from datamask_pipeline.stages.repeated_ids import repeated_ids
 from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder, Store
+from datamask_pipeline.storage.tombstones import Erased
 
 Record = dict[str, Any]
 
@@ -38,6 +39,10 @@ CHECKED = ("id", "text", "language", "language_score")
 
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")
+
+
+#: Rows that were purged from the record, and so are neither documents nor told among the rejected.
+DROPPED_ERASED: Final = "dropped_erased"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +57,7 @@ class CrawlWriter:
     schema: pa.Schema
     documents: ArtefactBuilder
     rejected: ArtefactBuilder
+    erased: Erased | None = None
 
     def write_shard(self, shard: Shard) -> Record:
         """Publish the shard's documents, duplicates of an id still among them."""
@@ -94,6 +100,8 @@ class CrawlWriter:
                 _check_rows(batch, counts["rows_in"], shard)
                 documents, rejects = self._split(shard, batch)
                 counts["rows_in"] += documents.num_rows + len(rejects)
+                if self.erased is not None:
+                    documents, rejects = self._without_erased(documents, rejects, counts)
                 pending += rejects
                 if len(pending) >= ROW_GROUP_ROWS:
                     spill.write_batch(self._rejected_batch(shard, pending))
@@ -124,6 +132,16 @@ class CrawlWriter:
         arrays = [own[name] if name in own else found.column(name) for name in self.schema.names]
         documents = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return documents, sorted(rejects, key=lambda reject: reject.row)
+
+    def _without_erased(
+        self, documents: pa.RecordBatch, rejects: list[Reject], counts: "Counter[str]"
+    ) -> tuple[pa.RecordBatch, list[Reject]]:
+        """Both without what was purged from the record, counted."""
+        assert self.erased is not None
+        gone = [row for row, name in enumerate(documents.column("id").to_pylist()) if name in self.erased]
+        told = [reject for reject in rejects if reject.id not in self.erased]
+        counts[DROPPED_ERASED] += len(gone) + len(rejects) - len(told)
+        return without_rows(documents, gone), told
 
     def _publish_rejected(self, shard: Shard, duplicates: list[Reject]) -> Record:
         known = self.rejected.part(shard.name)
@@ -156,7 +174,8 @@ class CrawlWriter:
         record = self.documents.part(shard.name)
         if record is None:
             raise IntegrityError(f"part {shard.name} of crawl {self.crawl!r} vanished while it was written")
-        if record["rows"] + num_rejected == record["counts"]["rows_in"]:
+        erased_rows = record["counts"].get(DROPPED_ERASED, 0)
+        if record["rows"] + num_rejected + erased_rows == record["counts"]["rows_in"]:
             return record
         with self.rejected.open_part(shard.name) as opened:
             table = opened.read(columns=["row", "reason"])

@@ -133,7 +133,7 @@ def run(
     counts = {"rows_in": rows_in, "kept": sum(part["rows"] for part in parts)}
     paths = [builder.part_path(name) for name in store.part_names(documents)]
     metadata = {"scorers": {scorer.name: _about(scorer) for scorer in scorers}}
-    for name, summary in _summaries(store, paths).items():
+    for name, summary in summaries(store, paths).items():
         metadata["scorers"][name] |= summary
     return builder.commit(parts, counts=counts, metadata=metadata)
 
@@ -279,7 +279,7 @@ def _about(scorer: Scorer) -> dict[str, Any]:
     }
 
 
-def _summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+def summaries(store: Store, paths: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Each scorer's distribution, and how many documents have no score for which reason, summed part by part."""
     sums: dict[str, list[float]] = {}
     unscored: dict[str, Counter[str]] = {}

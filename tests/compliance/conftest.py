@@ -11,6 +11,13 @@ from datamask_pipeline.pipeline import Pipeline
 TAKEDOWN = ("domain:site1.example", "<urn:uuid:tiny-2024-10-00002>", "nobody")
 
 
+def run_all_but_models(pipeline: Pipeline) -> None:
+    """Everything that is made from documents without training."""
+    for stage in ("materialise", "redundancy", "tokenizer", "questions"):
+        for _, _, call in pipeline.steps("first", stage):
+            call()
+
+
 @pytest.fixture(scope="session")
 def withdrawn(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """The whole chain before a withdrawal, and after it all but its models, in one record; treat it as read-only."""
@@ -18,10 +25,7 @@ def withdrawn(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> P
     shutil.copytree(tiny_run.store.root, record)
     pool = tiny_run.config.pool.model_copy(update={"takedown": TAKEDOWN})
     pipeline = Pipeline(tiny_run.config.model_copy(update={"store": str(record), "pool": pool}))
-    for _, _, call in pipeline.steps("first", "materialise"):
-        call()
-    for stage in ("tokenizer", "questions"):
-        pipeline.run(stage, "first")
+    run_all_but_models(pipeline)
     return pipeline
 
 

@@ -1,0 +1,251 @@
+"""A purge leaves nothing of a withdrawn document but its tombstone, tells what stands, and can be killed anywhere."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compliance.conftest import TAKEDOWN, run_all_but_models
+from typer.testing import CliRunner
+
+from datamask_pipeline.audit.findings import exit_status
+from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance import purge as purging
+from datamask_pipeline.compliance.purge import purge, unfinished
+from datamask_pipeline.compliance.purge_plan import plan
+from datamask_pipeline.compliance.purged import purged_story
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store, open_array, require
+from datamask_pipeline.storage.tombstones import tombstones
+
+CRAWLS = ("tiny-2024-10", "tiny-2024-18")
+
+
+def withdrawn_rows(store: Store) -> list[dict[str, Any]]:
+    """Documents that the current pool withdraws, with their texts."""
+    pool = store.read_table(require(store, "pool", "first")).to_pylist()
+    gone = {(row["crawl"], row["id"]) for row in pool if row["exclusion"] == "takedown"}
+    rows = [row for crawl in CRAWLS for row in store.read_table(require(store, "ingest", crawl)).to_pylist()]
+    return [row for row in rows if (row["crawl"], row["id"]) in gone]
+
+
+def values(store: Store) -> Iterator[tuple[str, Any]]:
+    """Every file of the record, with every string of its tables, or its bytes."""
+    for path in sorted(Path(store.root).rglob("*")):
+        if path.is_file() and path.suffix == ".parquet":
+            table = store.open_parquet(str(path)).read()
+            for row in table.to_pylist():
+                yield str(path), {value for value in row.values() if isinstance(value, str)}
+        elif path.is_file() and path.suffix in (".json", ".jsonl"):
+            yield str(path), path.read_text(encoding="utf-8", errors="replace")
+
+
+def mentions(store: Store, words: set[str]) -> set[str]:
+    """Files of the record, without the models' own, in which an id or a text stands."""
+    found = set()
+    for path, value in values(store):
+        if value & words if isinstance(value, set) else any(word in value for word in words):
+            found.add(path.removeprefix(f"{store.root}/"))
+    return found
+
+
+def tree(store: Store) -> dict[str, bytes]:
+    root = Path(store.root)
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.relative_to(root).as_posix().startswith(".")
+    }
+
+
+def test_nothing_is_left_after_purge_run_and_purge(copied: Pipeline) -> None:
+    store = copied.store
+    rows = withdrawn_rows(store)
+    words = (
+        {row["id"] for row in rows} | {row["text"] for row in rows} | {row["content_hash"] for row in rows}
+    )
+    words -= {*TAKEDOWN}  # what is asked stays as long as it is asked
+    assert len(rows) > 10
+    before = {crawl: store.read_table(require(store, "ingest", crawl)) for crawl in CRAWLS}
+    subset = store.read_table(require(store, "materialise", "first/datamask"), ["id"])
+    first = purge(store, "letter 17")
+    assert first.state == "done"
+    assert sum(map(len, first.documents.values())) == len(rows)
+    for crawl in CRAWLS:
+        documents = require(store, "ingest", crawl)
+        left = store.read_table(documents)
+        assert left.num_rows == before[crawl].num_rows - len(first.documents[crawl])
+        counts = store.manifest(documents)["counts"]
+        assert counts["dropped_erased"] >= len(first.documents[crawl])
+        assert require(store, "embed", crawl).rows == require(store, "score", crawl).rows == left.num_rows
+        assert store.read_table(require(store, "embed", crawl), ["id"]).column("id") == left.column("id")
+    run_all_but_models(copied)
+    second = purge(store, "letter 17, the rest")
+    assert (second.number, second.documents) == (2, {})
+    current = store.read_table(require(store, "materialise", "first/datamask"), ["id"])
+    assert set(current.column("id").to_pylist()) == set(subset.column("id").to_pylist())
+    standing = {f"{location}/" for location in second.standing or first.standing}
+    left_in = mentions(store, words)
+    assert not {path for path in left_in if not any(path.startswith(location) for location in standing)}
+    findings = list(prove_record(store, "first", "datamask", files_only=False))
+    assert findings == []
+
+
+def test_vectors_and_scores_stay_those_of_their_documents(copied: Pipeline) -> None:
+    store = copied.store
+
+    def by_id() -> dict[str, tuple[Any, Any]]:
+        found = {}
+        for crawl in CRAWLS:
+            embedded, scored = require(store, "embed", crawl), require(store, "score", crawl)
+            scores = {row["id"]: row["score"] for row in store.read_table(scored).to_pylist()}
+            for name in store.part_names(embedded):
+                with store.part_file(embedded, name) as part:
+                    ids = part.read(["id"]).column("id").to_pylist()
+                found |= {
+                    each: (vector.tobytes(), scores[each])
+                    for each, vector in zip(ids, np.array(open_array(store, embedded, name)), strict=True)
+                }
+        return found
+
+    before = by_id()
+    gone = {row["id"] for row in withdrawn_rows(store)}
+    purge(store, "x")
+    assert by_id() == {name: of for name, of in before.items() if name not in gone}
+
+
+def test_the_next_run_takes_what_the_purge_left_and_ingests_nothing_again(copied: Pipeline) -> None:
+    store = copied.store
+    purge(store, "x")
+    left = {
+        (stage, crawl): require(store, stage, crawl)
+        for stage in ("ingest", "embed", "score")
+        for crawl in CRAWLS
+    }
+    for (stage, crawl), ref in left.items():
+        assert copied.run(stage, crawl)[0] == ref
+    crawl = CRAWLS[0]
+    ref = left["ingest", crawl]
+    shutil.rmtree(f"{store.root}/{ref.location}")
+    shutil.rmtree(f"{store.root}/{require(store, 'rejected', crawl).location}")
+    again = copied.run("ingest", crawl)[0]
+    assert again.fingerprint == ref.fingerprint
+    assert again.content_digest == ref.content_digest
+    assert (
+        not withdrawn_rows(store)
+        or {row["id"] for row in withdrawn_rows(store) if row["crawl"] == crawl} == set()
+    )
+
+
+def test_standing_models_are_named_and_stay_and_prove_says_what_was_purged(copied: Pipeline) -> None:
+    store = copied.store
+    models = {require(store, "pretrain", key).location for key in store.keys("pretrain")}
+    held = [
+        manifest["location"]
+        for manifest in store.all_manifests("materialise")
+        if {row["id"] for row in withdrawn_rows(store)}
+        & set(
+            store.open_parquet(f"{store.root}/{manifest['location']}/00000.parquet")
+            .read(["id"])
+            .column("id")
+            .to_pylist()
+        )
+    ]
+    assert held
+    planned = plan(store)
+    tombstone = purge(store, "letter 17")
+    assert [*tombstone.removed] == [*planned.removed]
+    touched = {location for location in tombstone.standing if location.startswith("pretrain/")}
+    assert touched
+    assert touched <= models
+    assert {*held} <= {*tombstone.removed}
+    for location in models:
+        assert store.manifest_at(location)
+    findings = list(prove_record(store, "first", files_only=True))
+    assert exit_status(findings) == 3
+    assert {finding.kind for finding in findings} == {"purged"}
+    assert all("purged by request 1 (letter 17)" in finding.problem for finding in findings)
+    (path, *_) = [f"{store.root}/{location}" for location in models]
+    (Path(path) / "manifest.json").write_text("{}")
+    assert exit_status(prove_record(store, "first", files_only=True)) == 1
+
+
+def test_a_purge_killed_anywhere_ends_the_same_when_it_is_called_again(
+    copied: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = copied.store
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0" * 32)
+    shutil.copytree(store.root, tmp_path / "whole")
+    whole = Store(tmp_path / "whole")
+    purge(whole, "r")
+    names = set(tree(whole))
+    real_remove, real_erase = purging._remove, purging.erase_crawl
+
+    class Killed(BaseException):
+        pass
+
+    for function, real in (("_remove", real_remove), ("erase_crawl", real_erase)):
+        for after in (0, 3) if function == "_remove" else (1,):
+            shutil.rmtree(tmp_path / "half", ignore_errors=True)
+            shutil.copytree(store.root, tmp_path / "half")
+            half, calls = Store(tmp_path / "half"), []
+
+            def killed(
+                *arguments: Any, calls: list[Any] = calls, after: int = after, real: Any = real
+            ) -> None:
+                if len(calls) == after:
+                    raise Killed
+                calls.append(arguments)
+                real(*arguments)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(purging, function, killed)
+                with pytest.raises(Killed):
+                    purge(half, "r")
+            assert unfinished(half) is not None
+            ended = purge(half, "another request")
+            assert (ended.number, ended.request, ended.state) == (1, "r", "done")
+            assert set(tree(half)) == names
+            assert len(tombstones(half)) == 1
+
+
+def test_what_is_current_and_uses_a_withdrawn_document_is_in_the_way(
+    tiny_run: Pipeline, copied: Pipeline, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"no current pool .* withdraws a document"):
+        purge(tiny_run.store, "x")
+    shutil.copytree(tiny_run.store.root, tmp_path / "early")
+    early = Pipeline(copied.config.model_copy(update={"store": str(tmp_path / "early")}))
+    for _, _, call in early.steps("first", "pool"):
+        call()
+    before = tree(early.store)
+    with pytest.raises(ConfigurationError, match=r"still use a withdrawn document, e\.g\. .*datamask run"):
+        purge(early.store, "x")
+    assert tree(early.store) == before
+
+
+def test_the_commands(copied: Pipeline) -> None:
+    store, record = copied.store, ["-s", f"store={copied.store.root}"]
+    name = withdrawn_rows(store)[0]["id"]
+    before = tree(store)
+    planned = CliRunner().invoke(app, ["purge", "--request", "letter 17", "--dry-run", *record])
+    assert planned.exit_code == 0, planned.output
+    assert "would erase" in planned.output
+    assert "stands, and was made from withdrawn documents: pretrain/" in planned.output
+    assert tree(store) == before
+    done = CliRunner().invoke(app, ["purge", "--request", "letter 17", *record])
+    assert done.exit_code == 0, done.output
+    assert "purged by request 1 (letter 17)" in done.output
+    proved = CliRunner().invoke(app, ["audit", "prove", "first", "--files-only", *record])
+    assert proved.exit_code == 3, proved.output
+    (told,) = purged_story(store, name)
+    assert told["request"] == "letter 17"
+    why = CliRunner().invoke(app, ["audit", "why", name, *record])
+    assert why.exit_code == 0, why.output
+    assert "purged by request 1 (letter 17)" in why.output
+    assert f"was held by ingest of {told['crawls'][0]}" in why.output
+    assert CliRunner().invoke(app, ["audit", "why", "nobody at all", *record]).exit_code == 1
