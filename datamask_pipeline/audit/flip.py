@@ -196,7 +196,9 @@ def _answered(
         zero, one = found["normalisation"]["quality"]
         gain = 1.0 if by_quality else config.lamb / (found["record"]["selected"] * (one - zero))
         rest_n = np.zeros(len(rivals_n)) if by_quality else of_n["diversity_marginal"]
-        turns += _weights(rows, rivals_n, rest_n, gain, mine, places, lot_n, kind)
+        # With other weights, pruning would leave others, and lots would fall to others.
+        of_weights: Kind = "first order" if config.quality_pruning else kind
+        turns += _weights(rows, rivals_n, rest_n, gain, mine, places, lot_n, of_weights)
     return dataclasses.replace(
         told, rank=int(before_n.sum()) + 1, places=places, competitors=len(rivals_n), turns=tuple(turns)
     )
@@ -270,9 +272,10 @@ def _budget(
 
 
 def _step(name: str, now: float, needed: float, unit: float, told: Flip, kind: Kind) -> Turn:
-    """In from the value needed on; out one unit below it."""
+    """In from the value needed on; out one unit below it. No selection has fewer than two documents."""
     if told.selected:
-        return Turn(name, now, below=needed - unit if needed > unit else None, kind=kind)
+        fewer = round(needed / unit) - 1
+        return Turn(name, now, below=fewer * unit if fewer >= 2 else None, kind=kind)
     most = 1.0 if name == "ratio" else np.inf
     return Turn(name, now, above=needed if needed <= most else None, kind=kind)
 

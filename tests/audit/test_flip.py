@@ -223,6 +223,15 @@ def test_what_cannot_be_told_is_said(record: Record) -> None:
         flips(record.store, "d03", arm="nowhere")
 
 
+def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
+    rows = record.select("few", policy="quality_topk", num_documents=3, quality_pruning=0.1)
+    best = sorted((row for row in rows if row["selected"]), key=lambda row: -row["quality"])
+    budgets = [turns_of(flips(record.store, row["id"], arm="few")[0])["num_documents"].below for row in best]
+    assert budgets == [None, None, 2.0]
+    (flip,) = flips(record.store, best[0]["id"], arm="few")
+    assert turns_of(flip)["weight of probe"].kind == "first order"
+
+
 def test_the_command_is_read_by_people_and_programs(record: Record) -> None:
     record.select("plain", policy="datamask", **ARMS["plain"])
     place = ["-s", f"store={record.store.root}", "--arm", "plain"]
