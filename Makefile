@@ -35,7 +35,7 @@ demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on t
 test: setup ## All tests (no network, no browser)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui" -n auto --dist loadfile
 
-test-ui: setup ## The Dagster page in a real browser (needs a chromium)
+test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
 	@$(BIN)/python -m pytest -m ui tests/ui
 

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import dagster as dg
+
 from assets.checks import Artefact, Shown, Verdict
-from assets.metadata import Metadata, scalars, table
+from assets.metadata import Metadata, image, scalars, table
+from datamask_pipeline.printable import markdown_text
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.report.plots import markers, small_plane
 
 
 def every_run_is_in_it(artefact: Artefact) -> Verdict:
@@ -31,7 +36,23 @@ def _headline(artefact: Artefact) -> Metadata:
     values = {
         f"{key} {arm['arm']}": arm[key] for arm in arms for key in ("objective", "bits_per_byte", "mean")
     }
-    return {"arms": table(arms, *columns, mean="mean of tasks"), **scalars(values, *values)}
+    return {
+        "arms": table(arms, *columns, mean="mean of tasks"),
+        "quality (upwards) and diversity of the arms": _plane(artefact),
+        **scalars(values, *values),
+    }
+
+
+def _plane(artefact: Artefact) -> dg.MarkdownMetadataValue:
+    """The arms that it compared, so small that the page shows it at once; the grey lines cross at random masks."""
+    points = {}
+    for name, ref in inputs_of(artefact.manifest):
+        if name.startswith("selections/"):
+            found = artefact.pipeline.store.manifest(ref)["metadata"]
+            points[str(found["arm"])] = (found["diversity_term"], found["quality_term"])
+    shapes = {"o": "circle", "s": "square", "D": "diamond", "^": "up", "v": "down", "<": "left", ">": "right"}
+    legend = ", ".join(f"{shapes[marker]}: {markdown_text(arm)}" for arm, marker in markers(points).items())
+    return image(f"quality and diversity ({legend})", small_plane(points))
 
 
 SHOWN = {

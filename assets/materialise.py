@@ -1,7 +1,15 @@
 """What Dagster checks and shows of the subset of one arm."""
 
+import tempfile
+from pathlib import Path
+
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
 from assets.metadata import Metadata
+from datamask_pipeline import duck
+from datamask_pipeline.look import measured
+from datamask_pipeline.look.selected import Selected
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.report.plots import bars
 from datamask_pipeline.stages import materialise, select
 
 
@@ -33,7 +41,19 @@ def subset_is_the_mask(artefact: Artefact) -> Verdict:
 
 
 def _headline(artefact: Artefact) -> Metadata:
-    return {"selection": str(artefact.found["selection"])}
+    store = artefact.pipeline.store
+    about = Selected(store, dict(inputs_of(artefact.manifest))["selection"])
+    shown: Metadata = {"selection": str(artefact.found["selection"])}
+    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+        for name, found in (
+            ("quality", measured.quality(about, connection)),
+            ("tokens", measured.length(about, connection)),
+        ):
+            if found.edges:
+                span = f"from {found.edges[0]:.3g} to {found.edges[-1]:.4g}"
+                shown[f"{name} before"] = f"|{bars(found.before)}| {span}"
+                shown[f"{name} after"] = f"|{bars(found.after)}| {span}"
+    return shown
 
 
 SHOWN = {

@@ -47,7 +47,7 @@ def _plots(store: Store, ref: Ref, names: Iterable[str]) -> Metadata:
     for name in names:
         path = store.file_path(ref, name)
         if store.fs.exists(path):
-            metadata[name] = _image(name, store.fs.cat_file(path))
+            metadata[name] = image(name, store.fs.cat_file(path))
             metadata[f"{name} (file)"] = dg.MetadataValue.path(path)
     return metadata
 
@@ -55,10 +55,11 @@ def _plots(store: Store, ref: Ref, names: Iterable[str]) -> Metadata:
 def sparkline(store: Store, ref: Ref, column: str) -> dg.MarkdownMetadataValue:
     """The course of a column over an artefact's rows, so small that the page shows it at once (below 1 000 characters)."""
     values = store.read_table(ref, [column]).column(0).drop_null().to_pylist()
-    return _image(column, plots.sparkline(values))
+    return image(column, plots.sparkline(values))
 
 
-def _image(name: str, content: bytes) -> dg.MarkdownMetadataValue:
+def image(name: str, content: bytes) -> dg.MarkdownMetadataValue:
+    """A PNG as Markdown; pages show it without a click below 1 000 characters."""
     return dg.MetadataValue.md(f"![{name}](data:image/png;base64,{base64.b64encode(content).decode()})")
 
 

@@ -1,7 +1,9 @@
 """Chains that every end-to-end test can share; their data are made in `tiny_chain` and `hostile_chain`."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -43,3 +45,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with hostile_run(tmp_path_factory.mktemp("hostile")) as run:
         yield run
+
+
+@pytest.fixture(scope="session")
+def url_of_hostile(hostile: Any) -> str:
+    """The browser over the hostile record, answering until the tests end."""
+    from datamask_pipeline.look.serve import serve
+
+    told: Queue[str] = Queue()
+    threading.Thread(target=serve, args=(hostile.store, "127.0.0.1", 0, told.put), daemon=True).start()
+    return told.get(timeout=60)

@@ -56,3 +56,16 @@ def test_every_asset_shows_descriptions_and_lineage(dagster_run) -> None:
         columns = metadata["dagster/column_schema"].columns
         assert all(column.description for column in columns), asset
         assert set(metadata["dagster/column_lineage"].deps_by_column) == {column.name for column in columns}
+
+
+def test_small_plots_stand_on_the_pages(dagster_run) -> None:
+    def latest(asset: str) -> dict[str, object]:
+        event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))
+        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+
+    plane = str(latest("comparison_report")["quality (upwards) and diversity of the arms"])
+    assert plane.startswith("![quality and diversity (")
+    assert len(plane) < 1_000, "longer ones are shown by a click alone"
+    subset = latest("fineweb_mask")
+    assert str(subset["quality after"]).count("|") == 2
+    assert set("▁▂▃▄▅▆▇█") & set(str(subset["tokens before"]))
