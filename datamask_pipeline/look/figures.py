@@ -26,14 +26,15 @@ _NAMES_CUT = 28
 
 
 def plane(
-    arms: Mapping[str, tuple[float, float]], *, weights: tuple[float, float], bound: float | None
+    arms: Mapping[str, tuple[float, float]], *, weights: tuple[float, float], bound: float | None, scale: str
 ) -> str:
     """Every arm by its diversity (across) and its quality (upwards), and the line that no mask lies beyond.
 
     Args:
-        arms: Terms of diversity and quality, both 0 for random masks, by arm.
+        arms: Terms of diversity and quality, by arm.
         weights: Weight of the diversity and of the quality term in the objective.
         bound: What no mask exceeds; ``None`` where nothing is certified.
+        scale: What the terms' numbers mean.
     """
     figure, axes = _figure()
     across = [0.0, *(diversity for diversity, _ in arms.values())]
@@ -63,8 +64,8 @@ def plane(
         limits(min(values) - room, max(values) + room)
     axes.axhline(0, color=GREY, linewidth=0.5)
     axes.axvline(0, color=GREY, linewidth=0.5)
-    axes.set_xlabel("diversity (0: random masks, 1: best of it alone)")
-    axes.set_ylabel("quality (0: random masks)")
+    axes.set_xlabel(f"diversity ({scale})")
+    axes.set_ylabel(f"quality ({scale})")
     _legend(figure, axes)
     return svg(figure)
 
@@ -142,7 +143,7 @@ def overlap(names: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
                 f"{value:.0f}",
                 ha="center",
                 va="center",
-                color="white" if value < 55 else "black",
+                color="white" if value < 45 else "black",
             )
     axes.set_xticks(range(len(names)), [_short(name, 12) for name in names], rotation=25, ha="right")
     axes.set_yticks(range(len(names)), [_short(name) for name in names])

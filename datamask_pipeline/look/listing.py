@@ -138,7 +138,9 @@ class Listing:
         found: list[tuple[float, int]] = []
         stretch = _FIRST_STRETCH
         while begin < self.rows.total and len(found) <= PAGE_ROWS:
-            found += self._places(connection, f"position BETWEEN {begin} AND {begin + stretch - 1}")
+            end = begin + stretch
+            stretch_only = f"position BETWEEN {begin} AND {end - 1}"
+            found += self._places(connection, stretch_only, between=(begin, end))
             begin, stretch = begin + stretch, 8 * stretch
         return found
 
@@ -185,7 +187,12 @@ class Listing:
         return "position"
 
     def _places(
-        self, connection: "duckdb.DuckDBPyConnection", condition: str, most: int = PAGE_ROWS + 1
+        self,
+        connection: "duckdb.DuckDBPyConnection",
+        condition: str,
+        *,
+        most: int = PAGE_ROWS + 1,
+        between: tuple[int, int] | None = None,
     ) -> list[tuple[float, int]]:
         """Of the rows that the filters let through, what they stand by and their positions; no other column is read."""
         conditions, bound = [condition], []
@@ -197,7 +204,7 @@ class Listing:
             bound += self.query.after
         return connection.execute(
             f"""
-            SELECT place, position FROM (SELECT *, ({self._order})::DOUBLE AS place FROM {self._sql()})
+            SELECT place, position FROM (SELECT *, ({self._order})::DOUBLE AS place FROM {self._sql(between)})
             WHERE place IS NOT NULL AND {" AND ".join(conditions)} ORDER BY place, position LIMIT {int(most)}
             """,
             bound,
@@ -207,7 +214,9 @@ class Listing:
         """The rows at positions, in that order."""
         if not positions:
             return []
-        cursor = connection.execute(f"SELECT * FROM {self._sql()} WHERE {_among(positions)}")
+        cursor = connection.execute(
+            f"SELECT * FROM {self._sql((min(positions), max(positions) + 1))} WHERE {_among(positions)}"
+        )
         names = [description[0] for description in cursor.description or []]
         rows = {
             row["position"]: row
@@ -224,7 +233,10 @@ class Listing:
         for column in ("crawl", "reason", "language"):
             if value := getattr(query, column):
                 yield f"{column} = ?", [value]
-        if query.domain:
+        if query.domain and query.stage == "crawl":  # the host is cut out of few addresses only
+            told = "CASE WHEN contains(lower(url), ?) THEN domain = ? OR ends_with(domain, ?) ELSE false END"
+            yield told, [query.domain.lower(), query.domain.lower(), f".{query.domain.lower()}"]
+        elif query.domain:
             yield "(domain = ? OR ends_with(domain, ?))", [query.domain.lower(), f".{query.domain.lower()}"]
         if query.text and query.stage == "rejected":
             yield (
@@ -232,16 +244,18 @@ class Listing:
                 [query.text, query.text],
             )
 
-    def _sql(self) -> str:
-        """The stage's rows with what filters and pages need; what they do not need is not read."""
+    def _sql(self, between: tuple[int, int] | None) -> str:
+        """The stage's rows with what filters and pages need; what they do not need is not read.
+
+        Tables with positions of their own pass over row groups by these; of others only the stretch is read.
+        """
         query, about = self.query, self.about
         if about is None:
-            refs = list(self.rows.refs.values())
             if query.stage == "rejected":
                 columns = "crawl, id, false AS kept, reason, detail, '' AS domain, '' AS language"
             else:
-                columns = f"crawl, id, true AS kept, '' AS reason, {_HOST} AS domain, coalesce(language, '') AS language"
-            return documents_sql(self.store, refs, columns)
+                columns = f"crawl, id, url, true AS kept, '' AS reason, {_HOST} AS domain, language"
+            return self.rows.sql(columns, *(between or (0, self.rows.total)))
         pool = "position, crawl, id, domain, token_count, num_copies, eligible, exclusion, representative_id"
         if query.stage == "pool":
             told = "*, eligible AS kept, coalesce(exclusion, 'eligible') AS reason"

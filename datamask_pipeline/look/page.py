@@ -127,7 +127,7 @@ def _summary(about: Selected) -> Table:
         ("certified bound", number(certificate.get("bound"))),
         ("gap, a share of the way from random to the bound", number(certificate.get("gap"))),
     ]
-    return Table("The selection", ["", ""], rows)
+    return Table("The selection", ["figure", "value"], rows)
 
 
 def _choice(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
@@ -161,6 +161,7 @@ def _choice(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
         {name: (each["diversity_term"], each["quality_term"]) for name, each in same.items()},
         weights=(1 - lamb, lamb),
         bound=bound,
+        scale="0: random masks" if record["normalisation"] == "affine" else "raw units",
     )
     told = "; ".join(f"{row[0]}: quality {row[1]}, diversity {row[2]}" for row in rows)
     return Section(
@@ -207,7 +208,7 @@ def _before_and_after(about: Selected, connection: "duckdb.DuckDBPyConnection") 
     shown.append(_bins("Length", found, "tokens of a document, as the source counts them", doubling=True))
     for title, measure, what in (
         ("Domain", measured.domain, "registrable domains"),
-        ("Language", measured.language, "languages, as the source states them"),
+        ("Language", measured.language, "languages as the source states them"),
         ("Crawl", measured.crawl, "crawls"),
     ):
         shown.append(_groups(title, measure(about, connection), what))
@@ -238,8 +239,8 @@ def _groups(title: str, found: Distribution, what: str) -> Figure:
     rows = [[*row] for row in _counted(zip(found.names, found.before, found.after, strict=True))]
     rows += _counted([("all others", *found.others)] if any(found.others) else [])
     rows += _counted([("not stated", *found.unknown)] if any(found.unknown) else [])
-    caption = f"{found.distinct[0]:,} {what} before, {found.distinct[1]:,} after"
-    caption += f"; the {len(found.names)} largest before." if any(found.others) else "."
+    caption = f"{what[0].upper()}{what[1:]}: {found.distinct[0]:,} before, {found.distinct[1]:,} after"
+    caption += f"; the {len(found.names)} largest before are drawn." if any(found.others) else "."
     alt = f"{title}, documents before and after: " + "; ".join(
         f"{row[0]} {row[1]} and {row[2]}" for row in rows
     )

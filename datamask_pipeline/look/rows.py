@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from datamask_pipeline import duck
 from datamask_pipeline.storage import Ref, Store
 
 
@@ -57,6 +58,22 @@ class Rows:
                 taken = batch.take([row - first for row in inside]).to_pylist()
                 found |= {wanted[row]: values for row, values in zip(inside, taken, strict=True)}
         return found
+
+    def sql(self, columns: str, begin: int, end: int) -> str:
+        """Columns of the rows from ``begin`` to before ``end``, with ``position``; other row groups are not read."""
+        selects = []
+        for crawl, ref in self.refs.items():
+            first = self.firsts[crawl]
+            for part in self.store.manifest(ref)["parts"]:
+                if first < end and first + part["rows"] > begin:
+                    path = self.store.file_path(ref, f"{part['name']}.parquet")
+                    selects.append(
+                        f"SELECT {columns}, {first} + file_row_number AS position "
+                        f"FROM read_parquet({duck.file_literal(self.store, path)}, file_row_number = true) "
+                        f"WHERE file_row_number BETWEEN {begin - first} AND {end - 1 - first}"
+                    )
+                first += part["rows"]
+        return "(" + " UNION ALL ".join(selects) + ")"
 
     def scan(self, column: str, after: int, crawl: str | None) -> Iterator[tuple[int, pa.ChunkedArray]]:
         """A column in pieces of one row group, from the row after one on: the position of the first, and the values."""

@@ -140,6 +140,9 @@ def test_a_search_that_takes_long_ends_and_goes_on(store: Store, tmp_path: Path,
 
 def test_crawls_and_rejected_rows_can_be_looked_at(store: Store, tmp_path: Path) -> None:
     assert names(all_rows(store, tmp_path, stage="crawl")) == list(documents(store))
+    of_host = [row for row in record(store, "pool", "first") if row["domain"] == "site3.example"]
+    assert names(all_rows(store, tmp_path, stage="crawl", domain="Site3.example")) == names(of_host)
+    assert of_host
     rejected = [row for crawl in store.keys("rejected") for row in record(store, "rejected", crawl)]
     assert names(all_rows(store, tmp_path, stage="rejected")) == names(rejected)
     nul = all_rows(store, tmp_path, stage="rejected", reason="nul_byte", text="CHARACTER")
