@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
-from datamask_pipeline.audit.diff_sql import Side, fill_changed, match_again, rows_of
+from datamask_pipeline.audit.diff_sql import Side, find_changed, rows_of
 from datamask_pipeline.audit.reader import input_location
 from datamask_pipeline.audit.selections import Selection
 from datamask_pipeline.storage import Ref, Store
@@ -124,11 +124,7 @@ def _totals(connection: "duckdb.DuckDBPyConnection", side: Side, column: str = "
 def _changed(
     store: Store, before: Ref, after: Ref
 ) -> "Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]":
-    """A database with tables ``chosen_before``, ``chosen_after`` and ``changed``, and the settings that differ.
-
-    A row of ``changed`` is a document that one side chose: ``side``, ``mine`` (its position there), ``crawl``,
-    ``domain``, ``tokens`` and ``reason``.
-    """
+    """A database with the tables of ``find_changed``, and the settings that differ."""
     old, new = Selection.of(store, before), Selection.of(store, after)
     settings, are_others = _settings(store, old, new)
     with (
@@ -137,18 +133,7 @@ def _changed(
     ):
         connection.execute("SET enable_external_file_cache = false")
         connection.execute("SET preserve_insertion_order = false")
-        for name, selection in (("before", old), ("after", new)):
-            rows = rows_of(store, selection.mask, "position, selected")
-            connection.execute(
-                f"CREATE TEMP TABLE chosen_{name} AS SELECT position FROM {rows} WHERE selected"
-            )
-        match_again(connection, store, old, new)
-        connection.execute(
-            "CREATE TEMP TABLE changed (side VARCHAR, mine BIGINT, crawl VARCHAR, domain VARCHAR, tokens BIGINT, "
-            "reason VARCHAR)"
-        )
-        connection.execute(fill_changed(store, "went", old, new, are_others=are_others))
-        connection.execute(fill_changed(store, "came", new, old, are_others=are_others))
+        find_changed(connection, store, old, new, are_others=are_others)
         yield connection, settings
 
 

@@ -4,8 +4,8 @@ Nothing is joined by id where two pools read the same version of a crawl: a docu
 stands in both.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from datamask_pipeline import duck
 from datamask_pipeline.audit.selections import Selection
@@ -18,57 +18,118 @@ if TYPE_CHECKING:
     import duckdb
 
 Side = Literal["came", "went"]
+#: Who came or went, the side that chose it, and the other.
+_SIDES: Final[tuple[tuple[Side, str, str], ...]] = (("went", "before", "after"), ("came", "after", "before"))
 
 
-def fill_changed(store: Store, side: Side, mine: Selection, other: Selection, *, are_others: bool) -> str:
-    """Fills ``changed`` with what one side chose and the other did not."""
-    here, there = ("before", "after") if side == "went" else ("after", "before")
-    scores = _raw_scores(store, mine, other)
-    score_joins = (
-        ""
-        if not scores
-        else f"""
-        LEFT JOIN {rows_of(store, mine.index, _columns(mine, store, scores))} AS i ON i.position = w.mine
-        LEFT JOIN {rows_of(store, other.index, _columns(other, store, scores))} AS j ON j.position = w.other"""
+def find_changed(
+    connection: "duckdb.DuckDBPyConnection", store: Store, old: Selection, new: Selection, *, are_others: bool
+) -> None:
+    """Make table ``changed``, and ``chosen_before`` of what the older mask chose.
+
+    A row of ``changed`` is a document that one side chose: ``side``, ``mine`` (its position there), ``crawl``,
+    ``domain``, ``tokens`` and ``reason``. Each table of the record is scanned once, for the documents in question alone.
+
+    Args:
+        connection: The database.
+        store: The record.
+        old: The older selection.
+        new: The newer one.
+        are_others: Whether the arm itself or its vectors have other settings.
+    """
+    execute = connection.execute
+    named: dict[str, Selection] = {"before": old, "after": new}
+    for name, selection in named.items():
+        rows = rows_of(store, selection.mask, "position, selected")
+        execute(f"CREATE TEMP TABLE chosen_{name} AS SELECT position FROM {rows} WHERE selected")
+    _match_again(connection, store, old, new)
+    for side, here, there in _SIDES:
+        place = _other_position(named[here], named[there], side)
+        execute(
+            f"""
+            CREATE TEMP TABLE {side} AS
+            WITH placed AS (SELECT position AS mine, {place} AS other FROM chosen_{here})
+            SELECT mine, other FROM placed ANTI JOIN chosen_{there} AS c ON c.position = placed.other
+            """
+        )
+    scores = _raw_scores(store, old, new)
+    for (name, selection), own, others in zip(named.items(), ("went", "came"), ("came", "went"), strict=True):
+        wanted = (
+            f"SELECT mine AS position FROM {own} UNION ALL SELECT other FROM {others} WHERE other IS NOT NULL"
+        )
+        execute(f"CREATE TEMP TABLE wanted_{name} AS {wanted}")
+        for kind, table, columns in _read(store, selection, scores, old, new):
+            rows = f"{rows_of(store, table, '*')} SEMI JOIN wanted_{name} USING (position)"
+            execute(f"CREATE TEMP TABLE {kind}_{name} AS SELECT position, {columns} FROM {rows}")
+    execute(
+        "CREATE TEMP TABLE changed (side VARCHAR, mine BIGINT, crawl VARCHAR, domain VARCHAR, tokens BIGINT, "
+        "reason VARCHAR)"
     )
+    for side, here, there in _SIDES:
+        reason = _reason_sql(named[there].crawls, scores, are_others=are_others)
+        kinds = {kind for kind, *_ in _read(store, named[there], scores, old, new)}
+        near = (
+            f"near_{there}"
+            if "near" in kinds
+            else "(SELECT NULL::BIGINT AS position, false AS is_near WHERE false)"
+        )
+        joined = f"LEFT JOIN {near} AS n ON n.position = w.other"
+        if scores:
+            joined += f" LEFT JOIN scores_{here} AS i ON i.position = w.mine"
+            joined += f" LEFT JOIN scores_{there} AS j ON j.position = w.other"
+        execute(
+            f"""
+            INSERT INTO changed SELECT {duck.literal(side)}, w.mine, m.crawl, m.domain, m.token_count, {reason}
+            FROM {side} AS w JOIN pool_{here} AS m ON m.position = w.mine
+            LEFT JOIN pool_{there} AS o ON o.position = w.other
+            LEFT JOIN mask_{here} AS t ON t.position = w.mine
+            LEFT JOIN mask_{there} AS s ON s.position = w.other
+            {joined}
+            """
+        )
+
+
+def _read(
+    store: Store, selection: Selection, scores: Sequence[str], old: Selection, new: Selection
+) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """What is read of the documents in question: a name, the table's manifest, and its columns beside `position`."""
+    again = any(_is_again(crawl, old, new) for crawl in old.crawls)
+    content = "content_hash" if again else "NULL::VARCHAR AS content_hash"
+    yield "pool", selection.pool, f"crawl, domain, token_count, exclusion, {content}"
+    yield "mask", selection.mask, "quality_marginal, diversity_marginal, threshold, reason"
+    if selection.copies is not None:
+        yield "near", selection.copies, "near_copy_of IS NOT NULL AS is_near"
+    if scores:
+        yield "scores", selection.index, _columns(selection, store, scores)
+
+
+def _reason_sql(crawls: Iterable[str], scores: Sequence[str], *, are_others: bool) -> str:
+    """The first reason that holds of a document, by what both sides say of it."""
     other_score = " OR ".join(f"i.{name} IS DISTINCT FROM j.{name}" for name in scores) or "false"
-    copies = other.copies
-    near = (
-        "(SELECT NULL::BIGINT AS position WHERE false)"
-        if copies is None
-        else f"(SELECT position FROM {rows_of(store, copies, 'position, near_copy_of')} WHERE near_copy_of IS NOT NULL)"
+    by_quality, by_diversity = (
+        f"(s.{name}_marginal - t.{name}_marginal)" for name in ("quality", "diversity")
     )
-    crawls = ", ".join(map(duck.literal, other.crawls))
-    figures = "position, quality_marginal, diversity_marginal, threshold, reason"
-    by_quality = "(s.quality_marginal - t.quality_marginal)"
     is_cut = f"s.reason IN {_words(BY_MARGINALS)}"
     above = f"({by_quality} - CASE WHEN {is_cut} THEN s.threshold - t.threshold ELSE 0 END)"
-    by_diversity = "(s.diversity_marginal - t.diversity_marginal)"
-    return f"""
-        INSERT INTO changed
-        WITH placed AS (SELECT position AS mine, {_other_position(mine, other, side)} AS other FROM chosen_{here}),
-        w AS (SELECT mine, other FROM placed ANTI JOIN chosen_{there} AS c ON c.position = placed.other)
-        SELECT {duck.literal(side)}, w.mine, m.crawl, m.domain, m.token_count, CASE
-            WHEN m.crawl NOT IN ({crawls}) THEN 'crawl'
-            WHEN w.other IS NULL THEN 'documents'
-            WHEN o.exclusion IS NOT NULL THEN o.exclusion
-            WHEN n.position IS NOT NULL THEN 'near_copy'
-            WHEN s.position IS NULL THEN 'no_score'
-            WHEN {str(are_others).lower()} THEN 'configuration'
-            WHEN m.content_hash <> o.content_hash THEN 'text'
-            WHEN {other_score} THEN 'score'
-            WHEN s.reason IN {_words(BY_DRAW)} THEN 'draw'
-            WHEN s.reason IN {_words(BY_QUALITY)} THEN 'quality'
-            WHEN {by_diversity} < {above} THEN 'diversity'
-            WHEN {by_diversity} >= {above} THEN 'quality'
-            ELSE 'displaced' END
-        FROM w
-        JOIN {rows_of(store, mine.pool, "position, crawl, domain, token_count, content_hash")} AS m ON m.position = w.mine
-        LEFT JOIN {rows_of(store, other.pool, "position, exclusion, content_hash")} AS o ON o.position = w.other
-        LEFT JOIN {near} AS n ON n.position = w.other
-        LEFT JOIN {rows_of(store, other.mask, figures)} AS s ON s.position = w.other
-        LEFT JOIN {rows_of(store, mine.mask, figures)} AS t ON t.position = w.mine{score_joins}
-    """
+    return f"""CASE
+        WHEN m.crawl NOT IN ({", ".join(map(duck.literal, crawls))}) THEN 'crawl'
+        WHEN o.position IS NULL THEN 'documents'
+        WHEN o.exclusion IS NOT NULL THEN o.exclusion
+        WHEN n.is_near THEN 'near_copy'
+        WHEN s.position IS NULL THEN 'no_score'
+        WHEN {str(are_others).lower()} THEN 'configuration'
+        WHEN m.content_hash <> o.content_hash THEN 'text'
+        WHEN {other_score} THEN 'score'
+        WHEN s.reason IN {_words(BY_DRAW)} THEN 'draw'
+        WHEN s.reason IN {_words(BY_QUALITY)} THEN 'quality'
+        WHEN {by_diversity} < {above} THEN 'diversity'
+        WHEN {by_diversity} >= {above} THEN 'quality'
+        ELSE 'displaced' END"""
+
+
+def _is_again(crawl: str, old: Selection, new: Selection) -> bool:
+    """Whether a crawl was ingested again between the two."""
+    return crawl in new.crawls and old.digest("documents", crawl) != new.digest("documents", crawl)
 
 
 def _other_position(mine: Selection, other: Selection, side: Side) -> str:
@@ -91,7 +152,7 @@ def _other_position(mine: Selection, other: Selection, side: Side) -> str:
     return f"CASE {' '.join(cases)} END" if cases else "NULL::BIGINT"
 
 
-def match_again(
+def _match_again(
     connection: "duckdb.DuckDBPyConnection", store: Store, old: Selection, new: Selection
 ) -> None:
     """Positions ``a`` and ``b`` of the documents of crawls that were ingested again between the two, by id.
@@ -100,7 +161,7 @@ def match_again(
     """
     connection.execute("CREATE TEMP TABLE matched (a BIGINT, b BIGINT)")
     for crawl in old.crawls:
-        if crawl not in new.crawls or old.digest("documents", crawl) == new.digest("documents", crawl):
+        if not _is_again(crawl, old, new):
             continue
         sides = [
             "(SELECT position, id, row_number() OVER (PARTITION BY id ORDER BY position) AS number FROM "
@@ -137,7 +198,7 @@ def _schema(store: Store, selection: Selection) -> Sequence[str]:
 def _columns(selection: Selection, store: Store, scores: Sequence[str]) -> str:
     """The scores of an index, null where it has none by that name."""
     own = {duck.identifier(name) for name in _score_columns(store, selection)}
-    return ", ".join(["position", *(name if name in own else f"NULL::DOUBLE AS {name}" for name in scores)])
+    return ", ".join([*(name if name in own else f"NULL::DOUBLE AS {name}" for name in scores)])
 
 
 def rows_of(store: Store, manifest: Mapping[str, Any], columns: str) -> str:

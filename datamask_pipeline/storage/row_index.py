@@ -25,6 +25,7 @@ ID: Final = "id"
 #: names itself by another column than `id` stands in no index by that.
 INDEX_FILES: Final = {name: f"rows_by_{name}.u64" for name in (ID, "representative_id", "near_copy_of")}
 
+_hash = xxhash.xxh3_64_intdigest
 _PAIR: Final = 16
 #: Pairs sorted at a time.
 _BUCKET_ROWS: Final = 1 << 22
@@ -42,7 +43,7 @@ def indexed_columns(schema: pa.Schema) -> list[str]:
 
 def id_hash(document_id: str) -> int:
     """The number under which an id stands."""
-    return xxhash.xxh3_64_intdigest(document_id.encode(errors="surrogatepass"))
+    return _hash(document_id.encode(errors="surrogatepass"))
 
 
 def ids_of(store: Store, paths: Iterable[str], column: str = ID) -> Iterator[pa.Array]:
@@ -112,7 +113,8 @@ def _pairs(ids: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
     for column in ids:
         known = column.drop_null()
         pairs_n2 = np.empty((len(known), 2), "<u8")
-        pairs_n2[:, 0] = np.fromiter(map(id_hash, known.to_pylist()), np.uint64, len(known))
+        names = known.cast(pa.binary()).to_pylist()
+        pairs_n2[:, 0] = np.fromiter(map(_hash, names), np.uint64, len(names))
         rows_n = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         pairs_n2[:, 1] = first + rows_n
         first += len(column)
@@ -132,5 +134,8 @@ def _sorted(file: Path) -> Iterator[NDArray[np.uint64]]:
             window_n2 = pairs_N2[start : start + _BUCKET_ROWS]
             inside = (window_n2[:, 0] >= np.uint64(low)) & (window_n2[:, 0] <= np.uint64(high - 1))
             found.append(window_n2[inside])
-        pairs_n2 = np.concatenate(found)
-        yield pairs_n2[np.argsort(pairs_n2[:, 0], kind="stable")]
+        hashes_n, rows_n = (np.concatenate([each[:, column] for each in found]) for column in (0, 1))
+        order_n = np.argsort(hashes_n, kind="stable")
+        pairs_n2 = np.empty((len(order_n), 2), "<u8")
+        pairs_n2[:, 0], pairs_n2[:, 1] = hashes_n[order_n], rows_n[order_n]
+        yield pairs_n2

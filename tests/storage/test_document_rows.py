@@ -61,7 +61,7 @@ def test_hashes_that_stand_far_from_where_they_should_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if somebody had chosen ids of neighbouring hashes; two ids in three share one."""
-    monkeypatch.setattr(row_index, "id_hash", lambda name: len(name) // 3)
+    monkeypatch.setattr(row_index, "_hash", lambda name: len(name) // 3)
     store = Store(tmp_path)
     ref, parts = write(store)
     tables = CheckedTables(store)
