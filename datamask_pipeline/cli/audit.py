@@ -9,6 +9,7 @@ from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.contamination import contamination
 from datamask_pipeline.cli.diff import diff
 from datamask_pipeline.cli.external import external
 from datamask_pipeline.cli.flip import flip
@@ -39,6 +40,7 @@ app.command("funnel")(funnel)
 app.command("status")(status)
 app.command("sql")(sql)
 app.command("training-content")(training_content)
+app.command("contamination")(contamination)
 
 
 @app.callback()
