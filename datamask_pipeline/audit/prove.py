@@ -51,7 +51,8 @@ def prove_record(
 def root_of_record(store: Store, release: str, arm: str | None = None) -> str:
     """The root digest of what stands behind a release, or behind one arm of it: of every manifest that is reached.
 
-    Each manifest states the digests of its files, so that this stands for all of them once they are proved.
+    Each manifest states the digests of its files, so that this stands for all of them once they are proved. What was
+    purged on request has none any more: the digest is then that of what is left.
 
     Args:
         store: The record.
@@ -65,7 +66,8 @@ def root_of_record(store: Store, release: str, arm: str | None = None) -> str:
     files = files_of(store)
     manifests: Manifests = {}
     for finding in walk(store, _folders(files, release, arm), files, manifests):
-        raise IntegrityError(f"there is no root digest: {finding.line()}")
+        if finding.kind != "purged":
+            raise IntegrityError(f"there is no root digest: {finding.line()}")
     return _root_of(manifests)
 
 
