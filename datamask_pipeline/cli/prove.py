@@ -16,6 +16,7 @@ from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.publish.sign import signature_of, signature_problem
 from datamask_pipeline.storage import storage_errors
@@ -119,7 +120,7 @@ def prove(
                 proved["record"] = [contradiction(NAME, problem)]
     findings = [finding for found in proved.values() for finding in found]
     for finding in findings:
-        typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else finding.line())
+        typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else inert(finding.line()))
     status = exit_status(findings)
     if not as_json:
         verdicts = (

@@ -141,6 +141,19 @@ def test_terminals(hostile: Hostile, hostile_ids: list[str], tmp_path: Path) -> 
     assert "\\u001b]0;owned" in told[-2].output
 
 
+def test_further_questions_on_terminals(hostile: Hostile) -> None:
+    asked = [["funnel", "first"], ["diff", "first/random", "first/datamask"], ["status"]]
+    for words in asked:
+        for more in ([], ["--json"]):
+            result = ask(hostile, "audit", *words, *more)
+            assert result.exception is None or isinstance(result.exception, SystemExit), (
+                words,
+                result.exception,
+            )
+            assert result.output
+            assert is_inert_on_a_terminal(result.output), words
+
+
 def test_what_is_refused_is_told_inertly(
     hostile: Hostile, hostile_ids: list[str], monkeypatch: Any, capsys: Any
 ) -> None:
