@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from datamask_pipeline.settings import Settings, section_of
 
@@ -52,13 +53,14 @@ def lines(of: Block) -> Iterator[str]:
                 yield from (f"  {line}" for line in _indented(inner))
         else:
             default = "no default" if field.is_required() else f"default {_plain(default_of(field))}"
-            yield f"{name}: {_plain(value)}  # {default}. {field.description or ''}".rstrip()
+            shown = "" if value is PydanticUndefined else f" {_plain(value)}"
+            yield f"{name}:{shown}  # {default}. {field.description or ''}".rstrip()
             if value is None and (section := section_of(field.annotation)) is not None:
                 yield from (f"#   {line}" for line in lines(defaults(section)))
 
 
 def default_of(field: FieldInfo) -> Any:
-    """What a setting is where nobody sets it."""
+    """What a setting is where nobody sets it; undefined where it has to be set."""
     return field.get_default(call_default_factory=True)
 
 

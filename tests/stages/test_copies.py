@@ -239,6 +239,7 @@ def test_near_copies_of_other_candidates_are_refused(on: Pipeline, config_file: 
     takedown = [rows_of(on, "pool")[0]["id"]]
     settings = {"copies.threshold": THRESHOLD, "pool.takedown": takedown}
     pipeline = chain(config_file, tmp_path / "record", **settings)
+    pipeline.run("takedown", "first")
     pipeline.run("pool", "first")
     with pytest.raises(IntegrityError, match=r"sought with other candidates.*'copies'"):
         pipeline.run("gather", "first")
