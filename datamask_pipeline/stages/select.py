@@ -45,7 +45,7 @@ class SelectConfig(SelectionConfig):
         "rank", description="How scores are made comparable before they are weighted and added."
     )
     quota_by: Literal["crawl", "domain"] = pydantic.Field(
-        "crawl", description="What `quotas` names: crawls, or registered domains of the documents' URLs."
+        "crawl", description="What `quotas` names: crawls, or hosts of the documents' URLs (without `www.`)."
     )
     block_rows: int = pydantic.Field(
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
