@@ -73,9 +73,21 @@ def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.Du
 def connect(
     store: Store, scratch: Path, *, memory_limit: str = "2GB"
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """A ``database`` that reads the record, and says which of its files it could not read."""
+    """A ``database`` that reads the record, and tells in one line that a file of it cannot be read.
+
+    Raises:
+        IntegrityError: a file of the record is missing or damaged.
+    """
     import duckdb
 
+    of_the_query = (
+        duckdb.ParserException,
+        duckdb.SyntaxException,
+        duckdb.BinderException,
+        duckdb.CatalogException,
+        duckdb.OutOfMemoryException,
+        duckdb.InterruptException,
+    )
     with database(scratch, memory_limit=memory_limit) as connection:
         if not store.is_local:
             connection.register_filesystem(store.fs)
@@ -86,6 +98,13 @@ def connect(
             raise IntegrityError(
                 f"cannot read a part of {store.root_url}: {problem}; run its stage again, which writes a missing "
                 "file anew"
+            ) from error
+        except of_the_query:
+            raise
+        except duckdb.Error as error:
+            problem = str(error).partition("\n")[0]
+            raise IntegrityError(
+                f"a file of the record {store.root_url} is damaged: {problem}; `datamask audit prove` says which"
             ) from error
 
 

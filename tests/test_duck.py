@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pydantic
 import pytest
 
 from datamask_pipeline import duck
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.storage import Store
 
 AMOUNT = pydantic.TypeAdapter(duck.MemoryLimit)
 
@@ -74,3 +76,31 @@ def test_a_limit_that_a_query_exceeds_is_told_in_one_line(tmp_path: Path) -> Non
     ):
         connection.execute("SELECT list(range::VARCHAR) FROM range(1000000)").fetchall()
     assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_file_of_the_record_is_told_in_one_line(tmp_path: Path) -> None:
+    store = Store(tmp_path / "record")
+    builder = store.begin("select", "r", version="1", config={}, inputs={})
+    table = pa.table({"id": [f"d{number}" for number in range(100)]})
+    ref = builder.commit([builder.write_part("00000", table.to_batches(), table.schema)])
+    path = Path(store.file_path(ref, "00000.parquet"))
+    content = bytearray(path.read_bytes())
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[start : start + 4] = b"\xff" * 4
+    path.write_bytes(content)
+    with (
+        pytest.raises(
+            IntegrityError, match=r"a file of the record .* is damaged: .*audit prove` says which"
+        ) as told,
+        duck.connect(store, tmp_path) as connection,
+    ):
+        connection.execute(f"SELECT id FROM {duck.parts_sql(store, [ref])}").fetchall()
+    assert "\n" not in str(told.value)
+
+
+def test_a_wrong_query_is_no_damaged_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(duckdb.BinderException),
+        duck.connect(Store(tmp_path / "record"), tmp_path) as connection,
+    ):
+        connection.execute("SELECT unknown FROM range(1)")
