@@ -233,6 +233,7 @@ def _licence(connection: "duckdb.DuckDBPyConnection", files: Files, source: str 
         findings.append("no licence is stated")
     elif of_rows and (missing := sum(number for name, number in rows if not name)):
         findings.append(f"{missing} rows state no licence, where others do")
+    findings += _against_card(stated, of_rows)
     if source is not None:
         known = spelt(source)
         if known not in MAY_BECOME and known not in FREE:
@@ -243,6 +244,29 @@ def _licence(connection: "duckdb.DuckDBPyConnection", files: Files, source: str 
             if known in MAY_BECOME and name != OTHER and name not in MAY_BECOME[known]:
                 findings.append(f"what is under {known} may not be released under {name}")
     return {"card": stated, "rows": of_rows, "source": source, "findings": findings}
+
+
+def _against_card(stated: list[str], of_rows: Mapping[str, int]) -> Iterator[str]:
+    """What the licences of rows say of the card's: each that permits none of them, and each that nobody here knows."""
+    known = {*MAY_BECOME, *FREE}
+    for name in stated:
+        if name not in {OTHER, *known}:
+            yield f"the card's licence {name!r} is not known here"
+    to_check = [name for name in stated if name in known]
+    numbers: dict[str, int] = {}
+    for name, number in of_rows.items():
+        numbers[spelt(name)] = numbers.get(spelt(name), 0) + number
+    for name, number in numbers.items():
+        if name not in known:
+            yield f"{number} rows state the licence {name!r}, which is not known here"
+        elif (
+            name in MAY_BECOME
+            and to_check
+            and not MAY_BECOME[name].intersection(stated)
+            and OTHER not in stated
+        ):
+            stands = " or ".join(to_check)
+            yield f"{number} rows are under {name}, which may not be released under {stands}, as the card says"
 
 
 def _revision(files: Files) -> dict[str, Any]:

@@ -64,6 +64,8 @@ def _licence_lines(report: Report) -> Iterator[str]:
     yield f"  licence: {stated or 'not stated'}"
     for finding in licence["findings"]:
         yield f"    {finding}"
+    if licence["source"] is None:
+        yield "    against the licence of the source it was not checked; --source-license names that"
     if revision["of_subset"]:
         yield f"  read at commit {revision['of_subset']}"
     if revision["of_source"]:

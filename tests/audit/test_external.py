@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.audit import external
 from datamask_pipeline.audit.external import ExternalOptions, audit_external
+from datamask_pipeline.audit.external_lines import report_lines
 from datamask_pipeline.audit.external_rows import Batch, write_rows
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
@@ -205,6 +206,24 @@ def test_columns_of_ultra_fineweb_have_no_ids(
     assert report["within"]["ids"] == report["within"]["repeated_ids"] == 0
     assert report["within"]["exact_copies"] == REPEATED
     assert report["licence"]["findings"] == ["no licence is stated"]
+
+
+def test_licences_of_rows_are_held_against_the_card(tiny_run: Pipeline, tmp_path: Path) -> None:
+    licences = ["cc-by-nc-4.0", "ODbL", "odbl-1.0", "banana", "banana", "MIT", "cc0-1.0"]
+    rows = [{"text": f"text {number}", "license": licence} for number, licence in enumerate(licences)]
+    forbid = "which may not be released under apache-2.0, as the card says"
+    folder = as_parquet(tmp_path / "set", rows, "---\nlicense: apache-2.0\n---\n")
+    report = audit(tiny_run, folder)
+    assert sorted(report["licence"]["findings"]) == [
+        f"1 rows are under cc-by-nc-4.0, {forbid}",
+        f"2 rows are under odbl, {forbid}",
+        "2 rows state the licence 'banana', which is not known here",
+    ]
+    assert any("the licence of the source it was not checked" in line for line in report_lines(report))
+    other = audit(tiny_run, as_parquet(tmp_path / "other", rows, "---\nlicense: other\n---\n"))
+    assert other["licence"]["findings"] == ["2 rows state the licence 'banana', which is not known here"]
+    told = audit(tiny_run, as_parquet(tmp_path / "mine", rows[5:], "---\nlicense: my-own\n---\n"))
+    assert told["licence"]["findings"] == ["the card's licence 'my-own' is not known here"]
 
 
 def test_json_lines_in_the_columns_of_fineweb_with_broken_lines_and_licences(
