@@ -44,14 +44,17 @@ REASONS: Final[Mapping[str, Mapping[Side, str]]] = {
     "text": {"came": "another text under its id", "went": "another text under its id"},
     "score": {"came": "its score changed", "went": "its score changed"},
     "draw": {"came": "drawn this time", "went": "not drawn this time"},
-    "quality": {"came": "same score; better than others now", "went": "same score; displaced by better ones"},
+    "quality": {
+        "came": "same score; its quality against the threshold weighs more now",
+        "went": "same score; its quality against the threshold weighs less now",
+    },
     "diversity": {
-        "came": "same score; more diverse than others now",
-        "went": "same score; displaced by more diverse ones",
+        "came": "same score; its diversity weighs more now",
+        "went": "same score; its diversity weighs less now",
     },
     "displaced": {
-        "came": "same score; others left",
-        "went": "same score; displaced, by what the record does not say",
+        "came": "same score; chosen now, by what the record does not say",
+        "went": "same score; not chosen now, by what the record does not say",
     },
 }
 

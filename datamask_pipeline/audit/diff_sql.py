@@ -42,6 +42,14 @@ def find_changed(
     for name, selection in named.items():
         rows = rows_of(store, selection.mask, "position, selected")
         execute(f"CREATE TEMP TABLE chosen_{name} AS SELECT position FROM {rows} WHERE selected")
+        # The cut of each block as a quality; under quotas, of the group whose cut is the lowest.
+        rows = rows_of(store, selection.mask, "position, selected, quality, threshold, reason")
+        execute(
+            f"""
+            CREATE TEMP TABLE cut_{name} AS SELECT threshold, min(quality) AS quality FROM {rows}
+            WHERE selected AND reason = {duck.literal(BY_QUALITY.into)} GROUP BY threshold
+            """
+        )
     _match_again(connection, store, old, new)
     for side, here, there in _SIDES:
         place = _other_position(named[here], named[there], side)
@@ -84,6 +92,8 @@ def find_changed(
             LEFT JOIN pool_{there} AS o ON o.position = w.other
             LEFT JOIN mask_{here} AS t ON t.position = w.mine
             LEFT JOIN mask_{there} AS s ON s.position = w.other
+            LEFT JOIN cut_{here} AS c ON c.threshold = t.threshold
+            LEFT JOIN cut_{there} AS d ON d.threshold = s.threshold
             {joined}
             """
         )
@@ -96,7 +106,7 @@ def _read(
     again = any(_is_again(crawl, old, new) for crawl in old.crawls)
     content = "content_hash" if again else "NULL::VARCHAR AS content_hash"
     yield "pool", selection.pool, f"crawl, domain, token_count, exclusion, {content}"
-    yield "mask", selection.mask, "quality_marginal, diversity_marginal, threshold, reason"
+    yield "mask", selection.mask, "quality, quality_marginal, diversity_marginal, threshold, reason"
     if selection.copies is not None:
         yield "near", selection.copies, "near_copy_of IS NOT NULL AS is_near"
     if scores:
@@ -121,6 +131,8 @@ def _reason_sql(crawls: Iterable[str], scores: Sequence[str], *, are_others: boo
         WHEN m.content_hash <> o.content_hash THEN 'text'
         WHEN {other_score} THEN 'score'
         WHEN s.reason IN {_words(BY_DRAW)} THEN 'draw'
+        WHEN s.reason = {duck.literal(BY_QUALITY.out_all_the_same)} AND t.quality = c.quality AND s.quality = d.quality
+            THEN 'draw'
         WHEN s.reason IN {_words(BY_QUALITY)} THEN 'quality'
         WHEN {by_diversity} < {above} THEN 'diversity'
         WHEN {by_diversity} >= {above} THEN 'quality'

@@ -110,9 +110,15 @@ class World:
                     "quality": draw.random(),
                     "quality_marginal": draw.choice([0.1, 0.2, 0.3]),
                     "diversity_marginal": draw.choice([None, 0.1, 0.2, 0.3]),
-                    "threshold": 0.35 if decision is BY_MARGINALS else None,
+                    "threshold": 0.35 if decision in (BY_MARGINALS, BY_QUALITY) else None,
                     "reason": decision.into if row["selected"] else decision.out,
                 }
+            if (
+                row["masked"] and decision is BY_QUALITY
+            ):  # some out by lot among equals, some for want of budget
+                row["quality"] = draw.choice([0.5, 0.6])
+                if not row["selected"]:
+                    row["reason"] = draw.choice([decision.out, decision.out_all_the_same])
         embedded: Row = {f"embeddings/{crawl}": self.embeddings(crawl) for crawl in chosen}
         masked = [row for row in documents if row["masked"]]
         mask = write(self.store, "select", f"{name}/datamask", _only([masked], schema.SELECTION), schema.SELECTION,
@@ -156,7 +162,9 @@ def reason(mine: Row, other: Row | None, crawls: set[str], *, configured: bool) 
         return "score"
     if other["reason"] == BY_DRAW.out:
         return "draw"
-    if other["reason"] == BY_QUALITY.out:
+    if other["reason"] == BY_QUALITY.out_all_the_same and mine["quality"] == other["quality"] == 0.5:
+        return "draw"
+    if other["reason"] in (BY_QUALITY.out, BY_QUALITY.out_all_the_same):
         return "quality"
     if mine["diversity_marginal"] is None or other["diversity_marginal"] is None:
         return "displaced"
