@@ -26,6 +26,8 @@ from datamask_pipeline.storage import Ref, Store
 
 #: How near the answer is to what a selection at the value would do.
 Kind = Literal["exact", "first order"]
+#: How near an end of its range a value is that end; six digits are printed.
+_ROUNDING: Final = 1e-6
 _NUMBERS: Final = ("quality", "quality_marginal", "diversity_marginal", "logit")
 
 
@@ -239,11 +241,14 @@ def _both_ways(
     lowest: float,
     highest: float,
 ) -> tuple[float | None, float | None]:
-    """The nearest value below and above that is inside the range and has the document change sides beyond it."""
+    """The nearest value below and above that is inside the range and has the document change sides beyond it.
+
+    One that is at an end of the range but for rounding is none.
+    """
     down = nearest_crossing(standing_n, -slope_n, mine, places, lot_n)
     up = nearest_crossing(standing_n, slope_n, mine, places, lot_n)
-    below = None if down is None or now - down <= lowest else now - down
-    above = None if up is None or now + up >= highest else now + up
+    below = None if down is None or now - down <= lowest + _ROUNDING * now else now - down
+    above = None if up is None or now + up >= highest - _ROUNDING else now + up
     return below, above
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
-from datamask_pipeline.audit.flip import Flip, Turn, flips
+from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, flips
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
 from datamask_pipeline.quality.combine import combine_scores
@@ -174,6 +174,14 @@ def test_the_threshold_rule_agrees_at_either_side(record: Record, arm: str) -> N
             assert {tried(float(value), place) for value in inside} == {row["selected"]}
     assert told > 15
     assert exceptions < NUM_DOCUMENTS / 4
+
+
+@pytest.mark.parametrize("off", [-1e-9, 0.0, 1e-9])
+def test_no_end_of_the_range_is_told_for_a_crossing(off: float) -> None:
+    """The two documents are equal at lambda 1, or at 0, but for rounding."""
+    for slope in (0.2, -0.2):
+        standing_n, slope_n = np.array([0.5, 0.4]), np.array([0.0, slope + off])
+        assert _both_ways(standing_n, slope_n, 0, 1, None, 0.5, 0.0, 1.0) == (None, None)
 
 
 def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
