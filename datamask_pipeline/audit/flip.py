@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from datamask_pipeline.audit.crossings import ahead_of, nearest_crossing
 from datamask_pipeline.audit.recompute import given_settings
-from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
+from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.reasons import PRUNED, Decision
@@ -93,6 +95,7 @@ def flips(store: Store, document_id: str, release: str | None = None, arm: str |
     Raises:
         UnknownDocumentError: no current selection that was asked for decided about such a document.
         UnknownNameError: no such release or arm.
+        IntegrityError: a mask contradicts itself.
     """
     keys = [key.split("/") for key in store.keys("select")]
     for family, wanted, place in (("release", release, 0), ("arm", arm, 1)):
@@ -119,11 +122,12 @@ def _of_selection(store: Store, ref: Ref, document_id: str) -> Iterator[Flip]:
     manifest = store.manifest(ref)
     config = SelectConfig.of(given_settings(manifest["basis"]["config"]))
     release, _, arm = ref.key.partition("/")
+    decision: Decision = POLICIES.find(config.policy).decision
     table = store.read_table(ref, ["crawl", "selected", "reason", *_NUMBERS])
+    _check_sides(ref, table, decision)
     for place in places:
         row = table.slice(place, 1).to_pylist()[0]
         told = Flip(release, arm, row["crawl"], row["selected"], row["reason"])
-        decision: Decision = POLICIES.find(config.policy).decision
         cannot = _cannot(row, config, decision)
         if cannot is not None:
             yield dataclasses.replace(told, cannot=cannot)
@@ -143,6 +147,24 @@ def _places(store: Store, ref: Ref, document_id: str) -> list[int]:
         found += (first + np.flatnonzero(ids == document_id)).tolist()
         first += batch.num_rows
     return found
+
+
+def _check_sides(ref: Ref, table: pa.Table, decision: Decision) -> None:
+    """Refuse a mask in which a document is on the other side than its reason says."""
+    wrong_N = np.zeros(table.num_rows, bool)
+    selected_N = table["selected"].to_numpy()
+    for side_N, words in (
+        (selected_N, [decision.out, decision.out_all_the_same, PRUNED]),
+        (~selected_N, [decision.into, decision.in_all_the_same]),
+    ):
+        wrong_N |= side_N & pc.is_in(table["reason"], pa.array(words)).to_numpy()
+    if wrong_N.any():
+        row = int(np.argmax(wrong_N))
+        side = "selected" if selected_N[row] else "not selected"
+        raise IntegrityError(
+            f"the mask {ref.location} contradicts itself: row {row} is {side}, for the reason "
+            f"{table['reason'][row].as_py()!r}, and {int(wrong_N.sum())} rows are so; `datamask audit prove` tells more"
+        )
 
 
 def _cannot(row: Mapping[str, Any], config: SelectConfig, decision: Decision) -> str | None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
 from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, flips
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
+from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store, require
@@ -238,6 +239,23 @@ def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
     assert budgets == [None, None, 2.0]
     (flip,) = flips(record.store, best[0]["id"], arm="few")
     assert turns_of(flip)["weight of probe"].kind == "first order"
+
+
+def test_a_mask_whose_sides_contradict_its_reasons_is_refused(record: Record) -> None:
+    record.select("swapped", policy="datamask", **ARMS["plain"])
+    ref = require(record.store, "select", "r/swapped")
+    path = Path(record.store.file_path(ref, "00000.parquet"))
+    table = pq.read_table(path)
+    selected = table["selected"].to_pylist()
+    two = selected.index(True), selected.index(False)
+    for place in two:
+        selected[place] = not selected[place]
+    pq.write_table(
+        table.set_column(table.schema.get_field_index("selected"), "selected", pa.array(selected)), path
+    )
+    for place in (*two, 50):
+        with pytest.raises(IntegrityError, match=f"{ref.location}.* row {min(two)} .*audit prove"):
+            flips(record.store, table["id"][place].as_py(), arm="swapped")
 
 
 def test_the_command_is_read_by_people_and_programs(record: Record) -> None:
