@@ -18,7 +18,8 @@ def representative(reader: Reader, pool: str, near_copies: str | None, crawl: st
         name: Its id.
 
     Returns:
-        ``crawl`` and ``id``, and as ``by`` ``copy`` or ``near_copy``; ``None`` for a document that stands for itself.
+        ``crawl``, ``id`` and ``exclusion`` (null: it is eligible), and as ``by`` ``copy`` or ``near_copy``; ``None`` for a
+        document that stands for itself.
     """
     candidate = reader.one(pool, crawl, name)
     if candidate is None:
@@ -26,8 +27,13 @@ def representative(reader: Reader, pool: str, near_copies: str | None, crawl: st
     first = candidate["representative_crawl"], candidate["representative_id"]
     near = reader.one(near_copies, *first)
     if near is not None and near["near_copy_of"] is not None:
-        return {"crawl": near["near_copy_of_crawl"], "id": near["near_copy_of"], "by": "near_copy"}
-    return None if first == (crawl, name) else {"crawl": first[0], "id": first[1], "by": "copy"}
+        crawl, name, by = near["near_copy_of_crawl"], near["near_copy_of"], "near_copy"
+    elif first != (crawl, name):
+        crawl, name, by = *first, "copy"
+    else:
+        return None
+    standing = reader.one(pool, crawl, name)
+    return {"crawl": crawl, "id": name, "by": by, "exclusion": standing and standing["exclusion"]}
 
 
 def stands_for(

@@ -46,7 +46,7 @@ def _copy_lines(copy: Story) -> Iterator[str]:
 
 def _release_lines(release: Story) -> Iterator[str]:
     candidate = release["candidate"]
-    yield f"  release {release['release']} ({release['fingerprint']})"
+    yield f"  release {release['release']} ({release['fingerprint']}), crawl {candidate['crawl']}"
     yield from _stale_lines(release, "    ")
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
@@ -64,6 +64,8 @@ def _copies_lines(release: Story) -> Iterator[str]:
             f"    one of {candidate['num_copies']} copies; represented by {candidate['representative_id']} "
             f"of {candidate['representative_crawl']}"
         )
+    if about is not None and about["exclusion"] == "validation":
+        yield f"    its text is held out for validation, as {about['id']} of {about['crawl']}"
     if near is not None and near["near_copy_of"] is not None:
         yield (
             f"    left out as a near-copy of {near['near_copy_of']} of {near['near_copy_of_crawl']}: "

@@ -321,3 +321,18 @@ def test_no_story_is_told_from_altered_bytes(copied: Pipeline, stage: str) -> No
     assert f"{ref.location}/" in str(result.exception)
     assert "\n" not in str(result.exception)
     assert result.stdout == ""
+
+
+def test_a_copy_of_a_document_held_out_says_so_and_each_release_names_the_crawl(tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    candidates = store.read_table(require(store, "pool", RELEASE)).to_pylist()
+    held = {(row["crawl"], row["id"]) for row in candidates if row["exclusion"] == "validation"}
+    told = set()
+    for row in (row for row in candidates if row["exclusion"] == "duplicate_content"):
+        of = row["representative_crawl"], row["representative_id"]
+        lines = lines_of(store, row["id"])
+        assert (f"its text is held out for validation, as {of[1]} of {of[0]}" in lines) == (of in held)
+        (line,) = (line for line in lines if line.startswith(f"release {RELEASE} ("))
+        assert line.endswith(f", crawl {row['crawl']}")
+        told.add(of in held)
+    assert told == {True, False}
