@@ -111,13 +111,17 @@ def decisions_sql(store: Store, candidates: Ref, copies: Ref | None, selection: 
 
 def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) -> dict[str, Any]:
     candidates, copies = made_of(store, selection)
-    documents = dict(inputs_of(store.manifest(candidates)))
+    documents = {
+        name.removeprefix("documents/"): ref
+        for name, ref in inputs_of(store.manifest(candidates))
+        if name.startswith("documents/")
+    }
     connection.execute(f"""
         CREATE OR REPLACE TEMP TABLE chain AS
         SELECT crawl, id, coalesce(token_count, 0) AS tokens, place, left_at, reason AS rule
         FROM ({decisions_sql(store, candidates, copies, selection)})
     """)
-    levels = [_ingest(store, connection, name.partition("/")[2], ref) for name, ref in documents.items()]
+    levels = [_ingest(store, connection, crawl, ref) for crawl, ref in documents.items()]
     later = [_level(connection, "pool", candidates.key)]
     if copies is not None:
         later.append(_level(connection, "copies", copies.key))

@@ -48,7 +48,8 @@ def purge(store: Store, request: str) -> Tombstone:
 
 def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
     removed = {
-        location: {**store.manifest_at(location), "held": held} for location, held in planned.removed.items()
+        location: {**_without_names(store.manifest_at(location)), "held": held}
+        for location, held in planned.removed.items()
     }
     tombstone = Tombstone(
         number=len(tombstones(store)) + 1,
@@ -57,11 +58,18 @@ def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
         state="begun",
         salt=planned.salt,
         documents=planned.documents,
+        contents=planned.contents,
         removed=removed,
         standing=planned.standing,
     )
     publish(store, tombstone)
     return tombstone
+
+
+def _without_names(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest without the entries of requests, which may be ids."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "takedown_unmatched"}
+    return {**manifest, "metadata": metadata}
 
 
 def _remove(store: Store, location: str, manifest: Mapping[str, Any]) -> None:

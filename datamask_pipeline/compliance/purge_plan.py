@@ -34,6 +34,7 @@ class Plan:
     Attributes:
         salt: Stands before an id when it is hashed.
         documents: By crawl, hashes of withdrawn ids that no purge has erased yet.
+        contents: Hashes of the content hashes of what current pools withdraw.
         erased: Current versions of crawls that hold one of these documents, and are superseded without it.
         removed: Superseded versions that are removed, those of ``erased`` too; each with the hashes it holds, by crawl.
         standing: Current models, results and reports that were made from one of these documents; they stay.
@@ -42,6 +43,7 @@ class Plan:
 
     salt: str
     documents: Mapping[str, list[str]]
+    contents: list[str]
     erased: list[str]
     removed: Mapping[str, Mapping[str, list[str]]]
     standing: list[str]
@@ -56,7 +58,7 @@ def plan(store: Store) -> Plan:
     """
     graph, salt = Graph(store), salt_of(store)
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        new = _withdrawn(graph, connection, salt)
+        new, contents = _withdrawn(graph, connection, salt)
         if not connection.execute("SELECT count(*) FROM gone").fetchall()[0][0]:
             raise ConfigurationError(
                 f"no current pool of {store.root_url} withdraws a document; name them in `pool.takedown`, and run"
@@ -81,11 +83,17 @@ def plan(store: Store) -> Plan:
         if graph.manifests[each]["stage"] == "pretrain" and ref.stage == "tokenizer"
     }
     removed = {each: held[each] for each in sorted(superseded - needed)}
-    return Plan(salt, new, erased, removed, standing, sorted(superseded & needed))
+    return Plan(salt, new, contents, erased, removed, standing, sorted(superseded & needed))
 
 
-def _withdrawn(graph: Graph, connection: "duckdb.DuckDBPyConnection", salt: str) -> dict[str, list[str]]:
-    """Make the table `gone` of crawls and hashes, of documents withdrawn or purged; those that are new, by crawl."""
+def _withdrawn(
+    graph: Graph, connection: "duckdb.DuckDBPyConnection", salt: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Make the table `gone` of crawls and hashes, of documents withdrawn or purged; those that are new, by crawl.
+
+    Returns:
+        The new ones, and the hashes of the contents that current pools withdraw.
+    """
     known = {
         (crawl, name)
         for each in tombstones(graph.store)
@@ -94,17 +102,24 @@ def _withdrawn(graph: Graph, connection: "duckdb.DuckDBPyConnection", salt: str)
     }
     refs = [ref_of(graph.manifests[each]) for each in graph.of("pool") if each in graph.pointed]
     found: set[tuple[str, str]] = set()
+    contents: list[str] = []
     if refs:
-        rows = duck.parts_sql(graph.store, refs, "crawl, id, exclusion")
-        sql = f"SELECT DISTINCT crawl, {hashed_sql(salt, 'id')} FROM {rows} WHERE exclusion = 'takedown'"
-        found = {*connection.execute(sql).fetchall()}
+        rows = duck.parts_sql(graph.store, refs, "crawl, id, content_hash, exclusion")
+        withdrawn = f"FROM {rows} WHERE exclusion = 'takedown'"
+        found = {
+            *connection.execute(f"SELECT DISTINCT crawl, {hashed_sql(salt, 'id')} {withdrawn}").fetchall()
+        }
+        hashes = connection.execute(
+            f"SELECT DISTINCT {hashed_sql(salt, 'content_hash')} {withdrawn}"
+        ).fetchall()
+        contents = sorted(name for (name,) in hashes)
     connection.execute("CREATE TEMP TABLE gone (crawl VARCHAR, hash VARCHAR)")
     if everything := sorted(found | known):
         connection.executemany("INSERT INTO gone VALUES (?, ?)", everything)
     new: dict[str, list[str]] = {}
     for crawl, name in sorted(found - known):
         new.setdefault(crawl, []).append(name)
-    return new
+    return new, contents
 
 
 def _held(

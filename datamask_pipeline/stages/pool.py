@@ -20,9 +20,10 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
-from datamask_pipeline.stages.takedown_matches import find_named
+from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
+from datamask_pipeline.storage.tombstones import erased_contents
 
 if TYPE_CHECKING:
     import duckdb
@@ -105,11 +106,15 @@ def run(
     inputs: dict[str, Ref | str] = {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     if takedown is not None:
         inputs["takedown"] = takedown
+    if (purged := erased_contents(store)) is not None:
+        inputs["purged"] = purged.digest
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
     with duck.connect(store, builder.scratch()) as connection:
         find_named(connection, store, takedown, list(documents.values()))
+        if purged is not None:
+            find_purged(connection, store, purged, list(documents.values()))
         connection.execute("CREATE TEMP TABLE near (content_hash VARCHAR, group_hash VARCHAR)")
         if config.near_duplicates is not None:
             contents = _contents(connection, store, list(documents.values()))

@@ -8,6 +8,7 @@ import pyarrow as pa
 from datamask_pipeline import domains, duck
 from datamask_pipeline.stages.takedown_robots import forbids
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.tombstones import Erased, hashed_sql
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,6 +42,26 @@ def find_named(
         _locate(connection, rows)
         _find_by_host(connection)
         _find_forbidden(connection, store, requests)
+
+
+def find_purged(
+    connection: "duckdb.DuckDBPyConnection", store: Store, purged: Erased, documents: Sequence[Ref]
+) -> None:
+    """Add to the table `named` what has a content that was purged from the record.
+
+    Args:
+        connection: A connection to the record.
+        store: The record.
+        purged: The contents.
+        documents: Documents of each crawl, in the release's order.
+    """
+    connection.execute("CREATE OR REPLACE TEMP TABLE purged (hash VARCHAR)")
+    connection.executemany("INSERT INTO purged VALUES (?)", [[name] for name in sorted(purged.hashes)])
+    connection.execute(f"""
+        INSERT INTO named SELECT 'purged', artefact_order, artefact_row
+        FROM {duck.parts_sql(store, documents, "content_hash")} AS d
+        JOIN purged ON purged.hash = {hashed_sql(purged.salt, "d.content_hash")}
+    """)
 
 
 def _locate(connection: "duckdb.DuckDBPyConnection", rows: str) -> None:

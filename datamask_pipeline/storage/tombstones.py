@@ -25,6 +25,7 @@ _FIELDS: Final[Mapping[str, type]] = {
     "state": str,
     "salt": str,
     "documents": dict,
+    "contents": list,
     "removed": dict,
     "standing": list,
 }
@@ -39,8 +40,9 @@ class Tombstone:
         request: What asked for it, as its caller put it.
         date: When it began, in UTC.
         state: ``begun`` until all that it removes is gone.
-        salt: Stands before an id when it is hashed.
+        salt: Stands before an id or content hash when it is hashed.
         documents: By crawl, the hashes of the ids that are gone from it.
+        contents: Hashes of the content hashes of what was withdrawn, whatever the crawl.
         removed: By location, the manifest of each version that is gone, with the hashes of the documents it held under
             ``held`` (by crawl).
         standing: Locations of current versions that were made from one of these documents and stay.
@@ -52,6 +54,7 @@ class Tombstone:
     state: Literal["begun", "done"]
     salt: str
     documents: Mapping[str, list[str]]
+    contents: list[str]
     removed: Mapping[str, Mapping[str, Any]]
     standing: list[str]
 
@@ -88,12 +91,12 @@ def salt_of(store: Store) -> str:
 
 
 def hashed(salt: str, document_id: str) -> str:
-    """What stands for a document's id; `hashed_sql` computes the same."""
+    """What stands for an id or content hash; `hashed_sql` computes the same."""
     return hashlib.sha256(f"{salt}{document_id}".encode()).hexdigest()
 
 
 def hashed_sql(salt: str, column: str) -> str:
-    """SQL of what stands for an id; the salt is one of ours."""
+    """SQL of what stands for an id or content hash; the salt is one of ours."""
     return f"sha256('{salt}' || {column})"
 
 
@@ -104,10 +107,10 @@ def removed_by(store: Store, location: str) -> Tombstone | None:
 
 @dataclasses.dataclass(frozen=True)
 class Erased:
-    """Documents of one crawl that must not come back.
+    """Documents of one crawl, or contents of any, that must not come back.
 
     Attributes:
-        salt: Stands before an id when it is hashed.
+        salt: Stands before an id or content hash when it is hashed.
         hashes: Their hashes.
     """
 
@@ -127,4 +130,11 @@ def erased(store: Store, crawl: str) -> Erased | None:
     """What was purged from a crawl; ``None``: nothing was."""
     found = [each for each in tombstones(store) if each.documents.get(crawl)]
     hashes = frozenset(name for each in found for name in each.documents[crawl])
+    return Erased(found[0].salt, hashes) if found else None
+
+
+def erased_contents(store: Store) -> Erased | None:
+    """The contents that were purged, under whatever id and from whatever crawl; ``None``: none was."""
+    found = [each for each in tombstones(store) if each.contents]
+    hashes = frozenset(name for each in found for name in each.contents)
     return Erased(found[0].salt, hashes) if found else None

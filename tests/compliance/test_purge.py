@@ -1,5 +1,6 @@
 """A purge leaves nothing of a withdrawn document but its tombstone, tells what stands, and can be killed anywhere."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from compliance.conftest import TAKEDOWN, run_all_but_models
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.findings import exit_status
+from datamask_pipeline.audit.funnel import funnel
 from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance import purge as purging
@@ -18,7 +20,7 @@ from datamask_pipeline.compliance.purge import purge, unfinished
 from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.compliance.purged import purged_story
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store, open_array, require
 from datamask_pipeline.storage.tombstones import tombstones
 
@@ -249,3 +251,53 @@ def test_the_commands(copied: Pipeline) -> None:
     assert "purged by request 1 (letter 17)" in why.output
     assert f"was held by ingest of {told['crawls'][0]}" in why.output
     assert CliRunner().invoke(app, ["audit", "why", "nobody at all", *record]).exit_code == 1
+
+
+def test_a_purged_text_does_not_come_back_under_another_id(
+    copied: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Nor does the tombstone say in plain words what was withdrawn."""
+    store = copied.store
+    gone = {row["id"] for row in withdrawn_rows(store)}
+    rows = [row for crawl in CRAWLS for row in store.read_table(require(store, "ingest", crawl)).to_pylist()]
+    purge(store, "x")
+    told = "".join(path.read_text() for path in Path(store.root, "purged").iterdir())
+    assert not [name for name in gone if name in told]
+    lines = [
+        json.dumps({"id": f"{'new' if row['id'] in gone else 'other'} {row['id']}", "text": row["text"]})
+        for row in rows
+    ]
+    crawl = tmp_path / "crawls" / "tiny-2024-22"
+    crawl.mkdir(parents=True)
+    (crawl / "0.jsonl").write_text("\n".join(lines) + "\n")
+    later = Pipeline(
+        load_config(
+            str(tiny_config_file),
+            {
+                "store": store.root,
+                "source.options.root": str(tmp_path / "crawls"),
+                "releases": {"second": {"crawls": ["tiny-2024-22"]}},
+            },
+        )
+    )
+    later.run("ingest", "tiny-2024-22")
+    later.run("pool", "second")
+    found = store.read_table(require(store, "pool", "second")).to_pylist()
+    withdrawn = {row["id"] for row in found if row["exclusion"] == "takedown"}
+    ingested = store.read_table(require(store, "ingest", "tiny-2024-22"), ["id"]).column("id").to_pylist()
+    assert withdrawn == {name for name in ingested if name.startswith("new ")} != set()
+
+
+def test_a_funnel_balances_where_documents_were_withdrawn_and_purged(copied: Pipeline) -> None:
+    """Each level is held to balance where it is made."""
+    number = len(withdrawn_rows(copied.store))
+    (arm, *_) = funnel(copied.store, "first")["arms"]
+    pool = next(level for level in arm["levels"] if level["stage"] == "pool")
+    assert {drop["rule"]: drop["documents"] for drop in pool["dropped"]}["takedown"] == number
+    purge(copied.store, "x")
+    run_all_but_models(copied)
+    (arm, *_) = funnel(copied.store, "first")["arms"]
+    erased = [
+        drop["documents"] for level in arm["levels"] for drop in level["dropped"] if drop["rule"] == "erased"
+    ]
+    assert sum(erased) >= number

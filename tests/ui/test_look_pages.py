@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from datamask_pipeline.look.page import write_page
 
@@ -58,6 +57,8 @@ def assert_clean(page: Any, seen: dict[str, list[str]], where: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (
         f"{where} is wider than the screen"
     )
+    from axe_playwright_python.sync_playwright import Axe  # here: only `make test-ui` installs it
+
     violations = Axe().run(page).response["violations"]
     assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations] == [], where
 
