@@ -101,7 +101,10 @@ def connect(
             ) from error
         except of_the_query:
             raise
-        except duckdb.Error as error:
+        except (
+            duckdb.Error,
+            UnicodeDecodeError,
+        ) as error:  # the latter: names of columns, in a message of DuckDB's
             problem = str(error).partition("\n")[0]
             raise IntegrityError(
                 f"a file of the record {store.root_url} is damaged: {problem}; `datamask audit prove` says which"

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from datamask_pipeline import duck
-from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.storage import Store
 
 AMOUNT = pydantic.TypeAdapter(duck.MemoryLimit)
@@ -78,15 +78,19 @@ def test_a_limit_that_a_query_exceeds_is_told_in_one_line(tmp_path: Path) -> Non
     assert "\n" not in str(refused.value)
 
 
-def test_a_damaged_file_of_the_record_is_told_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["thrift", "column name"])
+def test_a_damaged_file_of_the_record_is_told_in_one_line(damage: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "record")
     builder = store.begin("select", "r", version="1", config={}, inputs={})
-    table = pa.table({"id": [f"d{number}" for number in range(100)]})
+    table = pa.table({"number": [f"d{number}" for number in range(100)]})
     ref = builder.commit([builder.write_part("00000", table.to_batches(), table.schema)])
     path = Path(store.file_path(ref, "00000.parquet"))
     content = bytearray(path.read_bytes())
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    content[start : start + 4] = b"\xff" * 4
+    if damage == "thrift":
+        content[start : start + 4] = b"\xff" * 4
+    else:
+        content[start:] = content[start:].replace(b"number", b"n\xffmber")
     path.write_bytes(content)
     with (
         pytest.raises(
@@ -94,8 +98,13 @@ def test_a_damaged_file_of_the_record_is_told_in_one_line(tmp_path: Path) -> Non
         ) as told,
         duck.connect(store, tmp_path) as connection,
     ):
-        connection.execute(f"SELECT id FROM {duck.parts_sql(store, [ref])}").fetchall()
+        connection.execute(f"SELECT number FROM {duck.parts_sql(store, [ref])}").fetchall()
     assert "\n" not in str(told.value)
+    with pytest.raises(
+        (IntegrityError, StorageError), match=r"cannot read .*00000\.parquet"
+    ) as told_by_store:
+        store.read_table(ref).to_pylist()
+    assert "\n" not in str(told_by_store.value)
 
 
 def test_a_wrong_query_is_no_damaged_file(tmp_path: Path) -> None:

@@ -449,10 +449,14 @@ def _reading(path: str) -> Iterator[None]:
     remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
     try:
         yield
-    except (FileNotFoundError, pa.ArrowException) as error:
-        raise IntegrityError(f"cannot read {path}: {error}; {remedy}") from error
+    except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise IntegrityError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {error}; {remedy}") from error
+        raise StorageError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def require(store: Store, stage: str, key: str) -> Ref:
