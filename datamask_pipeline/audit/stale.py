@@ -12,8 +12,8 @@ from datamask_pipeline.storage import Ref, Store
 def stale(store: Store, ref: Ref) -> list[str]:
     """Why an artefact is stale, one line an input that has another version by now; none where it is not.
 
-    An input that is unchanged is followed to what it was made from in its turn. Nothing is said of settings: an artefact
-    of other settings is not stale, but another.
+    An input whose present version would have given the same is followed to what that was made from in its turn. Nothing is
+    said of settings: an artefact of other settings is not stale, but another.
 
     Args:
         store: The record.
@@ -39,7 +39,7 @@ def _changed(store: Store, ref: Ref, seen: set[str]) -> Iterator[str]:
             identity = stage.identity(name.partition("/")[0])
             same = identity(store, now) == manifest["basis"]["inputs"][name]
         if same:
-            yield from _changed(store, made_from, seen)
+            yield from _changed(store, now, seen)
         else:
             made = store.manifest(now).get("written_at", "")
             yield f"{now.stage} of {now.key} was made again since, at {made} ({now.short})"
