@@ -8,7 +8,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ui dev check bench bench-long clean
+.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-release bench-audit clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -33,11 +33,19 @@ demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on t
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## All tests (no network, no browser)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui" -n auto --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile
 
 test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
 	@$(BIN)/python -m pytest -m ui tests/ui
+
+test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(BIN)/python -m pytest -m ray tests/pipeline tests/selection/shards
+
+chaos: setup ## A hundred random kill -9 of steps, workers and whole trees of processes (KILLS=20 SEED=7)
+	@OMP_NUM_THREADS=1 CHAOS_KILLS=$(or $(KILLS),100) CHAOS_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -s tests/test_chaos.py
+	@$(BIN)/python -m pytest -s -m chaos tests/ui
 
 dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000 (PORT=3001 for another port)
 	@$(BIN)/python -m datamask_pipeline.dev --port $(PORT)
@@ -52,9 +60,24 @@ bench: setup ## The engine against its fair opponents (up to 30 minutes)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks
 
+bench-spectra: setup ## Moment metrics on four kinds of vectors against greedy with exchanges
+	@$(BIN)/python -m benchmarks --long --only spectra
+
 bench-long: setup ## What takes longer than that
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --long
+
+bench-reselection: setup ## Five crawls one after the other: going on from the last release against selecting anew
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only reselection
+
+bench-release: setup ## A subset joined and published, with texts and without, against a copy (long)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only release
+
+bench-audit: setup ## Questions put to a record of ten million documents (long)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only audit_10m
 
 clean: ## Remove results and the Dagster instance (not .venv)
 	rm -rf .datamask .dagster

@@ -59,6 +59,7 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("cosine", "num_near_copies"), "document_embeddings.content_hash"),
     },
     "takedown_requests": {},
+    "question_texts": {},
     "release_index": {
         **_same("candidate_documents", ("position", "crawl", "id", "domain", "token_count")),
         **dict.fromkeys(("shard", "row"), "document_embeddings.content_hash"),
@@ -90,9 +91,15 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
             f"selection_mask.selected {_VECTOR}",
         ),
     },
+    "ngram_answers": dict.fromkeys(
+        ("gold_bits", "gold_probability"), "fineweb_mask.text fineweb_mask.content_hash"
+    ),
     "pretrained_model": dict.fromkeys(("tokens", "loss"), "fineweb_mask.text"),
     "benchmark_results": {**_RESULT, "num_truncated": "pretrained_model.step"},
-    "benchmark_answers": {name: _RESULT[name] for name in ("checkpoint", "value")},
+    "benchmark_answers": {
+        **{name: _RESULT[name] for name in ("checkpoint", "value")},
+        **dict.fromkeys(("gold_bits", "gold_probability"), "pretrained_model.step"),
+    },
     "comparison_report": _same("benchmark_results", schema.RESULTS.names),
 }
 

@@ -9,6 +9,7 @@ from assets import partitions
 from assets.factory import OWNERS
 from assets.partitions import record_key
 from datamask_pipeline.audit.prove_data_set import prove_data_set
+from datamask_pipeline.audit.publishable import publishable
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import PipelineConfig
 from datamask_pipeline.publish.config import PublishConfig
@@ -43,6 +44,9 @@ class Publishing(dg.Config):
     )
     seed: int | None = pydantic.Field(
         None, description="Random order by this seed; null keeps canonical order."
+    )
+    stale: bool = pydantic.Field(
+        False, description="Publish a subset even though something it was made from was made again since."
     )
 
     def settings(self, source_license: str | None) -> PublishConfig:
@@ -93,7 +97,8 @@ def data_set_definitions(config: PipelineConfig) -> dg.Definitions:
         release, arm = record_key(context.partition_key)
         chain = pipeline.pipeline()
         try:
-            settings = config.settings(chain.config.source.license)
+            asked = config.settings(chain.config.source.license)
+            settings = publishable(chain.store, release, arm, asked, even_stale=config.stale)
             done = publish(chain.store, release, arm, config.to, settings)
             fs, path = file_system_of(config.to, {}, setting="to")
             findings = [finding.line() for finding in prove_data_set(fs, path.rstrip("/"), done.root)]

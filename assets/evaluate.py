@@ -34,14 +34,16 @@ def values_are_finite(artefact: Artefact) -> Verdict:
 
 
 def every_question_was_answered_once(artefact: Artefact) -> Verdict:
-    """As many distinct questions per checkpoint and task as the results say, each with a finite score."""
+    """As many distinct questions per checkpoint and task as the results say, each with finite score and bits."""
     results = artefact.neighbour(evaluate.STAGE)
     asked, answered, wrong = artefact.query(
         f"""
         SELECT
             (SELECT sum(n)::BIGINT FROM {artefact.sql(results)} WHERE headline),
             count(DISTINCT (checkpoint, task, question_id)),
-            count(*) FILTER (NOT coalesce(isfinite(value), false))
+            count(*) FILTER (NOT coalesce(
+                isfinite(value) AND isfinite(gold_bits) AND gold_bits >= 0 AND gold_bytes > 0
+                AND coalesce(gold_probability BETWEEN 0 AND 1, true), false))
         FROM {artefact.sql()}
         """
     )

@@ -12,6 +12,7 @@ import dagster as dg
 
 from assets import partitions
 from assets.checks import Shown, asset_checks
+from assets.freshness import freshness_policy
 from assets.launchpad import code_version, launchpad
 from assets.step import run_stage
 from datamask_pipeline.pipeline import FLOW, PipelineConfig
@@ -36,6 +37,7 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
             code_version=stage_version(stage, config),
             partitions_def=partitioned,
             tags={"stage": stage.name},
+            freshness_policy=freshness_policy(output.asset, config),
         )
         for output in stage.makes
     ]

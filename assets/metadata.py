@@ -30,6 +30,10 @@ def artefact_metadata(
     metadata |= {f"rows: {name}": int(number) for name, number in manifest["counts"].items()}
     if manifest["parts"]:
         metadata["dagster/row_count"] = ref.rows
+        metadata["parts"] = len(manifest["parts"])
+        seconds = float(manifest["wall_seconds"])
+        rows = int(manifest["counts"].get("rows_in", ref.rows))
+        metadata["rows per second"] = round(rows / seconds, 2) if seconds else 0.0
         metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
     return metadata | {
         "location": dg.MetadataValue.path(f"{store.root}/{ref.location}"),

@@ -47,10 +47,12 @@ def runs(pipeline: Pipeline, group: Group, release: str) -> list[Wanted]:
 
 
 def wanted(pipeline: Pipeline, group: Group, key: str) -> Wanted:
-    """The run of a group for one key of the record. A crawl's files count as unchanging: it is published once."""
+    """The run of a group for one key of the record. Of a crawl's files, size and date count, or their tag in a store."""
     stages = [stage for stage in pipeline.config.stages() if stage.group is group]
     versions = [stage_version(stage, pipeline.config, key.partition("/")[2]) for stage in stages]
-    read = list(dict.fromkeys(item for stage in stages for item in _read(pipeline, stage, key)))
+    read: list[object] = list(dict.fromkeys(item for stage in stages for item in _read(pipeline, stage, key)))
+    if group.scope == "crawl":
+        read += pipeline.source.states(key)
     basis = sha256_text(canonical_json([group.job, key, versions, read]))[:16]
     return Wanted(group.job, partition_key(group.scope, key), basis)
 
@@ -64,3 +66,6 @@ def _read(pipeline: Pipeline, stage: Stage, key: str) -> Iterator[tuple[str, str
             ref = pipeline.store.current(*artefact)
             identity = "missing" if ref is None else stage.identity(argument)(pipeline.store, ref)
             yield *artefact, identity
+    for artefact in pipeline.held_inputs(stage, key).values():
+        ref = pipeline.store.current(*artefact)
+        yield *artefact, "missing" if ref is None else ref.content_digest

@@ -1,43 +1,35 @@
-"""The schedule: a new release of everything that was crawled, scored and not yet released. Knows no stage."""
+"""The schedule: on the first of a month, a new release of the rolling ones that the configuration makes monthly.
+
+A tick asks for the job that freezes it, and writes nothing itself; the sensor `advance` alone asks for the runs of stages.
+"""
 
 import dagster as dg
 
-from assets.partitions import RELEASES
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.flow import RELEASES as RELEASES_GROUP
-from datamask_pipeline.stages import score
+from assets.freeze import freeze_job, request, to_freeze
+from datamask_pipeline.pipeline.rolling import this_month
 from resources import PipelineResource
 
 
 @dg.schedule(
-    job_name=RELEASES_GROUP.job,
+    job=freeze_job,
     cron_schedule="0 3 1 * *",
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Freezes every scored crawl as the release `monthly-<year>-<month>`, unless an earlier release has "
-    "the same crawls. The sensor `advance` then selects, pretrains and evaluates.",
+    description="For each release of the configuration with `every: month`, asks for a new one to be frozen, if a crawl was "
+    "scored since the last. The sensor `advance` then selects, pretrains and evaluates.",
 )
 def monthly_release(
     context: dg.ScheduleEvaluationContext, pipeline: PipelineResource
-) -> dg.RunRequest | dg.SkipReason:
+) -> list[dg.RunRequest] | dg.SkipReason:
     """Select again, now that there are more crawls."""
     chain = pipeline.pipeline()
-    name = f"monthly-{context.scheduled_execution_time:%Y-%m}"
-    crawls = chain.store.keys(score.STAGE)
-    if name not in chain.releases():
-        if same := _released_as(chain, crawls):
-            return dg.SkipReason(f"no crawl was scored since release {same!r}")
-        chain.freeze_release(name, crawls)
-    context.instance.add_dynamic_partitions(str(RELEASES.name), [name])
-    return dg.RunRequest(run_key=name, partition_key=name)
-
-
-def _released_as(pipeline: Pipeline, crawls: list[str]) -> str | None:
-    """A release of exactly these crawls."""
-    for release in pipeline.releases():
-        if set(pipeline.release_crawls(release)) == set(crawls):
-            return release
-    return None
+    if all(release.every != "month" for release in chain.config.releases.values()):
+        return dg.SkipReason("no release of the configuration has `every: month`")
+    unscored = chain.crawls()  # a schedule does not come back tomorrow: it takes what is scored by now
+    members = to_freeze(chain, "month", this_month(context.scheduled_execution_time), unscored)
+    return [request(member) for member in members] or dg.SkipReason(
+        "no crawl was scored since the last release, or the month has its own already"
+    )
 
 
 SCHEDULES = (monthly_release,)

@@ -1,29 +1,31 @@
 """What Dagster checks and shows of selection: the mask of one arm, and how it was learnt."""
 
 from assets.checks import Artefact, Shown, Verdict, rows_in_are_kept_plus_dropped
+from assets.diff import difference
 from assets.metadata import Metadata, scalars, sparkline
 from datamask_pipeline import duck
-from datamask_pipeline.selection.reasons import PRUNED
+from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER
 from datamask_pipeline.stages import pool
 
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
-    """As many documents as the budget says; or as many tokens as fit."""
+    """As many documents as the budget says; or as many tokens as fit. What an earlier release decided is not counted."""
     settings = artefact.settings
     if settings["num_tokens"] is not None:
         (tokens,) = artefact.query(
             f"""
-            SELECT coalesce(sum(c.token_count), 0)::BIGINT FROM {artefact.sql(columns="crawl, id, selected")} AS s
+            SELECT coalesce(sum(c.token_count), 0)::BIGINT FROM {artefact.sql(columns="crawl, id, selected, reason")} AS s
             JOIN {artefact.sql(artefact.neighbour(pool.STAGE, artefact.release), "crawl, id, token_count")} AS c
-            ON c.crawl = s.crawl AND c.id = s.id WHERE s.selected
+            ON c.crawl = s.crawl AND c.id = s.id WHERE s.selected AND s.reason <> {duck.literal(HELD)}
             """
         )
         budget = settings["num_tokens"]
         return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
-    selected = artefact.count("selected")
+    decided = f"reason IN ({duck.literal(HELD)}, {duck.literal(PASSED_OVER)})"
+    selected = artefact.count(f"selected AND NOT {decided}")
     budget = settings["num_documents"]
     if budget is None:
-        budget = round(settings["ratio"] * artefact.ref.rows)
+        budget = round(settings["ratio"] * artefact.count(f"NOT {decided}"))
     return Verdict(selected == budget, {"selected": selected, "budget": budget})
 
 
@@ -51,16 +53,20 @@ def only_candidates_are_judged(artefact: Artefact) -> Verdict:
 def numbers_are_finite(artefact: Artefact) -> Verdict:
     """Every number is finite, probabilities within 0..1; a number is null only where the row's reason says why.
 
-    A document pruned by quality was never judged by the learner. Where no threshold decided, no reason may speak of
-    one; a marginal may be unknown only there, or where quality or the logit decided.
+    A document pruned by quality, or too long, was never judged by the learner, nor was one that an earlier release decided.
+    Where no threshold decided, no reason may speak of one; a marginal may be unknown only there, or where quality or the
+    logit decided.
     """
     return artefact.has_no(
         "rows with a number that is wrong or missing",
         f"""
         NOT coalesce(isfinite(quality) AND probability BETWEEN 0 AND 1
-            AND CASE WHEN reason = {duck.literal(PRUNED)}
+            AND CASE WHEN reason IN ({", ".join(map(duck.literal, NEVER_JUDGED))})
                 THEN NOT selected AND logit IS NULL AND quality_marginal IS NULL AND diversity_marginal IS NULL
                     AND coalesce(isfinite(threshold), true)
+                WHEN reason IN ({duck.literal(HELD)}, {duck.literal(PASSED_OVER)})
+                THEN selected = (reason = {duck.literal(HELD)}) AND isfinite(logit)
+                    AND quality_marginal IS NULL AND diversity_marginal IS NULL AND threshold IS NULL
                 ELSE isfinite(logit) AND isfinite(quality_marginal)
                     AND CASE WHEN threshold IS NULL
                         THEN coalesce(isfinite(diversity_marginal), true) AND NOT contains(reason, 'threshold')
@@ -96,7 +102,7 @@ def _headline(artefact: Artefact) -> Metadata:
         certificate = blocks[0]["certificate"]
         headline = {**scalars(certificate, "gap", "bound"), "certificate": str(certificate["method"])}
     headline["wall seconds of the learner"] = sum(float(block["timings"]["total"]) for block in blocks)
-    return headline | _curve(artefact)
+    return headline | _curve(artefact) | difference(artefact)
 
 
 def _curve(artefact: Artefact) -> Metadata:

@@ -8,14 +8,19 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.freeze import freeze_job, request, to_freeze
 from assets.jobs import JOBS
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, runs, wanted
 from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline.order import in_order
+from datamask_pipeline.pipeline.rolling import Member, this_month
 from datamask_pipeline.pipeline.stage import Group
 from resources import PipelineResource
 
-SECONDS_BETWEEN_TICKS = 60
+#: A tick costs a fraction of a second; what a release waits for is the tick after each of its groups of stages.
+SECONDS_BETWEEN_TICKS = 10
+FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 
 @dg.sensor(
@@ -32,7 +37,7 @@ def discover(context: dg.SensorEvaluationContext, pipeline: PipelineResource) ->
 
 
 @dg.sensor(
-    jobs=list(JOBS),
+    jobs=[*JOBS, freeze_job],
     minimum_interval_seconds=SECONDS_BETWEEN_TICKS,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Runs what is missing and has its inputs: crawls, then for each release its pool, arms, models and "
@@ -42,14 +47,30 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
     """Run what is missing."""
     chain = pipeline.pipeline()
     missing = {run.basis: run for run in missing_runs(context.instance, chain)}
+    requests = [
+        dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
+        for run in missing.values()
+    ]
+    requests += [request(member) for member in new_releases(context.instance, chain)]
     return dg.SensorResult(
-        run_requests=[
-            dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
-            for run in missing.values()
-        ],
+        run_requests=requests,
         dynamic_partitions_requests=_new_partitions(context.instance, chain),
-        skip_reason=None if missing else "everything has run, is running, or has failed and waits for you",
+        skip_reason=None if requests else "everything has run, is running, or has failed and waits for you",
     )
+
+
+def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Member]:
+    """Releases with `every: crawl` that are to be frozen: of all crawls that were scored, once none is on its way."""
+    status = {
+        crawl: _status(instance, wanted(pipeline, group, crawl))
+        for group in FLOW.groups
+        if group.scope == "crawl"
+        for crawl in pipeline.crawls()
+    }
+    if any(each is not dg.DagsterRunStatus.SUCCESS and each not in FAILED for each in status.values()):
+        return []
+    failed = [crawl for crawl, each in status.items() if each in FAILED]
+    return to_freeze(pipeline, "crawl", this_month(), failed)
 
 
 def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[Wanted]:
@@ -60,10 +81,14 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
                 run = wanted(pipeline, group, crawl)
                 if _status(instance, run) is None:
                     yield run
-    for release in pipeline.releases():
-        done: set[Group] = set()
+    done_of: dict[str, set[Group]] = {}
+    for release in in_order(pipeline, pipeline.releases()):
+        done = done_of.setdefault(release, set())
+        # What a release goes on from is done before: of one that is retired, all that there will be.
+        given = pipeline.given(release)
+        before = done_of.get(given, set(FLOW.groups)) if given is not None else set(FLOW.groups)
         for group in FLOW.groups:
-            if FLOW.needed_by(group) <= done:
+            if FLOW.needed_by(group) <= done and group in before:
                 states = {run: _status(instance, run) for run in runs(pipeline, group, release)}
                 yield from (run for run, status in states.items() if status is None)
                 if all(status is dg.DagsterRunStatus.SUCCESS for status in states.values()):

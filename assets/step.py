@@ -43,6 +43,7 @@ def run_stage(
         given: Any = context.run.run_config.get("ops", {})
         for each in (each for each in FLOW if each.name in given):
             pipeline.settings(each, key, given[each.name].get("config"))
+        pipeline.store.sweep()  # of what killed steps left
         refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
     except StorageError:
         raise

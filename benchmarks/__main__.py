@@ -29,7 +29,10 @@ ORDER = (
     "defaults",
     "out_of_core",
     "near_copies",
+    "reselection",
     "release",
+    "spectra",
+    "audit_10m",
     "embed",
     "one_pass",
 )

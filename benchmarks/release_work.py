@@ -22,7 +22,7 @@ NOT_LEARNT = {
 }
 
 
-def make(folder: Path, documents: int) -> None:
+def make(folder: Path, documents: int, characters: int = CHARACTERS) -> None:
     """A record up to a selection of all documents; vectors and models are left out, as nothing here reads them."""
     from datamask_pipeline.families import SOURCES
     from datamask_pipeline.stages import gather, ingest, pool
@@ -31,7 +31,7 @@ def make(folder: Path, documents: int) -> None:
     store, source = Store(folder / "record"), folder / "source" / CRAWL
     source.mkdir(parents=True)
     with pq.ParquetWriter(source / "0.parquet", schema.FINEWEB) as writer:
-        for batch in made_documents(documents):
+        for batch in made_documents(documents, characters):
             writer.write_batch(batch)
     options = {"root": str(source.parent)}
     found, _ = ingest.run(
@@ -92,17 +92,21 @@ def commit(
     return builder.commit([part], metadata=metadata, counts=counts)
 
 
-def made_documents(documents: int) -> Iterator[pa.RecordBatch]:
-    """Documents of 2 KB, their words by Zipf's law: they compress about as web text does."""
+def made_documents(documents: int, characters: int) -> Iterator[pa.RecordBatch]:
+    """Documents of as many characters, their words by Zipf's law: they compress about as web text does.
+
+    Of none, a document's text is its number, as equal texts would be collapsed.
+    """
     draws = np.random.default_rng(0)
     letters = np.array([*"abcdefghijklmnopqrstuvwxyz"])
     words = np.array(["".join(draws.choice(letters, draws.integers(2, 10))) for _ in range(WORDS)])
     shares = 1 / np.arange(1, WORDS + 1)
     for first in range(0, documents, ROW_GROUP_ROWS):
         numbers = range(first, min(first + ROW_GROUP_ROWS, documents))
-        drawn = draws.choice(words, size=(len(numbers), CHARACTERS // 5), p=shares / shares.sum())
+        drawn = draws.choice(words, size=(len(numbers), characters // 5), p=shares / shares.sum())
+        texts = [" ".join(row)[:characters] for row in drawn] if characters else list(map(str, numbers))
         columns: dict[str, object] = {
-            "text": [" ".join(row)[:CHARACTERS] for row in drawn],
+            "text": texts,
             "id": [f"<urn:uuid:{draws.bytes(16).hex()}>" for _ in numbers],
             "url": [f"https://site{number % 1_000}.example/{number}" for number in numbers],
             "token_count": [CHARACTERS // 5 for _ in numbers],
@@ -133,7 +137,7 @@ def join(folder: Path) -> None:
     store = Store(folder / "record")
     shutil.rmtree(folder / "record" / "materialise", ignore_errors=True)
     materialise.run(
-        materialise.MaterialiseConfig(memory_limit="1GB"),
+        materialise.MaterialiseConfig(),
         store=store,
         release="first",
         arm=ARM,
@@ -163,7 +167,9 @@ def anonymous_mib() -> float:
 def main() -> None:
     """Do it, and print processor and wall seconds, imports included, and the peak of anonymous memory in MiB."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", choices=["make", "copy", "join", "release", "release, seeded"])
+    parser.add_argument(
+        "which", choices=["make", "make without text", "copy", "join", "release", "release, seeded"]
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("documents", type=int)
     options = parser.parse_args()
@@ -176,8 +182,8 @@ def main() -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     begun, wall = time.process_time(), time.perf_counter()
-    if options.which == "make":
-        make(options.folder, options.documents)
+    if options.which.startswith("make"):
+        make(options.folder, options.documents, CHARACTERS if options.which == "make" else 0)
     elif options.which == "copy":
         copy(options.folder)
     elif options.which == "join":

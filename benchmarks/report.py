@@ -12,6 +12,8 @@ from benchmarks.plots import plot_series
 
 Record = dict[str, Any]
 HIDDEN = ("seed", "mask")
+MEASURED = ("method", "question", "text", "N", "crawls", "documents")
+"""Columns that say what was measured: rows that agree in them are runs of one thing."""
 
 PREFACE = """# Benchmarks
 
@@ -98,7 +100,7 @@ def _table(rows: list[Record]) -> str:
     columns = [name for name in dict.fromkeys(key for row in rows for key in row) if name not in HIDDEN]
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for row in rows:
-        groups.setdefault((row["method"], row.get("N")), []).append(row)
+        groups.setdefault(tuple(row.get(name) for name in MEASURED), []).append(row)
     lines = [f"| {' | '.join([*columns, 'runs'])} |", "|" + "---|" * (len(columns) + 1)]
     for group in groups.values():
         cells = [_cell([row[name] for row in group if row.get(name) is not None]) for name in columns]

@@ -1,16 +1,38 @@
 """Choose pre-training data for quality and diversity together. Importing this loads nothing heavy."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.api import select_documents
+    from datamask_pipeline.selection.estimator import DataMaskSelector
+    from datamask_pipeline.selection.frontier import Frontier, frontier
+    from datamask_pipeline.selection.given import Given
+    from datamask_pipeline.selection.shards.api import select_over_shards
+    from datamask_pipeline.selection.shards.source import Shard
 
-__all__ = ["select_documents"]
+__all__ = [
+    "DataMaskSelector",
+    "Frontier",
+    "Given",
+    "Shard",
+    "frontier",
+    "select_documents",
+    "select_over_shards",
+]
+
+_HOMES = {
+    "DataMaskSelector": "estimator",
+    "Frontier": "frontier",
+    "Given": "given",
+    "frontier": "frontier",
+    "Shard": "shards.source",
+    "select_documents": "api",
+    "select_over_shards": "shards.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "select_documents":
-        from datamask_pipeline.selection.api import select_documents
-
-        return select_documents
+    if name in _HOMES:
+        return getattr(import_module(f"datamask_pipeline.selection.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -103,3 +103,18 @@ def mean_ranks(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
     middles = (last - counts + last - 1) / 2
     ranks_N: NDArray[np.float64] = middles[inverse] / (len(values_N) - 1)
     return ranks_N
+
+
+def flags_of(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    """Where there is true."""
+    if len(array) == 0:
+        return np.zeros(0, bool)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool) & ~are_null(array)
+
+
+def places_array(places_n: NDArray[np.int64], are_there_n: NDArray[np.bool_]) -> pa.Int64Array:
+    """Places to take rows from, null where there is none."""
+    bitmap = np.packbits(are_there_n, bitorder="little")
+    values = np.ascontiguousarray(places_n, np.int64)
+    return pa.Int64Array.from_buffers(pa.int64(), len(values), [pa.py_buffer(bitmap), pa.py_buffer(values)])

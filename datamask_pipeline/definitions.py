@@ -7,8 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from assets.alerts import tell_of_failure
 from assets.data_set import data_set_definitions
 from assets.factory import stage_definitions
+from assets.freeze import freeze_job
 from assets.jobs import JOBS
 from assets.schedules import SCHEDULES
 from assets.sensors import SENSORS
@@ -56,9 +58,9 @@ def build_defs(
         *stages,
         data_set,
         dg.Definitions(
-            jobs=JOBS,
+            jobs=[*JOBS, freeze_job],
             schedules=SCHEDULES,
-            sensors=SENSORS,
+            sensors=[*SENSORS, tell_of_failure],
             resources={
                 "pipeline": PipelineResource(config=wanted, settings=dict(settings or {})),
                 **(resource_overrides or {}),

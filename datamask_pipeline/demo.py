@@ -24,7 +24,7 @@ from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
 from assets.plan import Wanted, runs
-from datamask_pipeline.cli.options import ConfigOption, SetOption
+from datamask_pipeline.cli.options import ConfigOption, SetOption, releases_of
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import DataMaskError
@@ -54,16 +54,17 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
 
     changed = parse_pairs(settings)
     pipeline = Pipeline(load_config(config, changed))
-    pipeline.check()
+    names = releases_of(pipeline, None, new=True)
+    pipeline.check(wanted=names)
     narrator = Narrator(Console(highlight=False, soft_wrap=True, markup=False).print)
     defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
     pipeline.store.sweep()
     with dg.DagsterInstance.get() as instance, only_demo_of(instance):
         end_abandoned_runs(instance)
-        for release in pipeline.config.releases:
+        for release in names:
             run_release(instance, defs, pipeline, release, narrator)
     print(f"\n{narrator.summary()}")
-    for release in pipeline.config.releases:
+    for release in names:
         print()
         print_summary(pipeline, release)
         print(f"a page of it, to look at:  {_page(pipeline, release)}")

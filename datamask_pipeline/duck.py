@@ -4,6 +4,7 @@ No shared ``.duckdb`` file: while one process holds such a file, a second is ref
 """
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import pyarrow as pa
 import pydantic
 
+from datamask_pipeline import domains
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -45,6 +48,14 @@ def _amount_of_memory(text: str) -> str:
 MemoryLimit = Annotated[str, pydantic.AfterValidator(_amount_of_memory)]
 
 
+class QuerySettings(Settings):
+    """Settings of a stage that asks DuckDB."""
+
+    memory_limit: MemoryLimit = execution_field(
+        "2GB", description="Memory DuckDB may use before it spills to disk."
+    )
+
+
 @contextlib.contextmanager
 def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.DuckDBPyConnection]":
     """An in-memory database that spills to ``scratch`` instead of growing past ``memory_limit``.
@@ -73,7 +84,7 @@ def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.Du
 def connect(
     store: Store, scratch: Path, *, memory_limit: str = "2GB"
 ) -> "Iterator[duckdb.DuckDBPyConnection]":
-    """A ``database`` that reads the record, and tells in one line that a file of it cannot be read.
+    """A ``database`` that reads the record, knows hosts, and tells in one line that a file of it cannot be read.
 
     Raises:
         IntegrityError: a file of the record is missing or damaged.
@@ -91,6 +102,7 @@ def connect(
     with database(scratch, memory_limit=memory_limit) as connection:
         if not store.is_local:
             connection.register_filesystem(store.fs)
+        domains.define(connection)
         try:
             yield connection
         except duckdb.IOException as error:
@@ -123,18 +135,39 @@ def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
         ``(SELECT ..., artefact_order, artefact_row, part_order, part_row ...)``: 0-based index of the artefact in
         ``refs``, of the row in the artefact, of the part in it, and of the row in the part.
     """
-    selects = []
-    for artefact_order, ref in enumerate(refs):
-        first = 0
-        for part_order, part in enumerate(store.manifest(ref)["parts"]):
-            path = store.file_path(ref, f"{part['name']}.parquet")
-            selects.append(
-                f"SELECT {columns}, {artefact_order} AS artefact_order, {first} + file_row_number AS artefact_row, "
-                f"{part_order} AS part_order, file_row_number AS part_row "
-                f"FROM read_parquet({file_literal(store, path)}, file_row_number = true)"
-            )
-            first += part["rows"]
+    selects = [
+        f"SELECT {columns}, {artefact_order} AS artefact_order, {part.first} + file_row_number AS artefact_row, "
+        f"{part_order} AS part_order, file_row_number AS part_row FROM {part.source}"
+        for artefact_order, ref in enumerate(refs)
+        for part_order, part in enumerate(part_sources(store, ref))
+    ]
     return "(" + " UNION ALL ".join(selects) + ")"
+
+
+@dataclasses.dataclass(frozen=True)
+class PartSource:
+    """A part of an artefact as SQL reads it.
+
+    Attributes:
+        first: Its first row, counted over the artefact.
+        rows: Its rows.
+        source: What stands after ``FROM``; it has ``file_row_number``, counted from 0, beside the part's columns.
+    """
+
+    first: int
+    rows: int
+    source: str
+
+
+def part_sources(store: Store, ref: Ref) -> Iterator[PartSource]:
+    """The parts of an artefact in canonical order."""
+    first = 0
+    for part in store.manifest(ref)["parts"]:
+        path = store.file_path(ref, f"{part['name']}.parquet")
+        yield PartSource(
+            first, part["rows"], f"read_parquet({file_literal(store, path)}, file_row_number = true)"
+        )
+        first += part["rows"]
 
 
 def file_literal(store: Store, path: str) -> str:

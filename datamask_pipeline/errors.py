@@ -39,11 +39,12 @@ class UnknownNameError(ConfigurationError):
         self, family: str, name: str, known: Iterable[str], where: str = "", *, remedy: str = ""
     ) -> None:
         names = sorted(known)
-        listed = ", ".join(names) or "none"
+        listed = f"choose one of: {', '.join(names)}" if names else "" if remedy else "there is none"
         place = f"{where}: " if where else ""
         super().__init__(
-            f"{place}unknown {family} {name!r}{suggestion(name, names)}; choose one of: {listed}"
-            + (f"; {remedy}" if remedy else "")
+            "; ".join(
+                filter(None, (f"{place}unknown {family} {name!r}{suggestion(name, names)}", listed, remedy))
+            )
         )
         self.family, self.name = family, name
 

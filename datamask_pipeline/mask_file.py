@@ -87,18 +87,38 @@ def read_input(
     )
 
 
+def read_vectors(path: Path, embedding_column: str = "feature_arr") -> NDArray[np.floating]:
+    """The embeddings of a file alone, such as those that a selection shall be like.
+
+    Raises:
+        InputError: the file, the column or a value that cannot be used, by name and row.
+    """
+    file = _opened(path)
+    if embedding_column not in file.schema_arrow.names:
+        names = ", ".join(file.schema_arrow.names)
+        raise InputError(f"no column {embedding_column!r}; there are {names}", file=str(path))
+    if file.metadata.num_rows == 0:
+        raise InputError("the file has no rows", file=str(path))
+    return _read_embeddings(file, embedding_column, path, None)
+
+
 @contextmanager
-def users_names(path: Path, columns: Mapping[str, str | None]) -> Iterator[None]:
+def users_names(
+    path: Path, columns: Mapping[str, str | None], files: Mapping[str, Path] | None = None
+) -> Iterator[None]:
     """Tell what the engine refuses by the user's file and columns.
 
     Args:
         path: The file whose rows the engine was given.
         columns: The engine's name of what it was given -> the file's column, None where none was named.
+        files: The engine's name of what came from another file -> that file, read by the column of `embeddings`.
     """
     try:
         yield
     except InputError as error:
         remedy, field = error.remedy, error.field
+        if field is not None and files is not None and field in files:
+            path, field = files[field], "embeddings"
         if field is not None and field in columns:
             field = columns[field]
             if field is None:

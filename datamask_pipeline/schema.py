@@ -147,7 +147,9 @@ _POSITION = column(
     "Place in the release's canonical order: crawls as the release lists them, shards by name, rows.",
     unit="counted from 0",
 )
-_DOMAIN = column("domain", TEXT, "Host of the URL in lower case, without `www.`; empty: no URL.")
+_DOMAIN = column(
+    "domain", TEXT, "Host of the URL in lower case and ASCII, without `www.`; empty: no URL with a host."
+)
 _TOKEN_COUNT = column(
     "token_count", INTEGER, "The document's length, as ingested.", unit="tokens of the source"
 )
@@ -171,12 +173,22 @@ CANDIDATES: Final = pa.schema(
             "exclusion",
             TEXT,
             "Why it is not eligible; null: it is.",
-            formula="the first that holds of takedown, near_duplicate, duplicate_content, duplicate_id, validation",
+            formula="the first that holds of takedown, near_duplicate, duplicate_content, duplicate_id, validation, "
+            "contaminated",
         ),
     ]
 )
 
 #: What is asked to be withdrawn from a release, one entry of its list a row, or one host of a robots snapshot.
+QUESTION_TEXTS: Final = pa.schema(
+    [
+        column("task", TEXT, "The benchmark."),
+        column(
+            "question", INTEGER, "Row of the question among the task's usable ones.", unit="counted from 0"
+        ),
+        column("text", TEXT, "One of its texts: the question, one of its choices, ..."),
+    ]
+)
 TAKEDOWN: Final = pa.schema(
     [
         column(
@@ -186,10 +198,15 @@ TAKEDOWN: Final = pa.schema(
             "kind",
             TEXT,
             "What it names documents by.",
-            formula="`name` (id or content hash), `id`, `content`, `url`, `domain` or `robots`",
+            formula="`name` (id or content hash), `id`, `content`, `url`, `domain`, `suffix` or `robots`; `hidden` or "
+            "`hidden_url` where what it named was purged",
         ),
         column("host", TEXT, "Host of a URL prefix, domain or host of a robots.txt; null: it names none."),
-        column("value", TEXT, "Id, content hash, or what of the URL follows the host; null: nothing more."),
+        column(
+            "value",
+            TEXT,
+            "Id, content hash, or what of a URL follows its host; of a hidden one its salted hash; null: nothing more.",
+        ),
         column("robots", TEXT, "The host's robots.txt in the snapshot; null: it is none."),
     ]
 )
@@ -369,6 +386,11 @@ SUBSET_EXTRA: Final = pa.schema(
     ]
 )
 
+#: What whoever reads a figure of coverage has to know.
+ABOUT_COVERAGE: Final = (
+    "Of all metrics Facility alone seeks coverage: no other arm was made for it. Documents drawn by lot cover their pool "
+    "well, and those that keep apart from each other, as Pair_simi asks, cover less."
+)
 #: What can be said of a subset without training on it.
 REDUNDANCY: Final = pa.schema(
     [
@@ -423,6 +445,35 @@ REDUNDANCY: Final = pa.schema(
     ]
 )
 
+#: What an n-gram model of an arm's documents says of each question, and of each held-out document.
+NGRAM: Final = pa.schema(
+    [
+        column("release", TEXT, "The release."),
+        column("arm", TEXT, "The arm that the model learnt from."),
+        column("task", TEXT, "The benchmark; `held_out_documents` for a document that no arm holds."),
+        column("question_id", TEXT, "The question, equal for all models; the document's id."),
+        column(
+            "gold_bits",
+            NUMBER,
+            "Negative log-likelihood of the right answer given its prompt; of a document, of all of it with its end.",
+            unit="bits",
+        ),
+        column(
+            "gold_bytes",
+            INTEGER,
+            "Length of the right answer as it is scored, with the blank before it; of the document.",
+            unit="bytes of UTF-8",
+        ),
+        column(
+            "gold_probability",
+            NUMBER,
+            "Likelihood of the right answer as a share of those of all choices; null: a document, or an open question, "
+            "which has none.",
+            unit="0 to 1",
+        ),
+    ]
+)
+
 LOSS_CURVE: Final = pa.schema(
     [
         column("step", INTEGER, "Step of the optimiser.", unit="steps"),
@@ -450,17 +501,27 @@ _OF_A_RUN: Final = (
 RESULTS: Final = pa.schema(
     [
         *_OF_A_RUN,
-        column("metric", TEXT, "The metric, as lm-eval calls it."),
-        column("value", NUMBER, "Its value: a mean over the questions.", unit="0 to 1, higher is better"),
+        column(
+            "metric",
+            TEXT,
+            "The metric, as lm-eval calls it; of every task also `gold_bits_per_byte`, of tasks with choices "
+            "`gold_probability`.",
+        ),
+        column(
+            "value",
+            NUMBER,
+            "Its value: a mean over the questions; `gold_bits_per_byte` is all bits over all bytes.",
+            unit="0 to 1, higher is better; bits per byte, lower is better",
+        ),
         column(
             "stderr",
             NUMBER,
-            "Standard error over the questions; null: lm-eval states none.",
+            "Standard error over the questions; null: none is stated, or there is one question.",
             unit="as `value`",
         ),
         column("n", INTEGER, "Questions asked.", unit="questions"),
         column("headline", FLAG, "Whether this metric stands for the benchmark."),
-        column("chance", NUMBER, "What guessing would score.", unit="as `value`"),
+        column("chance", NUMBER, "What guessing would score; null for bits per byte.", unit="as `value`"),
         column("shots", INTEGER, "Solved examples before each question.", unit="examples"),
         column("version", TEXT, "Version of the task's definition."),
         column("question_source", TEXT, "Where the questions come from."),
@@ -478,6 +539,25 @@ ANSWERS: Final = pa.schema(
         column("question_id", TEXT, "The question, equal for all models."),
         column("metric", TEXT, "The benchmark's headline metric."),
         column("value", NUMBER, "What the answer adds to it.", unit="0 to 1"),
+        column(
+            "gold_bits",
+            NUMBER,
+            "Negative log-likelihood of the right answer given its prompt; of an open question, of the first answer that is "
+            "accepted.",
+            unit="bits",
+        ),
+        column(
+            "gold_bytes",
+            INTEGER,
+            "Length of the right answer as it is scored, with the blank before it.",
+            unit="bytes of UTF-8",
+        ),
+        column(
+            "gold_probability",
+            NUMBER,
+            "Likelihood of the right answer as a share of those of all choices; null: an open question, which has none.",
+            unit="0 to 1",
+        ),
     ]
 )
 
@@ -550,14 +630,69 @@ REPORT_DIFFERENCES: Final = pa.schema(
     ]
 )
 
+#: The same of the right answers, under ``metadata.gold.differences``.
+REPORT_GOLD: Final = pa.schema(
+    [
+        column(
+            "measure", TEXT, "`bits_per_byte` of the right answer, or its `probability` among the choices."
+        ),
+        column("arm", TEXT, "The arm."),
+        column("architecture", TEXT, "The models' architecture."),
+        column("task", TEXT, "The benchmark, or `mean of tasks`."),
+        column(
+            "difference",
+            NUMBER,
+            "The measure less that of the baseline, over the same questions and seeds.",
+            unit="bits per byte, lower is better; 0 to 1, higher is better",
+        ),
+        column(
+            "half_width",
+            NUMBER,
+            "Half of the 95 % interval of the difference; null: one question or seed, or no spread.",
+            unit="as `difference`",
+            formula="Student's t of the paired differences; of a ratio, for bits per byte",
+        ),
+        column("interval", TEXT, "What the sample is: `seeds`, or `questions` where there is one seed."),
+        column("seeds", INTEGER, "Seeds that both have.", unit="seeds"),
+    ]
+)
+
 #: A trained probe.
 PROBE: Final = pa.schema(
     [
-        column("task", TEXT, "What was fitted: `classification` of two labels, or `regression` on a number."),
-        column("coefficients", pa.list_(NUMBER), "Weight of each dimension of the embedding."),
+        column(
+            "task",
+            TEXT,
+            "What was fitted: `classification` of two labels, `regression` on a number; or `target`, one row an example.",
+        ),
+        column(
+            "coefficients",
+            pa.list_(NUMBER),
+            "Weight of each dimension of the embedding; of a target its unit vector.",
+        ),
         column("intercept", NUMBER, "What is added to the weighted sum."),
-        column("low", NUMBER, "Lowest score: 0, or the lowest label."),
+        column("low", NUMBER, "Lowest score: 0, or the lowest label; of a target -1."),
         column("high", NUMBER, "Highest score: 1, or the highest label."),
+    ]
+)
+
+
+#: What one draw of an experiment measured.
+EXPERIMENT: Final = pa.schema(
+    [
+        column("arm", TEXT, "The arm."),
+        column("task", TEXT, "The benchmark; `held_out_documents` for documents that no arm holds."),
+        column(
+            "bits", NUMBER, "Negative log-likelihood of all its right answers, or documents.", unit="bits"
+        ),
+        column("bytes", INTEGER, "Their length.", unit="bytes of UTF-8"),
+        column("documents", INTEGER, "Documents that the arm's model learnt from.", unit="documents"),
+        column(
+            "tokens", INTEGER, "Their length, the last one cut.", unit="tokens of the release's tokenizer"
+        ),
+        column("length_tenth", NUMBER, "A tenth of the documents are no longer.", unit="tokens"),
+        column("length_median", NUMBER, "Half of the documents are no longer.", unit="tokens"),
+        column("length_ninetieth", NUMBER, "Nine tenths of the documents are no longer.", unit="tokens"),
     ]
 )
 
@@ -585,6 +720,9 @@ TABLES: Final = {
     "rejected": Table("crawl", "row of the source that is no document", REJECTED),
     "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
     "score": Table("crawl", "document and scorer", SCORES),
+    "decontaminate": Table(
+        "release", "text of a question, where `pool.decontaminate` is set", QUESTION_TEXTS
+    ),
     "takedown": Table(
         "release", "entry of `pool.takedown`, or host of `pool.robots`, where one is set", TAKEDOWN
     ),
@@ -607,9 +745,11 @@ TABLES: Final = {
         "`num_near_copies` where near-copies were collapsed; `score_<scorer>` of each scorer",
     ),
     "redundancy": Table("release/arm", "subset", REDUNDANCY),
+    "ngram": Table("release/arm", "question, and held-out document", NGRAM),
     "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
     "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),
     "answers": Table("release/run", "checkpoint, task and question", ANSWERS),
     "compare": Table("release", "checkpoint, task and metric of every run", RESULTS),
+    "experiment": Table("experiment/pool/draw", "arm and task", EXPERIMENT),
     "probe": Table("labelled examples", "probe", PROBE),
 }

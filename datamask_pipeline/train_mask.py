@@ -46,6 +46,14 @@ def parser() -> argparse.ArgumentParser:
     add("--select_ratio", type=float, default=defaults["ratio"], help="share selected (%(default)s)")
     add("--init", choices=("same", "quality"), default=defaults["init"], help="first logits (%(default)s)")
     add("--lamb", type=float, default=defaults["lamb"], help="weight of quality, 0..1 (%(default)s)")
+    add(
+        "--normalisation",
+        choices=("affine", "none"),
+        default=defaults["normalisation"],
+        help="what --lamb weighs: affine, terms of which 0 is a random mask and 1 an estimate of the best each reaches "
+        "alone; none, raw values, as upstream's does (%(default)s). DiSF is a plain sum of squared correlations here, "
+        "which upstream's predecessor divides by 10 000: its --lamb L is 10000 L / (1 + 9999 L) here",
+    )
     add("--seed", type=int, default=defaults["seed"], help="seed of every draw (%(default)s)")
     add("--checkpoint", type=Path, help="folder for resuming a killed run")
     add("--plot", type=Path, help="write the optimisation curves here, as .png, .pdf or .svg")
@@ -92,6 +100,7 @@ def _run(given: argparse.Namespace) -> None:
         "ratio": given.select_ratio,
         "init": given.init,
         "lamb": given.lamb,
+        "normalisation": given.normalisation,
         "seed": given.seed,
     }
     for num_rollouts in (given.n_rollout, *given.ablate_rollout):

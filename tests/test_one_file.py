@@ -123,12 +123,12 @@ import numpy as np
 import pyarrow as pa
 
 from datamask_pipeline.quality.base import Scores
-from datamask_pipeline.quality.trained import ExamplesConfig, TrainedScorer
+from datamask_pipeline.quality.trained import HeldOutConfig, TrainedScorer
 
 
 class NearestMean(TrainedScorer):
     name = "nearest_mean"
-    Config = ExamplesConfig
+    Config = HeldOutConfig
     model, scale = "nearest_mean", (-1.0, 1.0)
 
     def fit(self, vectors_ND, labels_N):

@@ -29,7 +29,12 @@ def columns_as_markdown() -> str:
         )
         lines.append("")
     lines += ["### `<column>.npy` beside the part of `select`", "", *_rows(schema.CERTIFICATE), ""]
-    for name, columns in (("arms", schema.REPORT_ARMS), ("differences", schema.REPORT_DIFFERENCES)):
+    of_report = {
+        "arms": schema.REPORT_ARMS,
+        "differences": schema.REPORT_DIFFERENCES,
+        "gold.differences": schema.REPORT_GOLD,
+    }
+    for name, columns in of_report.items():
         lines += [f"### `metadata.{name}` in the manifest of `compare`", "", *_rows(columns), ""]
     return "\n".join(lines) + "\n"
 

@@ -8,8 +8,8 @@ from datamask_pipeline import lineage, schema
 from datamask_pipeline.pipeline import Pipeline
 
 #: What the chain writes; the tiny one trains no probe, collapses no near-copies (see `stages/test_copies.py`) and withdraws
-#: nothing (see `stages/test_takedown.py`).
-ABSENT = ("probe", "copies", "takedown")
+#: nothing (see `stages/test_takedown.py`); an experiment is no part of a chain (see `experiment/`).
+ABSENT = ("probe", "copies", "takedown", "decontaminate", "experiment")
 TABLES = {artefact: table for artefact, table in schema.TABLES.items() if artefact not in ABSENT}
 
 

@@ -1,4 +1,4 @@
-"""Greedy for DiSF in correlation form by exact marginals. Knows no learner, budget or normalisation.
+"""Greedy and exchanges for DiSF in correlation form by exact marginals. Knows no learner, budget or normalisation.
 
 Shape suffixes: N documents, B documents of a block, D dimensions.
 
@@ -21,6 +21,7 @@ AGE = 32
 """The most picks that an order of all documents serves; it serves a 16th of their number where that is less."""
 CHUNK = 4096
 CONSTANT = 1e-6
+LEAST_GAIN = 1e-6
 
 
 def exact_greedy(task: Task) -> NDArray[np.int64]:
@@ -35,6 +36,31 @@ def block_lazy_greedy(task: Task) -> NDArray[np.int64]:
     of them from time to time, and for those of the block at each pick.
     """
     return _greedy(task, block=BLOCK, age=AGE)
+
+
+def greedy_with_exchanges(task: Task) -> NDArray[np.int64]:
+    """`block_lazy_greedy`, and then each pick in turn for the best document in its place, until none is exchanged."""
+    picks = block_lazy_greedy(task)
+    rows_ND = task.embeddings_ND.astype(np.float32)
+    rows_KD = rows_ND[picks].astype(np.float64)
+    first_D, second_DD = rows_KD.sum(0), rows_KD.T @ rows_KD
+    kept = 0
+    while kept < len(picks):
+        for place in range(len(picks)):
+            row_D = rows_ND[picks[place]].astype(np.float64)
+            without = first_D - row_D, second_DD - row_D[:, None] * row_D, len(picks) - 1
+            gains_N = _gains(rows_ND, task.linear_N, *without, task.scale)
+            now = gains_N[picks[place]]
+            gains_N[picks] = -np.inf
+            best = int(gains_N.argmax())
+            kept += 1
+            if gains_N[best] > now + LEAST_GAIN:
+                kept, picks[place] = 0, best
+                row_D = rows_ND[best].astype(np.float64)
+                first_D, second_DD = without[0] + row_D, without[1] + row_D[:, None] * row_D
+            if kept == len(picks):
+                break
+    return picks
 
 
 def _greedy(task: Task, block: int, age: int) -> NDArray[np.int64]:

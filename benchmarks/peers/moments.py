@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.peers import Task
 
 Floats = NDArray[np.float32]
+LEAST_GAIN = 1e-9
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,54 @@ def pair_simi(task: Task) -> NDArray[np.int64]:
 def disf_uncentred(task: Task) -> NDArray[np.int64]:
     """`block_lazy_greedy` for DiSF_uncentred."""
     return block_lazy_greedy(task, DISF_UNCENTRED, task.scale / task.budget**2)
+
+
+def pair_simi_with_exchanges(task: Task) -> NDArray[np.int64]:
+    """`pair_simi`, and then exchanges."""
+    return _exchanged(task, pair_simi(task), PAIR_SIMI, task.scale / (task.budget * (task.budget - 1)))
+
+
+def disf_uncentred_with_exchanges(task: Task) -> NDArray[np.int64]:
+    """`disf_uncentred`, and then exchanges."""
+    return _exchanged(task, disf_uncentred(task), DISF_UNCENTRED, task.scale / task.budget**2)
+
+
+def _exchanged(
+    task: Task, picks: NDArray[np.int64], form: Products | SquaredProducts, weight: float
+) -> NDArray[np.int64]:
+    """The best exchange of any pick for any other document, until none gains."""
+    rows_ND = task.embeddings_ND.astype(np.float32)
+    picks = picks.copy()
+    squared_N = np.einsum("nd,nd->n", rows_ND, rows_ND)
+    own_N = form.itself(squared_N).astype(np.float64)
+    slack = 0.0 if own_N.any() else 2 * weight * float(squared_N.max())
+    kernel_NK = form.kernel(rows_ND @ rows_ND[picks].T).astype(np.float64)
+    sums_N = kernel_NK.sum(1)
+    sums_N[picks] -= kernel_NK[picks, np.arange(len(picks))] - own_N[picks]
+    outside_N = np.ones(len(rows_ND), dtype=bool)
+    outside_N[picks] = False
+    while True:
+        # With every document's own term it is concave: no exchange gains more than its tangent says, most need no look.
+        tangent_N = task.linear_N - 2 * weight * sums_N
+        into_n = np.flatnonzero(outside_N & (tangent_N + slack > tangent_N[picks].min()))
+        if not len(into_n):
+            return picks
+        out_k = np.flatnonzero(tangent_N[picks] < tangent_N[into_n].max() + slack)
+        joins_n, leaves_k = tangent_N - weight * own_N, tangent_N + weight * own_N
+        gains = (
+            joins_n[into_n][:, None] - leaves_k[picks[out_k]] + 2 * weight * kernel_NK[np.ix_(into_n, out_k)]
+        )
+        row, column = divmod(int(gains.argmax()), len(out_k))
+        if gains[row, column] <= LEAST_GAIN:
+            return picks
+        into, place = int(into_n[row]), int(out_k[column])
+        out = picks[place]
+        outside_N[[into, out]] = False, True
+        column_N = form.kernel(rows_ND @ rows_ND[into]).astype(np.float64)
+        sums_N += column_N - kernel_NK[:, place]
+        sums_N[into] -= column_N[into] - own_N[into]
+        sums_N[out] += kernel_NK[out, place] - own_N[out]
+        picks[place], kernel_NK[:, place] = into, column_N
 
 
 def block_lazy_greedy(

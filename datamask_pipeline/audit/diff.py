@@ -1,27 +1,24 @@
 """Who came and who went between two selections, and why, in totals and one by one. Knows no learner; changes nothing.
 
-How a document's reason is found, `diff_sql` says. DuckDB works out of core, so memory is bounded by its limit.
+How a document's reason is found, `diff_reasons` says.
 """
 
-import contextlib
-import tempfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from datamask_pipeline import duck
-from datamask_pipeline.audit.diff_sql import Side, find_changed, rows_of
-from datamask_pipeline.audit.reader import input_location
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from datamask_pipeline.ahead import drawn_ahead
+from datamask_pipeline.arrays import are_null, int64_array, string_array, values_of
+from datamask_pipeline.audit.arm_settings import differences
+from datamask_pipeline.audit.diff_reasons import SIDES, Side, find_changed
 from datamask_pipeline.audit.selections import Selection
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.changes import settings_that_differ
 
-if TYPE_CHECKING:
-    import duckdb
-
-SIDES: Final[tuple[Side, ...]] = ("came", "went")
-#: What DuckDB may hold before it spills.
-MEMORY_LIMIT: Final = "1GB"
+#: Counts by crawl, domain and reason that wait to be added up.
+_MOST_WAITING: Final = 1 << 21
 
 #: Why a document is chosen on one side alone; the first that holds, of what the other side says of it.
 REASONS: Final[Mapping[str, Mapping[Side, str]]] = {
@@ -38,11 +35,16 @@ REASONS: Final[Mapping[str, Mapping[Side, str]]] = {
     "duplicate_content": {"came": "was an exact copy of another", "went": "an exact copy of another now"},
     "duplicate_id": {"came": "its id stood twice before", "went": "its id stands twice now"},
     "validation": {"came": "was held out for validation", "went": "held out for validation now"},
+    "contaminated": {"came": "had words of a question", "went": "has words of a question"},
     "near_copy": {"came": "was a near-copy of another", "went": "a near-copy of another now"},
     "no_score": {"came": "had no score before", "went": "has no score now"},
     "configuration": {"came": "other settings", "went": "other settings"},
     "text": {"came": "another text under its id", "went": "another text under its id"},
     "score": {"came": "its score changed", "went": "its score changed"},
+    "earlier_release": {
+        "came": "held from an earlier release now, or passed over by one before",
+        "went": "held from an earlier release before, or passed over by one now",
+    },
     "draw": {"came": "drawn this time", "went": "not drawn this time"},
     "quality": {
         "came": "same score; its quality against the threshold weighs more now",
@@ -68,25 +70,25 @@ def compare_selections(store: Store, before: Ref, after: Ref) -> dict[str, Any]:
         after: Another.
 
     Returns:
-        ``before`` and ``after`` (key and version), ``stayed``, ``settings`` (those that differ, one line each) and for
-        ``came`` and ``went`` ``documents``, ``tokens`` (of those whose length is known), ``without_tokens``, and as lists
-        of rows with the same three numbers ``reasons``, ``crawls`` and ``domains``, the most documents first. The reasons,
-        and the crawls, and the domains, each add up to the totals.
+        ``before`` and ``after`` (key, and as version the first digits of the fingerprint), ``stayed``, ``settings`` (those
+        that differ, one line each), ``settings_not_read`` (those that differ and are not read by the arm) and for ``came``
+        and ``went`` ``documents``, ``tokens`` (of those whose length is known), ``without_tokens``, and as lists of rows
+        with the same three numbers ``reasons``, ``crawls`` and ``domains``, the most documents first. The reasons, and the
+        crawls, and the domains, each add up to the totals.
     """
-    with _changed(store, before, after) as (connection, settings):
-        kept = connection.execute("SELECT count(*) FROM chosen_before").fetchall()[0][0]
-        found: dict[str, Any] = {
-            "before": {"key": before.key, "version": before.short},
-            "after": {"key": after.key, "version": after.short},
-            "settings": settings,
-        }
-        for side in SIDES:
-            (total,) = _totals(connection, side)
-            found[side] = total | {
-                f"{by}s": _totals(connection, side, by) for by in ("reason", "crawl", "domain")
-            }
-        found["stayed"] = kept - found["went"]["documents"]
-    return found
+    old, new = Selection.of(store, before), Selection.of(store, after)
+    settings = differences(store, old, new)
+    counted, stayed = {side: _Counts() for side in SIDES}, 0
+    for changed in drawn_ahead(find_changed(store, old, new, are_others=settings.are_others)):
+        counted[changed.side].add(changed.crawl, changed.rows)
+        stayed += changed.stayed if changed.side == "went" else 0
+    found: dict[str, Any] = {
+        "before": {"key": before.key, "version": before.short},
+        "after": {"key": after.key, "version": after.short},
+        "settings": settings.told,
+        "settings_not_read": settings.unread,
+    }
+    return found | {side: counts.totals() for side, counts in counted.items()} | {"stayed": stayed}
 
 
 def changed_documents(store: Store, before: Ref, after: Ref, side: Side) -> Iterator[dict[str, Any]]:
@@ -95,80 +97,77 @@ def changed_documents(store: Store, before: Ref, after: Ref, side: Side) -> Iter
     Yields:
         ``crawl``, ``id``, ``domain``, ``tokens``, ``reason`` (a key of ``REASONS``) and ``told``, its words.
     """
-    with _changed(store, before, after) as (connection, _):
-        chosen = Selection.of(store, after if side == "came" else before)
-        rows = connection.sql(
-            f"""
-            SELECT m.crawl, m.id, c.domain, c.tokens, c.reason FROM changed AS c
-            JOIN {rows_of(store, chosen.pool, "position, crawl, id")} AS m ON m.position = c.mine
-            WHERE c.side = {duck.literal(side)} ORDER BY c.mine
-            """
-        )
-        for batch in rows.to_arrow_reader(8_192):
-            for row in batch.to_pylist():
-                yield {**row, "told": REASONS[row["reason"]][side]}
-
-
-def _totals(connection: "duckdb.DuckDBPyConnection", side: Side, column: str = "") -> list[dict[str, Any]]:
-    """Documents and tokens of one side, by a column if one is named."""
-    cursor = connection.execute(
-        f"""
-        SELECT {f"{column} AS name," if column else ""} count(*) AS documents,
-            coalesce(sum(tokens), 0)::BIGINT AS tokens, count(*) - count(tokens) AS without_tokens
-        FROM changed WHERE side = ? {"GROUP BY name ORDER BY documents DESC, name" if column else ""}
-        """,
-        [side],
-    )
-    names = [description[0] for description in cursor.description or []]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-@contextlib.contextmanager
-def _changed(
-    store: Store, before: Ref, after: Ref
-) -> "Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]":
-    """A database with the tables of ``find_changed``, and the settings that differ."""
     old, new = Selection.of(store, before), Selection.of(store, after)
-    settings, are_others = _settings(store, old, new)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        duck.connect(store, Path(scratch), memory_limit=MEMORY_LIMIT) as connection,
-    ):
-        connection.execute("SET enable_external_file_cache = false")
-        connection.execute("SET preserve_insertion_order = false")
-        find_changed(connection, store, old, new, are_others=are_others)
-        yield connection, settings
+    are_others = differences(store, old, new).are_others
+    for changed in find_changed(store, old, new, [side], are_others=are_others, with_ids=True):
+        for row in changed.rows.to_pylist():
+            yield {"crawl": changed.crawl, **row, "told": REASONS[row["reason"]][side]}
 
 
-def _settings(store: Store, old: Selection, new: Selection) -> tuple[list[str], bool]:
-    """The settings that differ, and whether the arm itself or its vectors are another's.
+class _Counts:
+    """Documents and tokens by crawl, domain and reason; memory grows with how many of these there are together."""
 
-    Differences of pools, near-copies and scores are told, and seen in what they did to a document.
-    """
-    own = list(_of_stage("select", old.mask, new.mask))
-    told = [*_of_stage("pool", old.pool, new.pool), *_of_stage("gather", old.index, new.index)]
-    if old.copies and new.copies:
-        told += _of_stage("copies", old.copies, new.copies)
-    for crawl in old.crawls:
-        if crawl in new.crawls:
-            own += _read(store, "embed", f"embeddings/{crawl}", old.mask, new.mask)
-            told += _read(store, "score", f"scores/{crawl}", old.index, new.index)
-            told += _read(store, "ingest", f"documents/{crawl}", old.pool, new.pool)
-    return list(dict.fromkeys([*own, *told])), bool(own)
+    _BY: Final = ("crawl", "domain", "reason")
+    _NUMBERS: Final = ("documents", "tokens", "with_tokens")
+
+    def __init__(self) -> None:
+        self._counted: list[pa.Table] = []
+        self._waiting = 0
+
+    def add(self, crawl: str, rows: pa.Table) -> None:
+        """Count some documents of a crawl."""
+        tokens = rows["tokens"].combine_chunks()
+        are_known_n = ~are_null(tokens)
+        numbers = {
+            "documents": np.ones(len(tokens), np.int64),
+            "tokens": np.where(are_known_n, values_of(tokens, np.int64), 0),
+            "with_tokens": are_known_n.astype(np.int64),
+        }
+        crawls = string_array([crawl]).take(int64_array(np.zeros(len(tokens), np.int64)))
+        keys = {"crawl": crawls} | {name: rows[name].combine_chunks() for name in self._BY[1:]}
+        self._counted.append(_summed(keys, numbers))
+        self._waiting += self._counted[-1].num_rows
+        if self._waiting > _MOST_WAITING:
+            self._counted, self._waiting = [self._by(self._BY)], 0
+
+    def totals(self) -> dict[str, Any]:
+        """All of them, and as lists by reason, crawl and domain."""
+        found: dict[str, Any] = {"documents": 0, "tokens": 0, "without_tokens": 0}
+        lists = {f"{name}s": self._listed(name) for name in ("reason", "crawl", "domain")}
+        for row in lists["reasons"]:
+            found |= {name: found[name] + row[name] for name in found}
+        return found | lists
+
+    def _listed(self, by: str) -> list[dict[str, Any]]:
+        rows = self._by([by]).to_pylist() if self._counted else []
+        named = [
+            {"name": row[by], "documents": row["documents"], "tokens": row["tokens"]}
+            | {"without_tokens": row["documents"] - row["with_tokens"]}
+            for row in rows
+        ]
+        return sorted(named, key=lambda row: (-row["documents"], row["name"] is None, row["name"]))
+
+    def _by(self, names: Sequence[str]) -> pa.Table:
+        rows = pa.concat_tables(self._counted).combine_chunks()
+        numbers = {name: values_of(rows[name].combine_chunks(), np.int64) for name in self._NUMBERS}
+        return _summed({name: rows[name].combine_chunks() for name in names}, numbers)
 
 
-def _read(
-    store: Store, stage: str, name: str, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[str]:
-    """The settings that differ of what both read under a name."""
-    locations = [input_location(each, name) for each in (old, new)]
-    if None not in locations:
-        yield from _of_stage(stage, *(store.manifest_at(str(location)) for location in locations))
-
-
-def _of_stage(stage: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    before, after = old["basis"], new["basis"]
-    if before["version"] != after["version"]:
-        yield f"{stage}: version of its code {before['version']} -> {after['version']}"
-    for line in settings_that_differ(before["config"], after["config"]):
-        yield f"{stage}: {line}"
+def _summed(keys: Mapping[str, pa.Array], numbers: Mapping[str, NDArray[np.int64]]) -> pa.Table:
+    """Sums of numbers by keys, of which each combination is one row."""
+    encoded = {name: key.dictionary_encode(null_encoding="encode") for name, key in keys.items()}
+    codes_n = np.zeros(len(next(iter(keys.values()))), np.int64)
+    for key in encoded.values():
+        codes_n = codes_n * len(key.dictionary) + values_of(key.indices, np.int32)
+    groups = int64_array(codes_n).dictionary_encode()
+    which_n, codes_g = values_of(groups.indices, np.int32), values_of(groups.dictionary, np.int64)
+    columns = {}
+    for name, key in reversed(encoded.items()):
+        codes_g, places_g = np.divmod(codes_g, max(len(key.dictionary), 1))
+        columns[name] = key.dictionary.take(int64_array(places_g))
+    # Sums of whole numbers are exact in float64 up to 2**53.
+    sums = {
+        name: int64_array(np.bincount(which_n, each, minlength=len(codes_g)).astype(np.int64))
+        for name, each in numbers.items()
+    }
+    return pa.table(columns | sums)

@@ -98,7 +98,7 @@ def _versions(reader: Reader, asset: str) -> list[dict[str, Any]]:
 def _why_not_current(reader: Reader, manifest: Mapping[str, Any]) -> list[str]:
     now = reader.tables.current(manifest["stage"], manifest["key"])
     if now is None or now.location != manifest["location"]:
-        later = "none is current" if now is None else f"{now.short} is current"
+        later = "none is current" if now is None else f"that of fingerprint {now.short} is current"
         return [f"another version took its place: {later}"]
     return stale(reader.store, ref_of(manifest))
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from datamask_pipeline import duck
 from datamask_pipeline.audit.external_objective import compare_masks
+from datamask_pipeline.audit.external_out import check_out, write_verdicts
 from datamask_pipeline.audit.external_rows import Files, find_files, read_batches, write_rows
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.audit.external_sql import MATCH, STANDING
+from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.publish.licences import FREE, MAY_BECOME, OTHER, spelt
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.storage import Ref, Store, require
@@ -32,8 +34,6 @@ _COMMIT: Final = re.compile(r"\b[0-9a-f]{40}\b")
 _POOL: Final = (
     "position, crawl, id, content_hash, eligible, exclusion, representative_crawl, representative_id"
 )
-#: In a key that orders matches: added where the texts differ, so that a copy of the same text comes first.
-_DIFFERS: Final = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,7 @@ class ExternalOptions:
         minhash: Whether near-duplicates among the subset's texts are sought, with some 7 kB of memory for each distinct
             text; ``None``: among `MINHASH_TEXTS` at most.
         arm: Under whose objective the subset is held against others, where it is held against a release.
+        out: File for what was found of every row, Parquet or JSON Lines by its ending.
         memory_limit: Memory of DuckDB before it spills to disk.
     """
 
@@ -57,6 +58,7 @@ class ExternalOptions:
     source_licence: str | None = None
     minhash: bool | None = None
     arm: str | None = None
+    out: Path | None = None
     memory_limit: str = "2GB"
 
 
@@ -73,19 +75,23 @@ def audit_external(
         progress: Told of the rows read and of the learner's steps.
 
     Returns:
-        ``rows`` = ``found_by_id`` + ``found_by_content`` + ``not_found``; ``within``; ``licence``; ``revision``;
-        ``scores``; ``pool`` and ``objective`` against a release; ``examples`` of each fault.
+        ``rows`` (read) = ``found_by_id`` + ``found_by_content`` + ``not_found`` + ``unreadable``; ``within``; ``licence``;
+        ``revision``; ``scores``; ``examples`` of each fault. Against a release also ``objective`` and ``pool``, in which
+        ``rows`` + all of ``rows_not_eligible`` = rows found.
 
     Raises:
-        InputError: the subset cannot be read.
+        InputError: the subset cannot be read, or no row of it has an id or a text.
         UnknownNameError: there is nothing of that name to hold it against.
         ConfigurationError: an option does not fit.
+        StorageError: the file of all rows cannot be written.
     """
     kind = _kind_of(store, against)
     if options.arm is not None and kind != "release":
         raise ConfigurationError(
             f"--arm compares within a release, and {against!r} is a {kind}; name a release by --against"
         )
+    if options.out is not None:
+        check_out(options.out)
     columns = dict(options.columns)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -103,7 +109,7 @@ def audit_external(
                 named = _POOL if kind == "release" else "artefact_row AS position, crawl, id, content_hash"
                 source = f"(SELECT {named} FROM {duck.parts_sql(store, [ref])})"
             connection.execute(f"CREATE TEMP TABLE source AS SELECT * FROM {source}")
-            _match(connection)
+            connection.execute(MATCH)
             report = {
                 "target": target,
                 "against": {"kind": kind, "name": against},
@@ -121,12 +127,15 @@ def audit_external(
             if kind != "folder":
                 report["scores"] = _scores(connection, store, kind, against)
             if kind == "release":
-                positions = _positions(connection, store, against)
-                report["pool"] = _pool(connection, positions)
+                _find_standing(connection, store, against)
+                positions = _positions(connection)
+                report["pool"] = _pool(connection)
                 if options.arm is not None:
                     report["objective"] = compare_masks(
                         store, against, options.arm, positions, scratch, progress
                     )
+            if options.out is not None:
+                write_verdicts(connection, files.names, options.out)
     return report
 
 
@@ -155,48 +164,43 @@ def _read(
     table: str,
     progress: Progress,
 ) -> None:
-    """Ids and hashes of the files' rows, as a view."""
+    """Ids and hashes of the files' rows, as a view.
+
+    Raises:
+        InputError: as ``read_batches``, or nothing names a row: none has an id or a text.
+    """
     write_rows(
         read_batches(files, columns), target, lambda rows: progress(f"rows of {table} read", rows, None)
     )
     connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({duck.literal(str(target))})")
-
-
-def _match(connection: "duckdb.DuckDBPyConnection") -> None:
-    """One row each of the subset: how it was found, where, and whether its text differs from what has its id."""
-    connection.execute(f"""
-        CREATE TEMP TABLE found AS
-        WITH by_id AS (
-            SELECT t.row, min(s.position + CASE WHEN t.content_hash <> s.content_hash THEN {_DIFFERS} ELSE 0 END) AS key
-            FROM theirs AS t JOIN source AS s ON s.id = t.id GROUP BY t.row
-        ),
-        contents AS (SELECT content_hash, min(position) AS position FROM source GROUP BY content_hash)
-        SELECT t.row,
-            CASE WHEN by_id.key IS NOT NULL THEN 'id' WHEN contents.position IS NOT NULL THEN 'content' END AS how,
-            coalesce(by_id.key % {_DIFFERS}, contents.position) AS position,
-            coalesce(by_id.key >= {_DIFFERS}, false) AS altered,
-            CASE WHEN NOT t.readable THEN 'unreadable'
-                WHEN t.id IS NULL AND t.content_hash IS NULL THEN 'neither id nor text'
-                ELSE 'in no document' END AS why_not
-        FROM theirs AS t LEFT JOIN by_id USING (row)
-        LEFT JOIN contents ON by_id.key IS NULL AND contents.content_hash = t.content_hash
-    """)
+    ((rows, named),) = connection.execute(
+        f"SELECT count(*), count(coalesce(id, content_hash)) FROM {table}"
+    ).fetchall()
+    if rows and not named:
+        raise InputError(
+            f"none of {rows} rows has an id or a text that can be read, so that none can be found",
+            file=files.names[0]
+            if len(files.names) == 1
+            else f"{files.names[0]} and {len(files.names) - 1} more",
+            remedy="name the columns by --id-column or --text-column",
+        )
 
 
 def _found(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
-    ((rows, by_id, by_content, altered, unchecked),) = connection.execute("""
-        SELECT count(*), count(*) FILTER (how = 'id'), count(*) FILTER (how = 'content'), count(*) FILTER (altered),
-            count(*) FILTER (how = 'id' AND content_hash IS NULL)
+    ((rows, by_id, by_content, unreadable, altered, unchecked),) = connection.execute("""
+        SELECT count(*), count(*) FILTER (how = 'id'), count(*) FILTER (how = 'content'), count(*) FILTER (NOT readable),
+            count(*) FILTER (altered), count(*) FILTER (how = 'id' AND content_hash IS NULL)
         FROM found JOIN theirs USING (row)
     """).fetchall()
-    why = connection.execute(
-        "SELECT why_not, count(*) FROM found WHERE how IS NULL GROUP BY 1 ORDER BY 1"
-    ).fetchall()
+    why = connection.execute("""
+        SELECT why_not, count(*) FROM found JOIN theirs USING (row) WHERE how IS NULL AND readable GROUP BY 1 ORDER BY 1
+    """).fetchall()
     return {
         "rows": rows,
         "found_by_id": by_id,
         "found_by_content": by_content,
         "not_found": sum(number for _, number in why),
+        "unreadable": unreadable,
         "why_not_found": dict(why),
         "altered": altered,
         "found_by_id_without_text": unchecked,
@@ -225,7 +229,7 @@ def _licence(connection: "duckdb.DuckDBPyConnection", files: Files, source: str 
     card = files.card.get("license")
     stated = [spelt(str(each)) for each in (card if isinstance(card, list) else [card]) if each]
     rows = connection.execute("""
-        SELECT coalesce(licence, ''), count(*) FROM theirs GROUP BY 1 ORDER BY 2 DESC, 1
+        SELECT coalesce(licence, ''), count(*) FROM theirs WHERE readable GROUP BY 1 ORDER BY 2 DESC, 1
     """).fetchall()
     of_rows = {name: number for name, number in rows if name}
     findings = [f"the card cannot be read: {files.card['unreadable']}"] if "unreadable" in files.card else []
@@ -280,7 +284,8 @@ def _examples(connection: "duckdb.DuckDBPyConnection", files: Files) -> dict[str
     """Where a few rows of each fault stand, the first ones."""
     faults = {
         "altered": "SELECT row FROM found WHERE altered",
-        "not_found": "SELECT row FROM found WHERE how IS NULL",
+        "not_found": "SELECT row FROM found JOIN theirs USING (row) WHERE how IS NULL AND readable",
+        "unreadable": "SELECT row FROM theirs WHERE NOT readable",
         "exact_copies": """SELECT row FROM theirs WHERE content_hash IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY content_hash ORDER BY row) > 1""",
         "repeated_ids": """SELECT row FROM theirs WHERE id IS NOT NULL
@@ -355,30 +360,30 @@ def _scores(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _positions(connection: "duckdb.DuckDBPyConnection", store: Store, release: str) -> "np.ndarray[Any, Any]":
-    """Places of the eligible documents that the rows found are, or are copies of."""
+def _find_standing(connection: "duckdb.DuckDBPyConnection", store: Store, release: str) -> None:
+    """Table ``standing``: of each row found the document that represents it, and why that could not be selected."""
     near = "SELECT NULL::VARCHAR AS crawl, NULL::VARCHAR AS id, NULL::VARCHAR AS to_crawl, NULL::VARCHAR AS to_id LIMIT 0"
     if (ref := store.current("copies", release)) is not None:
         columns = "crawl, id, near_copy_of_crawl AS to_crawl, near_copy_of AS to_id"
         near = f"SELECT crawl, id, to_crawl, to_id FROM {duck.parts_sql(store, [ref], columns)} WHERE to_id IS NOT NULL"
-    found = connection.execute(f"""
-        WITH standing AS (
-            SELECT DISTINCT representative_crawl AS crawl, representative_id AS id
-            FROM source JOIN found USING (position)
-        ),
-        near AS ({near})
-        SELECT s.position FROM standing LEFT JOIN near USING (crawl, id)
-        JOIN source AS s ON s.crawl = coalesce(to_crawl, standing.crawl) AND s.id = coalesce(to_id, standing.id)
-        WHERE s.eligible GROUP BY 1 ORDER BY 1
-    """).fetchnumpy()
+    connection.execute(STANDING.format(near=near))
+
+
+def _positions(connection: "duckdb.DuckDBPyConnection") -> "np.ndarray[Any, Any]":
+    """Places of the eligible documents that the rows found are, or are copies of."""
+    found = connection.execute(
+        "SELECT DISTINCT position FROM standing WHERE exclusion IS NULL ORDER BY 1"
+    ).fetchnumpy()
     positions: np.ndarray[Any, Any] = found["position"]
     return positions
 
 
-def _pool(connection: "duckdb.DuckDBPyConnection", positions: "np.ndarray[Any, Any]") -> dict[str, Any]:
-    """How many documents that could be selected the rows stand for, and what the others are."""
-    rows = connection.execute("""
-        SELECT exclusion, count(*) FROM (SELECT DISTINCT position FROM found) JOIN source USING (position)
-        WHERE exclusion IS NOT NULL GROUP BY 1 ORDER BY 1
-    """).fetchall()
-    return {"eligible_documents": len(positions), "not_eligible": dict(rows)}
+def _pool(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
+    """How many documents that could be selected the rows stand for; the rows of these and of others, each counted once."""
+    ((rows, documents),) = connection.execute(
+        "SELECT count(*), count(DISTINCT position) FROM standing WHERE exclusion IS NULL"
+    ).fetchall()
+    others = connection.execute(
+        "SELECT exclusion, count(*) FROM standing WHERE exclusion IS NOT NULL GROUP BY 1 ORDER BY 1"
+    ).fetchall()
+    return {"eligible_documents": documents, "rows": rows, "rows_not_eligible": dict(others)}

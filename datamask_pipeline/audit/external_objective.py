@@ -7,7 +7,7 @@ Shape suffixes: R rows of the index, N of them with every score of the arm.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,10 @@ from datamask_pipeline.stages.select import SelectConfig
 from datamask_pipeline.storage import Store, require
 
 Progress = Callable[[str, int, int | None], None]
-#: The masks that are compared: the subset's, a random one (its value is the mean of such), the best by quality, the arm's.
+#: The masks that are compared: the subset's, one drawn at random, the best by quality, the arm's.
 THEIRS, RANDOM, TOP_K, OURS = "external", "random", "quality_topk", "ours"
+#: Places of a value on the objective's scale that are more than rounding in float64; it has sums of many documents.
+_PLACES: Final = 9
 
 
 def compare_masks(
@@ -45,8 +47,9 @@ def compare_masks(
         progress: Told of the learner's steps.
 
     Returns:
-        ``arm``, ``documents``, ``pool_documents``, ``objective_of``, ``bound``, ``learnt`` and, by name, ``masks``: value,
-        gap, near_copies, quality_rank, coverage and its error. Where nothing can be compared, ``reason`` alone.
+        ``arm``, ``documents``, ``pool_documents``, ``objective_of``, ``bound``, ``random_mean`` (value that masks drawn at
+        random have on average), ``learnt`` and, by name, ``masks``: value, gap, near_copies, quality_rank, coverage and its
+        error, all of one and the same mask. Where nothing can be compared, ``reason`` alone.
 
     Raises:
         ConfigurationError: the record has no selection of that arm.
@@ -91,7 +94,7 @@ def compare_masks(
         "objective_of": objective_names({arm: manifest["metadata"]})[arm],
         "bound": bound,
         "learnt": learnt,
-        "masks": _evaluated(engine, rows, masks, bound, constants, scratch, progress),
+        **_evaluated(engine, rows, masks, bound, constants, scratch, progress),
     }
 
 
@@ -103,7 +106,7 @@ def _evaluated(
     constants: Mapping[str, tuple[float, float]],
     scratch: Path,
     progress: Progress,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Any]:
     """Each mask's value and redundancy; masks that are not given are drawn at random, or the best by quality."""
     import torch
 
@@ -134,16 +137,15 @@ def _evaluated(
                 chosen_N = torch.from_numpy(np.array(mask_N))
             evaluation = evaluate(problem, Solution(mask_N=chosen_N, scores_N=torch.zeros(len(rows))))
             figures = measured(RedundancyConfig(), rows, chosen_N.numpy(), scratch / f"near-{name}", progress)
-            value = problem.random_value if name == RANDOM else evaluation.value
             found[name] = {
-                "value": value,
-                "gap": None if bound is None else problem.gap(bound, value),
+                "value": evaluation.value,
+                "gap": None if bound is None else problem.gap(bound, evaluation.value),
                 **{
                     part: figures[part]
                     for part in ("near_copies", "quality_rank", "coverage", "coverage_error")
                 },
             }
-    return found
+    return {"random_mean": round(problem.random_value, _PLACES) + 0.0, "masks": found}
 
 
 def _metrics_of_moments(config: SelectionConfig) -> set[str]:
@@ -158,12 +160,14 @@ def _metrics_of_moments(config: SelectionConfig) -> set[str]:
 
 def _is_plain(config: SelectConfig) -> bool:
     """Whether any mask of as many documents is one that the arm could have chosen."""
-    return not config.quotas and config.num_tokens is None and not config.quality_pruning
+    left_out = config.quality_pruning or config.outlier_deviations
+    return not config.quotas and config.num_tokens is None and not left_out
 
 
 def _settings(config: SelectConfig, count: int) -> dict[str, Any]:
     """The arm's settings as the engine takes them, for a mask of so many documents without quotas or pruning."""
     of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
-    left_out = {*of_stage, "ratio", "num_tokens", "quotas", "quality_pruning", "normalisation_constants"}
+    left_out = {*of_stage, "ratio", "num_tokens", "quotas", "normalisation_constants"}
+    left_out |= {"quality_pruning", "outlier_deviations"}
     given = {name: getattr(config, name) for name in config.model_fields_set - left_out}
     return given | {"num_documents": count}

@@ -75,7 +75,7 @@ class Batch:
         ids: Each row's id, where it has one.
         texts: Its text as UTF-8, where it has one.
         licences: Its licence, where it says one.
-        readable: Whether it could be read at all.
+        readable: Whether it could be read; of one that could not, nothing is taken.
     """
 
     file: int
@@ -228,9 +228,9 @@ def _parquet(number: int, path: Path, name: str, columns: dict[str, str | None])
         wanted = {
             ours: theirs for ours in USUAL if (theirs := _chosen(columns, have, ours, name)) is not None
         }
-        for theirs in wanted.values():
+        for ours, theirs in wanted.items():
             kind = opened.schema_arrow.field(theirs).type
-            if not (pa.types.is_primitive(kind) or _is_text(kind)):
+            if not (_is_text(kind) or (ours != "text" and pa.types.is_primitive(kind))):
                 raise InputError(f"a column has type {kind} where text is needed", file=name, field=theirs)
         first = 0
         try:
@@ -253,12 +253,12 @@ def _of_columns(number: int, first: int, batch: pa.RecordBatch, wanted: dict[str
     return Batch(
         file=number,
         first=first,
-        ids=[value or None for value in decoded["id"]],
-        texts=[
-            raw if value is not False else None
-            for raw, value in zip(found["text"], decoded["text"], strict=True)
+        ids=[value or None if whole else None for value, whole in zip(decoded["id"], readable, strict=True)],
+        texts=[raw if whole else None for raw, whole in zip(found["text"], readable, strict=True)],
+        licences=[
+            value or None if whole else None
+            for value, whole in zip(decoded["licence"], readable, strict=True)
         ],
-        licences=[value or None for value in decoded["licence"]],
         readable=readable,
     )
 
@@ -334,7 +334,9 @@ def _of_line(
         keys = [given] if (given := columns.get(ours)) else usual
         found[ours] = next((record[key] for key in keys if record.get(key) is not None), None)
     try:
-        text = _as_text(found["text"])
+        text = found["text"]  # a number may be an id; it is no text
+        if not (text is None or isinstance(text, str)):
+            return None, None, None, False
         raw = None if text is None else text.encode()
         return _as_text(found["id"]) or None, raw, _as_text(found["licence"]) or None, True
     except (TypeError, UnicodeEncodeError):

@@ -8,6 +8,7 @@ Shape suffixes: N rows of the selection, n of those that compete with the docume
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
@@ -17,11 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from datamask_pipeline.audit.crossings import ahead_of, nearest_crossing
+from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.audit.recompute import given_settings
+from datamask_pipeline.audit.standing import standings
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.quality.combine import combine_scores
-from datamask_pipeline.selection.reasons import PRUNED, Decision
+from datamask_pipeline.selection.ratio import least_ratio
+from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER, PRUNED, Decision
 from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
 from datamask_pipeline.stages.select import SelectConfig, blocks_of
 from datamask_pipeline.storage import Ref, Store
@@ -62,8 +66,10 @@ class Flip:
         release: The release.
         arm: The arm.
         crawl: The document's crawl.
-        selected: Whether the arm selected it.
+        selected: Whether the arm selected it, or what stands for its text.
         reason: Why, as the record says.
+        representative: What stands for its text, of which all the rest is then told: ``crawl``, ``id``, and as ``why`` what
+            the document is to it; none where it stands for itself.
         rank: Its place among its competitors, counted from 1; none where the policy compares no numbers.
         places: How many of them are selected.
         competitors: Documents of its block and quota that were not pruned, itself among them.
@@ -76,6 +82,7 @@ class Flip:
     crawl: str
     selected: bool
     reason: str
+    representative: dict[str, str] | None = None
     rank: int | None = None
     places: int | None = None
     competitors: int | None = None
@@ -84,7 +91,7 @@ class Flip:
 
 
 def flips(store: Store, document_id: str, release: str | None = None, arm: str | None = None) -> list[Flip]:
-    """What would change the side of a document, by release, arm and crawl.
+    """What would change the side of a document, by release, arm and crawl; of a copy, the side of what stands for it.
 
     Args:
         store: The record.
@@ -93,7 +100,7 @@ def flips(store: Store, document_id: str, release: str | None = None, arm: str |
         arm: One arm; none takes all.
 
     Raises:
-        UnknownDocumentError: no current selection that was asked for decided about such a document.
+        UnknownDocumentError: no current selection that was asked for was made from a pool with such a document.
         UnknownNameError: no such release or arm.
         IntegrityError: a mask contradicts itself.
     """
@@ -102,11 +109,15 @@ def flips(store: Store, document_id: str, release: str | None = None, arm: str |
         if wanted is not None and wanted not in {key[place] for key in keys}:
             raise UnknownNameError(family, wanted, {key[place] for key in keys})
     found: list[Flip] = []
-    for one, other in keys:
-        if release in (None, one) and arm in (None, other):
-            ref = store.current("select", f"{one}/{other}")
-            assert ref is not None, "a key has a current artefact"
-            found += _of_selection(store, ref, document_id)
+    reader = Reader(store, document_id)
+    try:
+        for one, other in keys:
+            if release in (None, one) and arm in (None, other):
+                ref = reader.ref("selection_mask", f"{one}/{other}")
+                assert ref is not None, "a key has a current artefact"
+                found += _of_selection(reader, ref)
+    finally:
+        reader.tables.close()
     if not found:
         raise UnknownDocumentError(
             f"no selection decided about document {document_id!r}; `datamask audit why` tells whether it was ingested, and "
@@ -115,38 +126,41 @@ def flips(store: Store, document_id: str, release: str | None = None, arm: str |
     return found
 
 
-def _of_selection(store: Store, ref: Ref, document_id: str) -> Iterator[Flip]:
-    places = _places(store, ref, document_id)
-    if not places:
+def _of_selection(reader: Reader, ref: Ref) -> Iterator[Flip]:
+    found = list(standings(reader, ref))
+    if not found:
         return
-    manifest = store.manifest(ref)
+    manifest = reader.manifest(ref)
     config = SelectConfig.of(given_settings(manifest["basis"]["config"]))
     release, _, arm = ref.key.partition("/")
     decision: Decision = POLICIES.find(config.policy).decision
-    table = store.read_table(ref, ["crawl", "selected", "reason", *_NUMBERS])
+    table = reader.store.read_table(ref, ["crawl", "selected", "reason", *_NUMBERS])
     _check_sides(ref, table, decision)
-    for place in places:
+    for standing in found:
+        if standing.place is None:
+            reason = str(standing.reason)
+            cannot = f"it, or what stands for it, was left out before anything was selected: {reason}"
+            yield Flip(release, arm, standing.crawl, False, reason, standing.representative, cannot=cannot)
+            continue
+        place = standing.place
         row = table.slice(place, 1).to_pylist()[0]
-        told = Flip(release, arm, row["crawl"], row["selected"], row["reason"])
-        cannot = _cannot(row, config, decision)
-        if cannot is not None:
-            yield dataclasses.replace(told, cannot=cannot)
+        told = Flip(release, arm, standing.crawl, row["selected"], row["reason"], standing.representative)
+        if (cannot_be := _cannot(row, config, decision)) is not None:
+            yield dataclasses.replace(told, cannot=cannot_be)
             continue
         numbers = {name: table[name].to_numpy() for name in _NUMBERS}
-        pruned_N = np.asarray(table["reason"].to_numpy() == PRUNED)
+        pruned_N = pc.is_in(table["reason"], pa.array(NEVER_JUDGED)).to_numpy()
         yield _answered(
-            store, manifest, config, decision, told, place, numbers, table["selected"].to_numpy(), pruned_N
+            reader.store,
+            manifest,
+            config,
+            decision,
+            told,
+            place,
+            numbers,
+            table["selected"].to_numpy(),
+            pruned_N,
         )
-
-
-def _places(store: Store, ref: Ref, document_id: str) -> list[int]:
-    """Rows of the selection that are of such a document."""
-    found, first = [], 0
-    for batch in store.iter_batches(ref, ["id"]):
-        ids = batch.column("id").to_numpy(zero_copy_only=False)
-        found += (first + np.flatnonzero(ids == document_id)).tolist()
-        first += batch.num_rows
-    return found
 
 
 def _check_sides(ref: Ref, table: pa.Table, decision: Decision) -> None:
@@ -154,7 +168,7 @@ def _check_sides(ref: Ref, table: pa.Table, decision: Decision) -> None:
     wrong_N = np.zeros(table.num_rows, bool)
     selected_N = table["selected"].to_numpy()
     for side_N, words in (
-        (selected_N, [decision.out, decision.out_all_the_same, PRUNED]),
+        (selected_N, [decision.out, decision.out_all_the_same, *NEVER_JUDGED]),
         (~selected_N, [decision.into, decision.in_all_the_same]),
     ):
         wrong_N |= side_N & pc.is_in(table["reason"], pa.array(words)).to_numpy()
@@ -168,8 +182,12 @@ def _check_sides(ref: Ref, table: pa.Table, decision: Decision) -> None:
 
 
 def _cannot(row: Mapping[str, Any], config: SelectConfig, decision: Decision) -> str | None:
+    if row["reason"] in (HELD, PASSED_OVER):
+        return f"it was decided by an earlier release, and stands: {row['reason']}"
     if row["reason"] == PRUNED:
         return "it was pruned by quality before anything was compared; `quality_pruning` decides"
+    if row["reason"] in NEVER_JUDGED:
+        return f"it was left out before anything was compared: {row['reason']}"
     if decision.compared is None:
         return f"policy {config.policy} compares no numbers that were stored: {row['reason']}"
     if decision.compared == "marginals" and row["diversity_marginal"] is None:
@@ -288,21 +306,23 @@ def _budget(
     """The smallest budget that holds the document where those before it come first, and how it is written."""
     if config.num_tokens is not None:
         needed = float(rows.tokens_N[rivals_n[before_n]].sum() + rows.tokens_N[place])
-        return _step("num_tokens", float(config.num_tokens), needed, 1.0, told, kind)
+        return _step("num_tokens", float(config.num_tokens), needed, needed, told, kind)
     rank, total = int(before_n.sum()) + 1, sum(map(len, blocks))
     group = None if rows.groups_N is None else int(rows.groups_N[place])
     whole = _smallest_budget(config, blocks, number, group, rank)
     if config.budget == "ratio":
-        # Rounded as the engine rounds: half a document below is this many already, or one fewer.
-        return _step("ratio", config.ratio, whole / total, 1 / total, told, kind)
-    return _step(config.budget, float(getattr(config, config.budget)), float(whole), 1.0, told, kind)
+        return _step("ratio", config.ratio, least_ratio(whole, total), whole, told, kind)
+    return _step(config.budget, float(getattr(config, config.budget)), float(whole), whole, told, kind)
 
 
-def _step(name: str, now: float, needed: float, unit: float, told: Flip, kind: Kind) -> Turn:
-    """In from the value needed on; out one unit below it. No selection has fewer than two documents."""
+def _step(name: str, now: float, needed: float, whole: float, told: Flip, kind: Kind) -> Turn:
+    """In from the value needed on, which is so many documents or tokens; out at the next value below it.
+
+    No selection has fewer than two documents.
+    """
     if told.selected:
-        fewer = round(needed / unit) - 1
-        return Turn(name, now, below=fewer * unit if fewer >= 2 else None, kind=kind)
+        fewer = math.nextafter(needed, 0.0) if name == "ratio" else needed - 1
+        return Turn(name, now, below=fewer if whole - 1 >= 2 else None, kind=kind)
     most = 1.0 if name == "ratio" else np.inf
     return Turn(name, now, above=needed if needed <= most else None, kind=kind)
 

@@ -5,21 +5,24 @@ against the manifests' counters; a funnel that does not balance is refused. Chan
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import IntegrityError, UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of, made_from
+from datamask_pipeline.selection.reasons import PASSED_OVER
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.token_totals import TOTALS_SQL, in_words
 
 if TYPE_CHECKING:
     import duckdb
 
-#: Examples of each rule.
+#: Examples of each rule, each id once; that many ids are looked at, as an id may stand many times.
 EXAMPLES: Final = 3
+_LOOKED_AT: Final = 64
 #: No part has so many rows: places in the canonical order are made of a part's number and a row's.
 _PART_ROWS: Final = 1 << 40
 Level = dict[str, Any]
@@ -35,8 +38,9 @@ def funnel(store: Store, release: str) -> dict[str, Any]:
     Returns:
         ``release`` and ``arms``: of each, ``arm``, ``subset_is_older`` and ``levels`` from ``ingest`` of each crawl to
         ``materialise``. A level has ``stage``, ``key``, ``documents_in``, ``documents``, ``tokens_in``, ``tokens`` (what it
-        kept) and ``dropped``: of each rule the documents, tokens and a few ids. Tokens are the source's; documents without
-        a count add none, and those of rejected rows are not known: null.
+        kept) and ``dropped``: of each rule the documents, tokens and a few ids. Tokens are the source's, of the documents
+        that have a count; ``without_tokens_in`` and ``without_tokens`` are those that have none. Of rejected rows neither is
+        known: null.
 
     Raises:
         UnknownNameError: the record has no mask of such a release.
@@ -61,18 +65,23 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             if level in shown:
                 continue
             shown.append(level)
-            yield f"{level['stage']:<12}{level['key']:<40}{_amount(level['documents_in'], level['tokens_in'])}"
+            reached = _amount(level["documents_in"], level["tokens_in"], level["without_tokens_in"])
+            yield f"{level['stage']:<12}{level['key']:<40}{reached}"
             for drop in level["dropped"]:
                 examples = ", ".join(drop["examples"])
-                amount = _amount(drop["documents"], drop["tokens"])
+                amount = _amount(drop["documents"], drop["tokens"], drop["without_tokens"])
                 yield f"  {'- ' + drop['rule']:<50}{amount}" + (f"  e.g. {examples}" if examples else "")
-            yield f"  {'= kept':<50}{_amount(level['documents'], level['tokens'])}"
+            kept = _amount(level["documents"], level["tokens"], level["without_tokens"])
+            yield f"  {'= kept':<50}{kept}"
         if arm["subset_is_older"]:
             yield f"  {arm['arm']}: no subset was made from this mask yet: run stage materialise"
 
 
-def _amount(documents: int, tokens: int | None) -> str:
-    return f"{documents:>14,} documents" + (f"{tokens:>18,} tokens" if tokens is not None else "")
+def _amount(documents: int, tokens: int | None, without: int | None) -> str:
+    if tokens is None:
+        return f"{documents:>14,} documents"
+    number, _, rest = in_words(tokens, without or 0).partition(" ")
+    return f"{documents:>14,} documents{number:>18} {rest}"
 
 
 def made_of(store: Store, selection: Ref) -> tuple[Ref, Ref | None]:
@@ -87,7 +96,9 @@ def decisions_sql(store: Store, candidates: Ref, copies: Ref | None, selection: 
     """Every document of a release's crawls under one arm: at which stage it was left out, and why; in canonical order of
     ``place``. ``left_at`` is null where the arm's subset has it.
     """
-    documents = "crawl, id, content_hash, domain, token_count, eligible, exclusion, representative_id"
+    documents = (
+        "crawl, shard, row, id, content_hash, domain, token_count, eligible, exclusion, representative_id"
+    )
     judged = (
         "crawl, id, selected, quality, probability, quality_marginal, diversity_marginal, threshold, reason"
     )
@@ -95,7 +106,8 @@ def decisions_sql(store: Store, candidates: Ref, copies: Ref | None, selection: 
     if copies is not None:
         near = f"SELECT crawl, id, near_copy_of FROM {duck.parts_sql(store, [copies], 'crawl, id, near_copy_of')}"
     return f"""
-        SELECT c.crawl, c.id, c.content_hash, c.domain, c.token_count, c.part_order * {_PART_ROWS} + c.part_row AS place,
+        SELECT c.crawl, c.shard, c.row, c.id, c.content_hash, c.domain, c.token_count,
+            c.part_order * {_PART_ROWS} + c.part_row AS place,
             CASE WHEN NOT c.eligible THEN 'pool' WHEN n.near_copy_of IS NOT NULL THEN 'copies'
                 WHEN s.id IS NULL OR NOT s.selected THEN 'select' END AS left_at,
             CASE WHEN NOT c.eligible THEN c.exclusion WHEN n.near_copy_of IS NOT NULL THEN 'near_copy'
@@ -109,19 +121,36 @@ def decisions_sql(store: Store, candidates: Ref, copies: Ref | None, selection: 
     """
 
 
+def rejected_sql(store: Store, candidates: Ref) -> str | None:
+    """The rows of a release's crawls that became no document, as far as they go with the columns of ``decisions_sql``; none
+    where there are no such rows.
+    """
+    selects = []
+    for number, ref in enumerate(_documents_of(store, candidates).values()):
+        rejected = rejected_beside(store, ref)
+        if rejected is not None and rejected.rows:
+            rows = duck.parts_sql(store, [rejected], "crawl, shard, row, id, reason")
+            place = f"{number * _PART_ROWS} + artefact_row AS place"
+            selects.append(f"SELECT crawl, shard, row, id, {place}, 'ingest' AS left_at, reason FROM {rows}")
+    return " UNION ALL ".join(selects) or None
+
+
+def _documents_of(store: Store, candidates: Ref) -> dict[str, Ref]:
+    """What a pool read of each crawl, in the release's order."""
+    manifest = store.manifest(candidates)
+    read = dict(inputs_of(manifest))
+    return {crawl: read[f"documents/{crawl}"] for crawl in manifest["basis"]["config"]["crawls"]}
+
+
 def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) -> dict[str, Any]:
     candidates, copies = made_of(store, selection)
-    documents = {
-        name.removeprefix("documents/"): ref
-        for name, ref in inputs_of(store.manifest(candidates))
-        if name.startswith("documents/")
-    }
     connection.execute(f"""
         CREATE OR REPLACE TEMP TABLE chain AS
-        SELECT crawl, id, coalesce(token_count, 0) AS tokens, place, left_at, reason AS rule
+        SELECT crawl, id, token_count, place, left_at, reason AS rule
         FROM ({decisions_sql(store, candidates, copies, selection)})
     """)
-    levels = [_ingest(store, connection, crawl, ref) for crawl, ref in documents.items()]
+    of_crawls = _documents_of(store, candidates).items()
+    levels = [_ingest(store, connection, crawl, ref) for crawl, ref in of_crawls]
     later = [_level(connection, "pool", candidates.key)]
     if copies is not None:
         later.append(_level(connection, "copies", copies.key))
@@ -130,11 +159,12 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
         _check_counts(level, store.manifest(ref)["counts"])
     subset = made_from(store, "materialise", selection.key, "selection", selection.content_digest)
     if subset is not None:
-        kept, counted = later[-1], store.manifest(subset)["metadata"]["tokens"]  # null where one states none
-        tokens = kept["tokens"] if counted is None else counted
-        later.append(
-            _made("materialise", selection.key, kept["documents"], kept["tokens"], [], subset.rows, tokens)
-        )
+        kept, said = later[-1], store.manifest(subset)["metadata"]
+        amount = (kept["tokens"], kept["without_tokens"])
+        if said["tokens"] is not None:  # null where one document has no count
+            amount = (said["tokens"], 0)
+        reached = (kept["documents"], kept["tokens"], kept["without_tokens"])
+        later.append(_made("materialise", selection.key, reached, [], (subset.rows, *amount)))
     _check_chain(levels, later)
     return {
         "arm": selection.key.partition("/")[2],
@@ -147,52 +177,64 @@ def _level(connection: "duckdb.DuckDBPyConnection", stage: str, key: str) -> Lev
     """What one stage left out of what reached it."""
     order = ["pool", "copies", "select"]
     earlier = ", ".join(map(duck.literal, order[: order.index(stage)])) or "''"
-    ((documents_in, tokens_in, documents, tokens),) = connection.execute(f"""
-        SELECT count(*), coalesce(sum(tokens), 0)::BIGINT, count(*) FILTER (left_at IS DISTINCT FROM '{stage}'),
-            coalesce(sum(tokens) FILTER (left_at IS DISTINCT FROM '{stage}'), 0)::BIGINT
-        FROM chain WHERE left_at IS NULL OR left_at NOT IN ({earlier})
-    """).fetchall()
+    reached = f"FROM chain WHERE (left_at IS NULL OR left_at NOT IN ({earlier}))"
+    (amount_in,) = connection.execute(f"SELECT count(*), {TOTALS_SQL} {reached}").fetchall()
+    (amount,) = connection.execute(
+        f"SELECT count(*), {TOTALS_SQL} {reached} AND left_at IS DISTINCT FROM '{stage}'"
+    ).fetchall()
     rows = connection.execute(f"""
-        SELECT rule, count(*), sum(tokens)::BIGINT, arg_min(id, place, {EXAMPLES})
+        SELECT rule, count(*), {TOTALS_SQL}, {examples_sql("id", "place")}
         FROM chain WHERE left_at = '{stage}' GROUP BY rule ORDER BY 2 DESC, 1
     """).fetchall()
-    dropped = [
-        {"rule": rule, "documents": number, "tokens": of_rule, "examples": examples}
-        for rule, number, of_rule, examples in rows
-    ]
-    return _made(stage, key, documents_in, tokens_in, dropped, documents, tokens)
+    dropped = [_drop(rule, of_rule, examples) for rule, *of_rule, examples in rows]
+    return _made(stage, key, amount_in, dropped, amount)
+
+
+def examples_sql(name: str, place: str) -> str:
+    """An aggregate: the first few different names, in order of their places."""
+    first = f"arg_min({name}, {place}, {_LOOKED_AT})"
+    return f"[name FOR name, number IN {first} IF list_position({first}, name) = number][:{EXAMPLES}]"
+
+
+def _drop(rule: str, amount: Sequence[int | None], examples: list[str]) -> dict[str, Any]:
+    documents, tokens, without = amount
+    return {
+        "rule": rule,
+        "documents": documents,
+        "tokens": tokens,
+        "without_tokens": without,
+        "examples": examples,
+    }
 
 
 def _ingest(store: Store, connection: "duckdb.DuckDBPyConnection", crawl: str, ref: Ref) -> Level:
     """The rows of one crawl: what became no document, by the counters of its manifest."""
     counts = store.manifest(ref)["counts"]
-    rejected = _rejected_beside(store, ref)
+    rejected = rejected_beside(store, ref)
     examples: dict[str, list[str]] = {}
     if rejected is not None and rejected.rows:
         sql = duck.parts_sql(store, [rejected], "id, shard, row, reason")
-        place = "(part_order, part_row)"
+        name = "coalesce(id, shard || ' row ' || row)"
         examples = dict(
             connection.execute(f"""
-                SELECT reason, arg_min(coalesce(id, shard || ' row ' || row), {place}, {EXAMPLES}) FROM {sql} GROUP BY 1
+                SELECT reason, {examples_sql(name, "(part_order, part_row)")} FROM {sql} GROUP BY 1
             """).fetchall()
         )
-    ((tokens,),) = connection.execute(
-        "SELECT coalesce(sum(tokens), 0)::BIGINT FROM chain WHERE crawl = ?", [crawl]
-    ).fetchall()
+    (amount,) = connection.execute(f"SELECT {TOTALS_SQL} FROM chain WHERE crawl = ?", [crawl]).fetchall()
     rules = {
         name.removeprefix("dropped_"): number
         for name, number in counts.items()
         if name.startswith("dropped_")
     }
     dropped = [
-        {"rule": rule, "documents": number, "tokens": None, "examples": examples.get(rule, [])}
+        _drop(rule, (number, None, None), examples.get(rule, []))
         for rule, number in sorted(rules.items(), key=lambda item: (-item[1], item[0]))
         if number
     ]
-    return _made("ingest", crawl, counts["rows_in"], None, dropped, counts["kept"], tokens)
+    return _made("ingest", crawl, (counts["rows_in"], None, None), dropped, (counts["kept"], *amount))
 
 
-def _rejected_beside(store: Store, documents: Ref) -> Ref | None:
+def rejected_beside(store: Store, documents: Ref) -> Ref | None:
     """The rejected rows that the same run of ingestion wrote beside a crawl's documents."""
     basis = store.manifest(documents)["basis"]
     for manifest in store.all_manifests(f"rejected/{documents.key}"):
@@ -204,33 +246,38 @@ def _rejected_beside(store: Store, documents: Ref) -> Ref | None:
 def _made(
     stage: str,
     key: str,
-    documents_in: int,
-    tokens_in: int | None,
+    reached: Sequence[int | None],
     dropped: list[dict[str, Any]],
-    documents: int,
-    tokens: int | None,
+    kept: Sequence[int],
 ) -> Level:
     """One level, balanced.
+
+    Args:
+        stage: Its stage.
+        key: The stage's key.
+        reached: Documents that came in, their tokens, and how many of them have no count; null: not known.
+        dropped: What each rule left out.
+        kept: What was kept, as ``reached``.
 
     Raises:
         IntegrityError: documents, or tokens that are known, were lost or invented.
     """
-    lost = sum(drop["documents"] for drop in dropped)
-    lost_tokens = None if tokens_in is None else sum(drop["tokens"] for drop in dropped)
-    unbalanced = lost_tokens is not None and tokens is not None and tokens_in != tokens + lost_tokens
-    if documents_in != documents + lost or unbalanced:
-        raise IntegrityError(
-            f"the funnel of {key} does not balance at {stage}: {documents_in} documents and {tokens_in} tokens in, "
-            f"{documents} and {tokens} kept, {lost} and {lost_tokens} dropped; `datamask audit prove` names what is wrong"
-        )
+    for name, came, stayed in zip(("documents", "tokens", "without_tokens"), reached, kept, strict=True):
+        if came is not None and came != stayed + (lost := sum(drop[name] for drop in dropped)):
+            raise IntegrityError(
+                f"the funnel of {key} does not balance at {stage}: {came} {name.replace('_', ' ')} in, {stayed} kept, "
+                f"{lost} dropped; `datamask audit prove` names what is wrong"
+            )
     return {
         "stage": stage,
         "key": key,
-        "documents_in": documents_in,
-        "tokens_in": tokens_in,
+        "documents_in": reached[0],
+        "tokens_in": reached[1],
+        "without_tokens_in": reached[2],
         "dropped": dropped,
-        "documents": documents,
-        "tokens": tokens,
+        "documents": kept[0],
+        "tokens": kept[1],
+        "without_tokens": kept[2],
     }
 
 
@@ -238,8 +285,8 @@ def _check_counts(level: Level, counts: Mapping[str, int]) -> None:
     """The manifest counts what its table holds."""
     found = {drop["rule"]: drop["documents"] for drop in level["dropped"]}
     if level["stage"] == "select":
-        without = found.pop("no_score", 0)
-        found = {"no_score": without, "not_selected": sum(found.values())}
+        without, before = found.pop("no_score", 0), found.pop(PASSED_OVER, 0)
+        found = {"no_score": without, "passed_over": before, "not_selected": sum(found.values())}
     said = {
         name.removeprefix("dropped_"): number
         for name, number in counts.items()
@@ -257,11 +304,12 @@ def _check_counts(level: Level, counts: Mapping[str, int]) -> None:
 
 def _check_chain(crawls: list[Level], later: list[Level]) -> None:
     """What one level kept reaches the next."""
-    kept = (sum(level["documents"] for level in crawls), sum(level["tokens"] for level in crawls))
+    names = ("documents", "tokens", "without_tokens")
+    kept = [sum(level[name] for level in crawls) for name in names]
     for level in later:
-        if (level["documents_in"], level["tokens_in"]) != kept:
+        if [level[f"{name}_in"] for name in names] != kept:
             raise IntegrityError(
                 f"{kept[0]} documents were kept before {level['stage']} of {level['key']}, which had "
                 f"{level['documents_in']}; run that stage again"
             )
-        kept = (level["documents"], level["tokens"])
+        kept = [level[name] for name in names]

@@ -8,7 +8,7 @@ from typing import Any
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
-from datamask_pipeline.storage.row_index import INDEX_FILES, ids_of, write_index
+from datamask_pipeline.storage.row_index import INDEX_FILES, write_index
 
 
 def check_index(store: Store, location: str, manifest: Mapping[str, Any]) -> Iterator[Finding]:
@@ -24,7 +24,7 @@ def check_index(store: Store, location: str, manifest: Mapping[str, Any]) -> Ite
     indexes = {column: name for column, name in INDEX_FILES.items() if name in stated}
     for column, name in indexes.items():
         with tempfile.TemporaryDirectory() as folder:
-            again = write_index(ids_of(store, parts, column), Path(folder, name), Path(folder))
+            again = write_index(store, parts, column, Path(folder, name), Path(folder))
         if again["sha256"] != stated[name]:
             yield contradiction(f"{location}/{name}", f"is not the index of its parts' rows by `{column}`")
     if PIECES_FILE in stated:

@@ -1,10 +1,10 @@
-"""The chosen documents nearest to one that was left out: exact cosines, read window by window. Knows no learner.
+"""The documents nearest to one by cosine, and those of a mask that crowd one out. Knows no learner.
 
-Shape suffixes: M rows of the mask, n of a batch, D embedding dimensions.
+Shape suffixes: M rows of the mask, n of a batch, m of a chunk, D embedding dimensions.
 """
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,34 @@ from datamask_pipeline.storage.npy import mapped
 from datamask_pipeline.storage.ref import ref_of
 
 NUM_NEIGHBOURS: Final = 5
+#: Positions in a release's canonical order, and the vectors of these documents.
+Chunk = tuple[NDArray[np.int64], NDArray[Any]]
 
 
-def nearest_chosen(
+def nearest(
+    own_D: NDArray[Any], chunks: Iterable[Chunk], count: int = NUM_NEIGHBOURS
+) -> list[tuple[float, int]]:
+    """The documents of the highest cosine to a vector, exact in float64; memory holds one chunk.
+
+    Args:
+        own_D: The vector, of any length but 0.
+        chunks: The documents that are compared, in any order.
+        count: How many are wanted.
+
+    Returns:
+        Cosine and position, the nearest first; of equals the first in canonical order.
+    """
+    unit_D = _unit(own_D[None])[0]
+    best: list[tuple[float, int]] = []
+    for positions_m, vectors_mD in chunks:
+        cosines_m = _unit(vectors_mD) @ unit_D
+        top = np.lexsort((positions_m, -cosines_m))[:count]
+        found = [(float(cosines_m[place]), -int(positions_m[place])) for place in top]
+        best = heapq.nlargest(count, [*best, *found])
+    return [(cosine, -position) for cosine, position in best]
+
+
+def nearest_in_block(
     reader: Reader, mask: Mapping[str, Any], index_row: Mapping[str, Any], row: int
 ) -> list[Row]:
     """The chosen documents of the same block with the highest cosine to one of the mask's documents.
@@ -46,31 +71,43 @@ def nearest_chosen(
     vectors = _Vectors(reader, mask)
     own_D = vectors.read(index_row["crawl"], index_row["shard"], np.array([index_row["row"]]))[0]
     chosen = _chosen_positions(reader, mask, row)
-    best: list[tuple[float, int, str, str]] = []
     location = input_location(mask, "index")
     assert location is not None
-    for batch in reader.tables.batches(location, ["position", "crawl", "id", "shard", "row"]):
-        positions_n = batch.column("position").to_numpy()
-        kept = batch.filter(pa.array(np.isin(positions_n, chosen, assume_unique=True)))
-        for crawl, shard, places in _by_file(kept):
-            cosines_n = vectors.read(crawl, shard, kept.column("row").to_numpy()[places]) @ own_D
-            for place in np.argsort(-cosines_n, kind="stable")[:NUM_NEIGHBOURS].tolist():
-                at = int(places[place])
-                position = int(kept.column("position")[at].as_py())
-                best.append((float(cosines_n[place]), -position, crawl, kept.column("id")[at].as_py()))
-        best = heapq.nlargest(NUM_NEIGHBOURS, best)
-    return [{"crawl": crawl, "id": name, "cosine": cosine} for cosine, _, crawl, name in best]
+
+    def chunks() -> Iterator[Chunk]:
+        for batch in reader.tables.batches(location, ["position", "crawl", "shard", "row"]):
+            positions_n = batch.column("position").to_numpy()
+            kept = batch.filter(pa.array(np.isin(positions_n, chosen, assume_unique=True)))
+            for crawl, shard, places in _by_file(kept):
+                rows_m = kept.column("row").to_numpy()[places]
+                yield kept.column("position").to_numpy()[places], vectors.read(crawl, shard, rows_m)
+
+    best = nearest(own_D, chunks())
+    names: dict[int, Row] = {}
+    for batch in reader.tables.batches(location, ["position", "crawl", "id"]):
+        wanted = np.isin(batch.column("position").to_numpy(), [position for _, position in best])
+        names |= {each["position"]: each for each in batch.filter(pa.array(wanted)).to_pylist()}
+    return [
+        {"crawl": names[position]["crawl"], "id": names[position]["id"], "cosine": cosine}
+        for cosine, position in best
+    ]
+
+
+def _unit(vectors_nD: NDArray[Any]) -> NDArray[np.float64]:
+    vectors_nD = np.asarray(vectors_nD, np.float64)
+    unit_nD: NDArray[np.float64] = vectors_nD / np.linalg.norm(vectors_nD, axis=1, keepdims=True)
+    return unit_nD
 
 
 class _Vectors:
-    """Unit vectors of a mask's documents, (n, D) in float64."""
+    """Vectors of a mask's documents, (n, D)."""
 
     def __init__(self, reader: Reader, mask: Mapping[str, Any]) -> None:
         self._reader, self._mask = reader, mask
         self._files: dict[str, dict[str, Path]] = {}
         self._checked: set[tuple[str, str]] = set()
 
-    def read(self, crawl: str, shard: str, rows_n: NDArray[np.int64]) -> NDArray[np.float64]:
+    def read(self, crawl: str, shard: str, rows_n: NDArray[np.int64]) -> NDArray[Any]:
         location = input_location(self._mask, f"embeddings/{crawl}")
         assert location is not None
         manifest, store = self._reader.tables.manifest(location), self._reader.store
@@ -83,9 +120,8 @@ class _Vectors:
                     f"{store.root}/{finding.file}: {finding.problem}; delete it and run stage embed again"
                 )
             self._checked.add((crawl, shard))
-        found_nD = np.asarray(mapped(self._files[crawl][shard])[rows_n], np.float64)
-        unit_nD: NDArray[np.float64] = found_nD / np.linalg.norm(found_nD, axis=1, keepdims=True)
-        return unit_nD
+        found_nD: NDArray[Any] = mapped(self._files[crawl][shard])[rows_n]
+        return found_nD
 
 
 def _chosen_positions(reader: Reader, mask: Mapping[str, Any], row: int) -> NDArray[np.int64]:

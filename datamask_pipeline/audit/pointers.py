@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.audit.findings import Finding, contradiction, purged
-from datamask_pipeline.audit.stated import DAMAGE, read_manifest
+from datamask_pipeline.audit.stated import DAMAGE, check_link, read_manifest
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
@@ -55,6 +55,7 @@ def walk(
         folder = waiting.pop()
         location, findings = _pointed(store, folder, files)
         yield from findings
+        yield from check_link(store, f"{folder}/{CURRENT}")
         locations = [location] if location else []
         while locations:
             here = locations.pop()

@@ -3,6 +3,7 @@
 Changes nothing in the record. What it cannot tell, it says; `docs/publishing.md` lists what no such proof can notice.
 """
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -12,14 +13,13 @@ from datamask_pipeline.audit.index import check_index
 from datamask_pipeline.audit.pointers import Manifests, files_of, pointers, walk
 from datamask_pipeline.audit.recompute import check_selection
 from datamask_pipeline.audit.replay import ORDERED_BY, check_content, check_replayed
-from datamask_pipeline.audit.stated import DAMAGE, check_artefact
-from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.audit.stated import DAMAGE, check_artefact, check_link
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
-from datamask_pipeline.storage import Store
+from datamask_pipeline.storage import Store, releases
 from datamask_pipeline.storage.format import FORMAT_FILE, format_bytes
 from datamask_pipeline.storage.ref import MANIFEST, manifest_digest, ref_of
-from datamask_pipeline.storage.releases import frozen_bytes
 
 
 def prove_record(
@@ -131,7 +131,8 @@ def _check_computed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findi
     elif name == "select":
         crawls = [each for each in inputs if each.startswith("embeddings/")]
         embeddings = {each.partition("/")[2]: inputs[each] for each in crawls}
-        yield from check_selection(store, ref_of(manifest), manifest, inputs["index"], embeddings)
+        held = inputs.get("held")
+        yield from check_selection(store, ref_of(manifest), manifest, inputs["index"], embeddings, held)
     else:
         yield from check_replayed(store, manifest)
 
@@ -181,6 +182,11 @@ def _check_root(
 ) -> Iterator[Finding]:
     """The record's own two small files."""
     frozen = f"releases/{release}.json"
+    for file in (frozen, FORMAT_FILE):
+        yield from check_link(store, file)
+    masks = [
+        each for each in manifests.values() if each["stage"] == "select" and _release_of(each) == release
+    ]
     crawls = [
         manifest["basis"]["config"].get("crawls")
         for manifest in manifests.values()
@@ -188,8 +194,23 @@ def _check_root(
     ]
     if frozen not in files:
         yield contradiction(frozen, "is missing")
-    elif crawls and store.fs.cat_file(f"{store.root}/{frozen}") not in map(frozen_bytes, crawls):
-        yield contradiction(frozen, f"names other crawls than the candidates were made from: {crawls[0]}")
+    elif crawls:
+        held = {ref.key.split("/")[0] for made in masks for name, ref in inputs_of(made) if name == "held"}
+        try:
+            givens = {*held} if masks else {releases.frozen_given(store, release)}
+            rolls = releases.rolled_by(store, release)
+        except IntegrityError as error:
+            yield contradiction(frozen, str(error))
+            givens, rolls = {*held}, None
+        said = [
+            releases.frozen_bytes(each, given, rolls, retired=retired)
+            for each, given, retired in itertools.product(crawls, givens or {None}, (False, True))
+        ]
+        if store.fs.cat_file(f"{store.root}/{frozen}") not in said:
+            after = f", after {', '.join(sorted(held))}" if held else ""
+            yield contradiction(
+                frozen, f"names other crawls than the candidates were made from: {crawls[0]}{after}"
+            )
     digested = any("manifest_digest" in manifest for manifest in manifests.values())
     if FORMAT_FILE not in files:
         if digested:
@@ -197,7 +218,15 @@ def _check_root(
         else:
             yield unknown(FORMAT_FILE, "a record of the first format states none")
     elif store.fs.cat_file(f"{store.root}/{FORMAT_FILE}") != format_bytes():
-        yield contradiction(FORMAT_FILE, "does not state the format of this program")
+        try:
+            problem = f"states format {store.format()} otherwise than this program writes it"
+        except DataMaskError as error:  # a later format, or no JSON: with what to do
+            problem = str(error)
+        yield contradiction(FORMAT_FILE, problem)
+
+
+def _release_of(manifest: Mapping[str, Any]) -> str:
+    return str(manifest["key"]).partition("/")[0]
 
 
 def parse_target(target: str) -> tuple[str, str | None]:

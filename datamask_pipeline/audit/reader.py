@@ -1,5 +1,6 @@
 """Rows of one document out of current and older artefacts, by the flow's names of assets. Knows no story."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,12 @@ class Reader:
         """The document's first row of a crawl in one version of an artefact; ``None`` where there is none."""
         rows = [] if location is None else self.at(location, document_id)
         return next((row for row in rows if row["crawl"] == crawl), None)
+
+    def artefact_row(self, location: str, record: Mapping[str, Any]) -> int:
+        """The row over all parts of a row of one part, by its ``record``."""
+        parts = self.tables.manifest(location)["parts"]
+        before = itertools.takewhile(lambda part: f"{part['name']}.parquet" != record["part"], parts)
+        return sum(int(part["rows"]) for part in before) + int(record["row"])
 
     def made_from(self, asset: str, key: str, source_asset: str, source: Ref) -> Ref | None:
         """The current artefact, unless it was made from something else than ``source``.

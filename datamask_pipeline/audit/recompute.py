@@ -5,19 +5,29 @@ Shape suffixes: R rows of the selection, n rows of a block, m of those that prun
 """
 
 import io
+import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.audit.figures import EXACT, differing, near
+from datamask_pipeline.audit.figures import EXACT, TOLERANCE, differing, near
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.recompute_block import check_block
 from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.stages.held import SUMS_FILE, Held, held_of, sums_array
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
-from datamask_pipeline.stages.select import SelectConfig, blocks_of, budgets_of
+from datamask_pipeline.stages.select import (
+    SelectConfig,
+    blocks_of,
+    budgets_of,
+    counts_of,
+    given_block,
+    judged_before,
+)
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import MANIFEST
 
@@ -27,7 +37,12 @@ _COLUMNS: Final = tuple(
 
 
 def check_selection(
-    store: Store, ref: Ref, manifest: Mapping[str, Any], index: Ref, embeddings: Mapping[str, Ref]
+    store: Store,
+    ref: Ref,
+    manifest: Mapping[str, Any],
+    index: Ref,
+    embeddings: Mapping[str, Ref],
+    held: Ref | None = None,
 ) -> Iterator[Finding]:
     """Hold a selection against what it was made from.
 
@@ -37,6 +52,7 @@ def check_selection(
         manifest: Its manifest.
         index: The release's index that it read.
         embeddings: The crawls' vectors that it read.
+        held: The mask of the release that this one goes on from, if it does.
     """
     said = f"{ref.location}/{MANIFEST}"
     basis = manifest["basis"]
@@ -58,14 +74,71 @@ def check_selection(
         yield contradiction(file, "its documents are not those of the index that have every score")
         return
     yield from differing(file, "quality", stored["quality"], rows.quality_N, EXACT)
-    blocks = blocks_of(len(rows), config)
+    before = None
+    if held is not None:
+        with tempfile.TemporaryDirectory() as scratch:
+            before = held_of(store, held, index, embeddings, rows, config, Path(scratch))
+        yield from _check_held(before, stored, manifest, file, said)
+    yield from _check_sums(store, ref, manifest, rows, stored["selected"])
+    blocks = blocks_of(len(rows), config, before)
     found = manifest["metadata"]["blocks"]
     if len(found) != len(blocks):
         yield contradiction(said, f"tells of {len(found)} blocks where its settings make {len(blocks)}")
         return
     for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks), strict=True)):
-        yield from check_block(budgeted, rows, block, stored, found[number], file, said)
-    yield from _check_totals(manifest, stored, index, rows, said)
+        of_block = given_block(before, block)
+        yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said)
+    yield from _check_totals(manifest, stored, index, before, said)
+
+
+def _check_held(
+    before: Held, stored: Mapping[str, NDArray[Any]], manifest: Mapping[str, Any], file: str, said: str
+) -> Iterator[Finding]:
+    """What an earlier release judged is as that one left it, and is counted."""
+    old_N = ~before.new_N
+    for name, values_N in judged_before(len(old_N), before).items():
+        others_N = old_N & (stored[name] != values_N)
+        if values_N.dtype.kind == "f":
+            others_N &= ~(np.isnan(values_N) & np.isnan(stored[name]))
+        if others_N.any():
+            row = int(np.argmax(others_N))
+            problem = (
+                f"`{name}` is {stored[name][row]}, and release {before.release!r} makes it {values_N[row]}"
+            )
+            yield contradiction(file, problem, row)
+    told = manifest["metadata"].get("given", {})
+    wanted = {
+        "release": before.release,
+        "held": int(before.held_N.sum()),
+        "gone": before.gone,
+        "passed_over": int(before.past_N.sum()),
+    }
+    for name, value in wanted.items():
+        if told.get(name) != value:
+            yield contradiction(said, f"`given.{name}` is {told.get(name)}, and its inputs give {value}")
+
+
+def _check_sums(
+    store: Store, ref: Ref, manifest: Mapping[str, Any], rows: ReleaseRows, selected_N: NDArray[np.bool_]
+) -> Iterator[Finding]:
+    """The sums that later releases are conditioned on are those of what the mask holds."""
+    from datamask_pipeline.selection.given import Given
+
+    if (about := manifest["metadata"].get("holds")) is None or rows.vectors is None:
+        return
+    path = store.file_path(ref, SUMS_FILE)
+    have = np.load(io.BytesIO(store.fs.cat_file(path)), allow_pickle=False)
+    again = Given.of(rows.vectors.chosen(np.flatnonzero(selected_N)), {}, second=about["second_moments"])
+    want = sums_array(again)
+    if have.shape != want.shape or not np.allclose(have, want, rtol=0, atol=TOLERANCE * again.count):
+        yield contradiction(
+            f"{ref.location}/{SUMS_FILE}", "holds other sums than the vectors of its mask have"
+        )
+    for name, value in (("documents", again.count), ("squared_norms", again.squared)):
+        if not near(about[name], value, TOLERANCE * again.count):
+            yield contradiction(
+                f"{ref.location}/{MANIFEST}", f"`holds.{name}` is {about[name]}, and its mask's is {value}"
+            )
 
 
 def _certified_at(
@@ -98,16 +171,15 @@ def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_totals(
-    manifest: Mapping[str, Any], stored: Mapping[str, NDArray[Any]], index: Ref, rows: ReleaseRows, said: str
+    manifest: Mapping[str, Any],
+    stored: Mapping[str, NDArray[Any]],
+    index: Ref,
+    before: Held | None,
+    said: str,
 ) -> Iterator[Finding]:
     """What the manifest says of all blocks together."""
     selected = int(stored["selected"].sum())
-    counts = {
-        "rows_in": index.rows,
-        "kept": selected,
-        "dropped_not_selected": len(rows) - selected,
-        "dropped_no_score": index.rows - len(rows),
-    }
+    counts = counts_of(index.rows, stored["selected"], before)
     metadata, blocks = manifest["metadata"], manifest["metadata"]["blocks"]
     if dict(manifest["counts"]) != counts or metadata["selected"] != selected:
         yield contradiction(said, f"`counts` are not {counts}")

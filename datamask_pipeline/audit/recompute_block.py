@@ -3,8 +3,11 @@
 Shape suffixes: n rows of the block, m of those that pruning left.
 """
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +17,7 @@ from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, d
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.audit.recompute_bound import check_bound
 from datamask_pipeline.stages.release_rows import ReleaseRows
-from datamask_pipeline.stages.select import SelectConfig
+from datamask_pipeline.stages.select import BlockGiven, SelectConfig, shards_of
 
 #: Values of a metric that is none of moments are computed for so many documents at most: all pairs are compared.
 MOST_COMPARED: Final = 50_000
@@ -24,6 +27,7 @@ def check_block(
     config: SelectConfig,
     rows: ReleaseRows,
     block: NDArray[np.int64],
+    of_block: BlockGiven,
     stored: Mapping[str, NDArray[Any]],
     found: Mapping[str, Any],
     file: str,
@@ -32,7 +36,7 @@ def check_block(
     """One block: its problem is posed again, and the stored mask is evaluated."""
     import torch
 
-    from datamask_pipeline.selection.api import check_settings, normalised_problem, raw_problem
+    from datamask_pipeline.selection.api import beside, check_settings, normalised_problem, raw_problem
     from datamask_pipeline.selection.config import SelectionConfig
     from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
     from datamask_pipeline.selection.parallel import Workers
@@ -41,9 +45,11 @@ def check_block(
 
     assert rows.vectors is not None
     of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
-    engine, metrics, policy = check_settings(
-        **{name: getattr(config, name) for name in config.model_fields_set - of_stage}
-    )
+    settings = {name: getattr(config, name) for name in config.model_fields_set - of_stage}
+    given, frozen = of_block
+    if frozen is not None:
+        settings["normalisation_constants"] = frozen
+    engine, metrics, policy = check_settings(**settings)
     tokens_n = rows.token_counts_N[block]
     groups = [rows.groups[place] for place in block] if rows.groups else None
     mask = stored["selected"][block]
@@ -58,20 +64,26 @@ def check_block(
         if (mask & ~pruned.kept_N).any():
             yield contradiction(
                 file,
-                "the mask holds documents that pruning by quality left out",
+                "the mask holds documents that were left out before anything was chosen",
                 first(block, mask & ~pruned.kept_N),
             )
             return
         yield from _check_record(
             found["record"], checked, pruned, mask, stored["reason"][block], tokens_n, said
         )
-        raw = raw_problem(engine, metrics, pruned, workers, curve)
-        yield from _check_scale(raw, pruned, found["normalisation"], said)
+
+        def posed(config: SelectionConfig) -> Any:
+            raw = raw_problem(config, metrics, pruned, workers, curve)
+            return raw if given is None else beside(raw, given, policy)
+
+        of_all = _scale_of_all(rows, block, given, settings) if config.over == "shards" else None
+        measured = _measured(posed(engine), pruned, given) if of_all is None else of_all[0]
+        yield from _check_scale(measured, found["normalisation"], said)
         constants = {name: tuple(ends) for name, ends in found["normalisation"].items()}
-        given = engine.model_copy(update={"normalisation_constants": constants})
-        problem = normalised_problem(
-            raw_problem(given, metrics, pruned, workers, curve), pruned, checked, None, curve
-        )
+        fixed = engine.model_copy(update={"normalisation_constants": constants})
+        problem = normalised_problem(posed(fixed), pruned, checked, None, curve, given)
+        if of_all is not None:
+            problem = replace(problem, random_value=of_all[1])
         kept = block[pruned.kept_N]
         yield from _check_mask(policy, problem, stored, kept, file)
         yield from _check_figures(problem, engine, stored, kept, found, file, said)
@@ -90,7 +102,7 @@ def _check_record(
     """Counts and digests that the engine put down."""
     expected: dict[str, Any] = {
         "rows": len(mask),
-        "rows_pruned_by_quality": len(mask) - pruned.rows.num_rows,
+        **pruned.counts(),
         "rows_normalised_to_unit": checked.num_normalised,
         "selected": int(mask.sum()),
         "embeddings_digest": checked.digest,
@@ -103,14 +115,30 @@ def _check_record(
             yield contradiction(said, f"`{name}` is {record[name]}, and its inputs and mask give {value}")
 
 
-def _check_scale(raw: Any, pruned: Any, stored: Mapping[str, Any], said: str) -> Iterator[Finding]:
-    """The two ends of each term's scale, measured again."""
+def _measured(raw: Any, pruned: Any, given: Any) -> dict[str, tuple[float, float]]:
+    """The two ends of each term's scale, of a block."""
     from datamask_pipeline.selection import normalisation as scale
 
     random = scale.random_values(
         [term.metric for term in raw.objective.terms], raw.statistics, raw.budget, raw.dtype
     )
-    measured = scale.constants_of(raw, pruned.scores, random)
+    return scale.constants_of(raw, pruned.scores, random, given)
+
+
+def _scale_of_all(
+    rows: ReleaseRows, block: NDArray[np.int64], given: Any, settings: Mapping[str, Any]
+) -> tuple[dict[str, tuple[float, float]], float]:
+    """The same of a selection over shards, and the mean objective of random masks."""
+    from datamask_pipeline.selection.shards.api import scale_over_shards
+
+    with tempfile.TemporaryDirectory() as folder:
+        return scale_over_shards(shards_of(rows, block, Path(folder)), given, settings)
+
+
+def _check_scale(
+    measured: Mapping[str, tuple[float, float]], stored: Mapping[str, Any], said: str
+) -> Iterator[Finding]:
+    """The two ends of each term's scale, as they were measured again."""
     if {*measured} != {*stored}:
         yield contradiction(
             said, f"`normalisation` has terms {[*stored]} where the settings give {[*measured]}"

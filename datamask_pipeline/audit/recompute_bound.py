@@ -54,6 +54,8 @@ def check_bound(
             return
     if problem.budget.tokens:
         yield contradiction(said, "a bound is stated where a budget in tokens has none")
+    elif problem.objective.moment_terms is not None and not problem.moment_objective.concave:
+        yield from _check_ceiling(problem, objective, bound, said)
     elif problem.objective.moment_terms is not None:
         yield from _check_tangent(problem, given, objective, bound, said)
     elif not _covers(problem):
@@ -122,9 +124,7 @@ def _check_tangent(
     moments = problem.statistics.moments(torch.from_numpy(np.ascontiguousarray(weights_m)))
     gradient_N, form = relaxed.gradient(moments, torch.float32)
     again = relaxed.bound(gradient_N, form, moments)
-    if again is None:
-        yield contradiction(said, "a bound is stated where the relaxation is not concave")
-        return
+    assert again is not None, "the relaxation is concave, and the budget counts documents"
     again = max(again, objective["value"])
     if bound > again + TOLERANCE or (is_stored and bound < again - TOLERANCE):
         yield contradiction(said, f"the bound is {bound}, and its tangent gives {again}")
@@ -133,6 +133,16 @@ def _check_tangent(
             said,
             f"the bound is {bound}; an earlier version stored no tangent, and the relaxed mask's gives {again}",
         )
+
+
+def _check_ceiling(problem: Any, objective: Mapping[str, Any], bound: float, said: str) -> Iterator[Finding]:
+    from datamask_pipeline.selection.moments.ceiling import ceiling
+
+    again = ceiling(problem.statistics, problem.moment_objective, problem.budget)
+    if again is None:
+        yield contradiction(said, "a bound is stated where its metrics have none")
+    elif not near(bound, max(again, objective["value"]), TOLERANCE):
+        yield contradiction(said, f"the bound is {bound}, and that of every mask {again}")
 
 
 def _check_dual(

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from datamask_pipeline.audit.arm_settings import read_by
+
 Story = dict[str, Any]
 #: Columns that say which document a row is of, and where the row stands.
 _NAMING = ("crawl", "id", "record")
@@ -27,8 +29,11 @@ def story_lines(story: Story) -> Iterator[str]:
 
 def _copy_lines(copy: Story) -> Iterator[str]:
     yield f"  crawl {copy['crawl']}, shard {copy['shard']}, row {copy['row']}"
-    yield f"    url {copy['url']}  date {copy['date']}  language {copy['language']}  tokens {copy['token_count']}"
-    yield f"    content {copy['content_hash']}"
+    stated = {name: copy[name] for name in ("url", "date", "language")} | {"tokens": copy["token_count"]}
+    yield "    " + "  ".join(
+        f"{name} {'not stated' if value is None else value}" for name, value in stated.items()
+    )
+    yield f"    content hash {copy['content_hash']}"
     yield f"    in {_place(copy['record'])}"
     embedding = copy["embedding"]
     if embedding is None:
@@ -39,14 +44,16 @@ def _copy_lines(copy: Story) -> Iterator[str]:
     for score in copy["scores"]:
         value = "none, " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
         scale = f"{_bound(score['scale_min'])} to {_bound(score['scale_max'])}"
-        yield f"    score {score['scorer']}: {value} (scale {scale}; {score['model']} revision {score['revision']})"
+        yield f"    score {score['scorer']}: {value} (scale {scale}; {_model(score)})"
     yield from _stale_lines(copy, "    ")
     yield from _further_lines(copy, "    ")
 
 
 def _release_lines(release: Story) -> Iterator[str]:
     candidate = release["candidate"]
-    yield f"  release {release['release']} ({release['fingerprint']}), crawl {candidate['crawl']}"
+    yield (
+        f"  release {release['release']} (candidates of fingerprint {release['fingerprint']}), crawl {candidate['crawl']}"
+    )
     yield from _stale_lines(release, "    ")
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
@@ -90,7 +97,8 @@ def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
     place = "IN" if arm["selected"] else "out"
     if about is not None and about["selected"]:
         place = f"its text is IN, as {about['id']} of {about['crawl']}"
-    yield f"    {arm['arm']}: {place}  (selection {arm['selection_id']}, seed {arm['seed']}, code {arm['code_version']})"
+    made = f"mask of content digest {arm['selection_id']}, seed {arm['seed']}, code version {arm['code_version']}"
+    yield f"    {arm['arm']}: {place}  ({made})"
     yield from _stale_lines(arm, "      ")
     if arm["subset_is_older"]:
         yield "      the subset in the record is older than this mask: run stage materialise"
@@ -98,6 +106,13 @@ def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
         yield from _why_not_asked(arm, candidate)
         return
     yield f"      {row['reason']}; {_threshold(arm)}"
+    if before := arm["decided_in"]:
+        there = before["selection"]
+        did = "brought in by" if arm["selected"] else "decided in"
+        why = "it was no candidate there" if there is None else f"{there['reason']}"
+        if before["purged"]:
+            did, why = "decided before, in", f"its mask was purged by {before['purged']}"
+        yield f"      {did} release {before['release']}: {why}  ({before['mask']})"
     yield from _decision_lines(arm)
     yield (
         f"      quality {_number(row['quality'])}  logit {_number(row['logit'])}  "
@@ -160,7 +175,7 @@ def _ever_lines(story: Story) -> Iterator[str]:
             else "no results"
         )
         yield (
-            f"  {trained}: {model['key']} ({model['model']}) of {model['made']}: {model['state']}; "
+            f"  {trained}: {model['key']} (fingerprint {model['model']}) of {model['made']}: {model['state']}; "
             f"{_number(model['bits_per_byte'])} bits per byte, {tasks}"
         )
         yield from (f"    {line}" for line in model["why"])
@@ -221,8 +236,19 @@ def _of_score(score: Story, normalised: float | None) -> str:
 
 
 def _telling(config: Story) -> Story:
+    """What of an arm's settings says most, of those that it reads."""
     keys = ("policy", "diversity", "lamb", "ratio", "num_documents", "num_tokens", "normalisation", "scorers")
-    return {key: config[key] for key in keys if config.get(key) is not None}
+    reads = read_by(config)
+    told = {key: config[key] for key in keys if key in reads and config[key] is not None}
+    return told | ({"scorers": "all, equally"} if told.get("scorers") == {} else {})
+
+
+def _model(score: Story) -> str:
+    return (
+        f"{score['model']} revision {score['revision']}"
+        if score["revision"]
+        else f"{score['model']}, no revision stated"
+    )
 
 
 def _place(record: Story) -> str:

@@ -46,7 +46,7 @@ def check_replayed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findin
         yield unknown(file, "stages are replayed on a record on this machine's disks alone; copy it there")
         return
     with tempfile.TemporaryDirectory() as folder:
-        side = _beside(store, stage.name, Path(folder))
+        side = _beside(store, stage.name, manifest["key"].partition("/")[0], Path(folder))
         again = side.manifest(_run(store, side, stage, manifest))
         if again["fingerprint"] != ref.fingerprint:
             yield contradiction(file, "its settings and inputs have another fingerprint")
@@ -87,11 +87,15 @@ def check_content(store: Store, manifest: Mapping[str, Any]) -> Iterator[Finding
                 first += batch.num_rows
 
 
-def _beside(store: Store, stage: str, folder: Path) -> Store:
-    """A record that has all of the other's artefacts but those of one stage."""
+def _beside(store: Store, stage: str, release: str, folder: Path) -> Store:
+    """A record that has all of the other's artefacts but those of one stage and release."""
     for path in Path(store.root).iterdir():
         if path.is_dir() and path.name != stage and not path.name.startswith("."):
             (folder / path.name).symlink_to(path.resolve())
+    (folder / stage).mkdir()
+    for path in (Path(store.root) / stage).iterdir():  # what another release made of it may be read
+        if path.name != release:
+            (folder / stage / path.name).symlink_to(path.resolve())
     return Store(folder)
 
 

@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from datamask_pipeline.audit.reader import input_location
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.tombstones import purged_manifests, removed_by
+
+_REMEDY: Final = "`datamask run --until select` makes masks, in the record that `store` names"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +31,25 @@ class Selection:
 
     @classmethod
     def of(cls, store: Store, mask: Ref) -> "Selection":
-        """A mask of the record."""
+        """A mask of the record.
+
+        Raises:
+            IntegrityError: it, or what it was made from, was purged or is damaged.
+        """
+
+        def behind(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+            location = str(input_location(manifest, name))
+            if (by := removed_by(store, location)) is not None:
+                raise IntegrityError(
+                    f"who was a candidate of {mask.location} is not known any more: {location} was purged by {by.title}; "
+                    "compare a later version"
+                )
+            return store.manifest_at(location)
+
         made = store.manifest(mask)
-        index = store.manifest_at(str(input_location(made, "index")))
-        copies = input_location(index, "copies")
-        pool = store.manifest_at(str(input_location(index, "candidates")))
-        return cls(made, index, pool, None if copies is None else store.manifest_at(copies))
+        index = behind(made, "index")
+        copies = None if input_location(index, "copies") is None else behind(index, "copies")
+        return cls(made, index, behind(index, "candidates"), copies)
 
     @property
     def crawls(self) -> dict[str, int]:
@@ -84,22 +100,27 @@ def _arms(store: Store, release: str) -> list[str]:
     keys = [key.split("/", 1) for key in store.keys("select")]
     arms = [arm for name, arm in keys if name == release]
     if not arms:
-        raise UnknownNameError("release", release, {name for name, _ in keys})
+        raise UnknownNameError("release", release, {name for name, _ in keys}, remedy=_REMEDY)
     return arms
 
 
 def _mask(store: Store, target: str) -> Ref:
-    key, _, version = target.partition("@")
+    key, names_one, version = target.partition("@")
     current = store.current("select", key)
     if current is None:
-        raise UnknownNameError("selection", key, store.keys("select"))
-    if not version:
+        raise UnknownNameError("selection", key, store.keys("select"), remedy=_REMEDY)
+    if not names_one:
         return current
-    made = sorted(store.all_manifests(f"select/{key}"), key=lambda manifest: -manifest["written_at_ns"])
+    # Whoever reads one that was purged tells by which request.
+    purged = (
+        each for each in purged_manifests(store).values() if (each["stage"], each["key"]) == ("select", key)
+    )
+    known = [*store.all_manifests(f"select/{key}"), *purged]
+    made = sorted(known, key=lambda manifest: -manifest["written_at_ns"])
     older = [ref_of(manifest) for manifest in made if manifest["location"] != current.location]
     if version == "previous" and older:
         return older[0]
-    found = [ref for ref in [current, *older] if ref.fingerprint.startswith(version)]
+    found = [ref for ref in [current, *older] if version and ref.fingerprint.startswith(version)]
     if len(found) != 1:
         raise UnknownNameError(f"version of {key}", version, [ref.short for ref in [*older, current]])
     return found[0]

@@ -1,16 +1,22 @@
-"""What an artefact was made from that is another by now: its result is stale. Knows manifests; reads no rows."""
+"""What an artefact was made from that is another by now: its result is stale, and why. Knows manifests; reads no rows."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.changes import current_manifest
+from datamask_pipeline.storage.ref import ref_of
+
+#: Why artefacts are stale, by location: each is looked at once.
+Known = dict[str, list[str]]
 
 
-def stale(store: Store, ref: Ref) -> list[str]:
-    """Why an artefact is stale, one line an input that has another version by now; none where it is not.
+def stale(store: Store, ref: Ref, known: Known | None = None) -> list[str]:
+    """Why an artefact is stale, one line an input that is another by now, or is gone; none where it is not.
 
     An input whose present version would have given the same is followed to what that was made from in its turn. Nothing is
     said of settings: an artefact of other settings is not stale, but another.
@@ -18,31 +24,52 @@ def stale(store: Store, ref: Ref) -> list[str]:
     Args:
         store: The record.
         ref: The artefact, current or not.
+        known: What is known of others; what is found is added.
     """
-    return list(dict.fromkeys(_changed(store, ref, set())))
+    known = {} if known is None else known
+    if ref.location not in known:
+        known[ref.location] = list(dict.fromkeys(_changed(store, ref, known)))
+    return known[ref.location]
 
 
-def _changed(store: Store, ref: Ref, seen: set[str]) -> Iterator[str]:
-    if ref.location in seen:
-        return
-    seen.add(ref.location)
+def superseded(store: Store) -> Iterator[dict[str, Any]]:
+    """Current artefacts of the whole record that are stale or damaged, in the flow's order.
+
+    Yields:
+        ``asset``, ``key``, ``location`` (null: its manifest is damaged) and ``why``.
+    """
+    known: Known = {}
+    for output in (output for stage in FLOW for output in stage.makes):
+        for key in store.keys(output.artefact):
+            manifest = current_manifest(store, output.artefact, key)
+            why = ["its manifest is damaged"] if manifest is None else stale(store, ref_of(manifest), known)
+            if why:
+                location = None if manifest is None else manifest["location"]
+                yield {"asset": output.asset, "key": key, "location": location, "why": why}
+
+
+def _changed(store: Store, ref: Ref, known: Known) -> Iterator[str]:
     manifest, stage = store.manifest(ref), _maker(ref.stage)
     for name, made_from in inputs_of(manifest):
+        argument = name.partition("/")[0]
+        if stage is not None and argument not in {*stage.reads, *stage.held}:
+            continue  # read by an earlier version of the stage
+        what = f"{made_from.stage} of {made_from.key}"
         try:
             now = store.current(made_from.stage, made_from.key)
+            if now is None:
+                yield f"{what} is no longer there"
+                continue
+            same = now.content_digest == made_from.content_digest
+            if not same and stage is not None:
+                same = stage.identity(argument)(store, now) == manifest["basis"]["inputs"][name]
+            if same:
+                yield from stale(store, now, known)
+            else:
+                made = store.manifest(now).get("written_at", "")
+                yield f"{what} was made again since, at {made} (fingerprint {now.short})"
         except IntegrityError:
-            continue  # whoever reads the damaged pointer tells of it
-        if now is None:
-            continue
-        same = now.content_digest == made_from.content_digest
-        if not same and stage is not None:
-            identity = stage.identity(name.partition("/")[0])
-            same = identity(store, now) == manifest["basis"]["inputs"][name]
-        if same:
-            yield from _changed(store, now, seen)
-        else:
-            made = store.manifest(now).get("written_at", "")
-            yield f"{now.stage} of {now.key} was made again since, at {made} ({now.short})"
+            yield f"{what} is damaged"
 
 
 def _maker(artefact: str) -> Stage | None:

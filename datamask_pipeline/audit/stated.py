@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -42,6 +43,8 @@ def check_artefact(
         manifest: What its manifest says.
         files: Bytes of every file in the directory, by path there.
     """
+    for name in sorted(files):
+        yield from check_link(store, f"{location}/{name}")
     yield from _check_manifest(store, location, manifest)
     named = {MANIFEST}
     for part in manifest["parts"]:
@@ -187,6 +190,15 @@ def _check_tree(
             yield contradiction(f"{folder}/{name}", "is missing")
         else:
             yield from _check_bytes(store, f"{folder}/{name}", sha256)
+
+
+def check_link(store: Store, path: str) -> Iterator[Finding]:
+    """A file of the record is in the record: where a link leads outside, bytes change without the record's doing."""
+    if not store.is_local:
+        return
+    real = os.path.realpath(f"{store.root}/{path}")
+    if not real.startswith(os.path.join(os.path.realpath(store.root), "")):
+        yield contradiction(path, f"is a link to {real}, outside the record; put the file itself here")
 
 
 def _check_bytes(store: Store, path: str, sha256: str) -> Iterator[Finding]:

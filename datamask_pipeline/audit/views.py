@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from datamask_pipeline import duck
-from datamask_pipeline.audit.funnel import decisions_sql, made_of
+from datamask_pipeline.audit.funnel import decisions_sql, examples_sql, made_of, rejected_sql
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.pipeline.stage import Output
 from datamask_pipeline.storage import Store, require
 
 #: Where the documents of each arm were left out; null: they are in its subset.
-_FUNNEL: Final = """
+_FUNNEL: Final = f"""
 CREATE OR REPLACE VIEW funnel AS
 SELECT release, arm, left_at, CASE WHEN left_at IS NOT NULL THEN reason END AS rule, count(*) AS documents,
-    sum(token_count)::BIGINT AS tokens, arg_min(id, place, 3) AS examples
+    CASE WHEN count(*) FILTER (left_at = 'ingest') = 0 THEN coalesce(sum(token_count), 0)::BIGINT END AS tokens,
+    CASE WHEN count(*) FILTER (left_at = 'ingest') = 0 THEN count(*) - count(token_count) END AS without_tokens,
+    {examples_sql("coalesce(id, shard || ' row ' || row)", "place")} AS examples
 FROM decisions GROUP BY ALL;
 """
 
@@ -63,14 +65,15 @@ def _view(store: Store, output: Output) -> str | None:
 
 
 def _decisions(store: Store) -> str:
-    """Every document under every arm, by the versions that each mask was made from."""
+    """Every row of the crawls under every arm, by the versions that each mask was made from."""
     selects = []
     for key in store.keys("select"):
         selection = require(store, "select", key)
         release, arm = map(duck.literal, key.split("/", 1))
-        sql = decisions_sql(store, *made_of(store, selection), selection)
-        selects.append(f"SELECT {release} AS release, {arm} AS arm, * FROM ({sql})")
-    return "CREATE OR REPLACE VIEW decisions AS\n" + "\nUNION ALL\n".join(selects) + ";"
+        candidates, copies = made_of(store, selection)
+        queries = [decisions_sql(store, candidates, copies, selection), rejected_sql(store, candidates)]
+        selects += [f"SELECT {release} AS release, {arm} AS arm, * FROM ({sql})" for sql in queries if sql]
+    return "CREATE OR REPLACE VIEW decisions AS\n" + "\nUNION ALL BY NAME\n".join(selects) + ";"
 
 
 def _artefacts(store: Store) -> str:

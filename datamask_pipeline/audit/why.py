@@ -10,15 +10,16 @@ from typing import Any, Final
 
 from datamask_pipeline.audit.copies_of import representative, stands_for
 from datamask_pipeline.audit.ever import models_ever, subsets_ever
-from datamask_pipeline.audit.neighbours import nearest_chosen
+from datamask_pipeline.audit.neighbours import nearest_in_block
 from datamask_pipeline.audit.quality_of import cut, is_by_quality, normalised_scores, used_scores
 from datamask_pipeline.audit.reader import Reader, Row, input_location
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Output, Scope
-from datamask_pipeline.selection.reasons import BY_DRAW, BY_QUALITY, PRUNED
+from datamask_pipeline.selection.reasons import BY_DRAW, BY_QUALITY, HELD, NEVER_JUDGED, PASSED_OVER
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.tombstones import removed_by
 
 #: Assets that have places of their own in a story; rows of all others that name documents stand under ``further``.
 _PLACED = (
@@ -31,7 +32,7 @@ MOST_COPIES: Final = 20
 SMALL_RELEASE: Final = 100_000
 
 #: Reasons to be out that no chosen neighbour has a part in.
-_NOT_CROWDED: Final = (BY_DRAW.out, BY_QUALITY.out, BY_QUALITY.out_all_the_same, PRUNED)
+_NOT_CROWDED: Final = (BY_DRAW.out, BY_QUALITY.out, BY_QUALITY.out_all_the_same, *NEVER_JUDGED, PASSED_OVER)
 
 
 def document_story(
@@ -171,6 +172,7 @@ def _decision(
         "seed": config.get("seed"),
         "code_version": manifest["basis"]["version"],
         "selection": selection,
+        "decided_in": _decided_in(reader, manifest, selection),
         "scores": _with_reasons(reader, crawl, used_scores(config, index_row)),
         "scale": _scale(manifest),
         "by_quality": bool(selection and is_by_quality(selection)),
@@ -187,6 +189,27 @@ def _decision(
         ],
         "further": _further(reader, "arm", key, crawl),
     }
+
+
+def _decided_in(reader: Reader, mask: Mapping[str, Any], selection: Row | None) -> Row | None:
+    """The earlier release that brought the document in, or passed it over, with its row there; ``None`` where this did.
+
+    A mask that was ``purged`` has no rows any more: the way ends there, with the request.
+    """
+    found, row = None, selection
+    while row is not None and row["reason"] in (HELD, PASSED_OVER):
+        location = input_location(mask, "held")
+        assert location is not None
+        by = removed_by(reader.store, location)
+        mask = reader.store.manifest_at(location) if by is None else by.removed[location]
+        row = reader.one(location, row["crawl"]) if by is None else None
+        found = {
+            "release": str(mask["key"]).partition("/")[0],
+            "mask": location,
+            "selection": row,
+            "purged": by and by.title,
+        }
+    return found
 
 
 def _with_reasons(reader: Reader, crawl: str, scores: list[Row]) -> list[Row]:
@@ -215,7 +238,7 @@ def _passes(
         return nothing
     index = input_location(mask, "index")
     assert index is not None
-    place = _artefact_row(reader, index, index_row["record"])
+    place = reader.artefact_row(index, index_row["record"])
     scores = used_scores(config, index_row)
     by_crawl = selection["crawl"] if config.get("quotas") and config["quota_by"] == "crawl" else None
     by_domain = bool(config.get("quotas")) and by_crawl is None
@@ -223,17 +246,10 @@ def _passes(
     return nothing | {
         "normalised": normalised_scores(reader, index, place, scores, config["score_normalisation"]),
         "cut": None if by_domain else cut(reader, mask["location"], selection, by_crawl),
-        "neighbours": nearest_chosen(reader, mask, index_row, selection["record"]["row"])
+        "neighbours": nearest_in_block(reader, mask, index_row, selection["record"]["row"])
         if crowded
         else None,
     }
-
-
-def _artefact_row(reader: Reader, location: str, record: Row) -> int:
-    """The row over all parts of a row of one part."""
-    parts = reader.tables.manifest(location)["parts"]
-    before = itertools.takewhile(lambda part: f"{part['name']}.parquet" != record["part"], parts)
-    return sum(int(part["rows"]) for part in before) + int(record["row"])
 
 
 def _scale(mask: Mapping[str, Any]) -> list[float] | None:

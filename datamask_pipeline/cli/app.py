@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, look, probe, purge, release, run, select
+from datamask_pipeline.cli import audit, configs, experiment, look, probe, purge, release, retire, run, select
+from datamask_pipeline.cli.damaged import TellsDamage
 
 app = typer.Typer(
     name="datamask",
+    cls=TellsDamage,
     help=(
         "Choose pre-training data for quality and diversity together, and say of every document why.\n\n"
         "Start with [bold]datamask run[/bold] (the whole chain on an embedded default), or with "
@@ -47,8 +49,10 @@ app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("select")(select.select)
 app.command("probe")(probe.probe)
+app.command("experiment")(experiment.experiment)
 app.command("release")(release.release)
 app.add_typer(look.app, name="look")
+app.command("retire")(retire.retire)
 app.command("purge")(purge.purge)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

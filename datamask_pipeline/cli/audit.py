@@ -9,6 +9,7 @@ from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.contamination import contamination
 from datamask_pipeline.cli.diff import diff
 from datamask_pipeline.cli.external import external
@@ -81,10 +82,7 @@ def why(
             if not (purges := purged_story(pipeline.store, document)):
                 raise
             return _print_purged(document, purges, as_json=as_json)
-    if as_json:
-        typer.echo(inert(json.dumps(story, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        typer.echo("\n".join(map(inert, story_lines(story))))
+    print_answer(story, story_lines(story), as_json=as_json)
     if is_configured(config, settings):
         for line in _not_as_configured(pipeline, story):
             typer.echo(line, err=True)

@@ -8,6 +8,8 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.config import packaged_configs
 from datamask_pipeline.pipeline.describe import described
+from datamask_pipeline.pipeline.order import told
+from datamask_pipeline.printable import inert
 
 app = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
 
@@ -31,8 +33,13 @@ def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] 
 
 @app.command("check")
 def check(config: ConfigOption = None, settings: SetOption = None) -> None:
-    """Refuse all that a run would refuse before its work, and print every setting with its default and its meaning."""
+    """Refuse all that a run would refuse before its work, and print every setting with its default and its meaning.
+
+    Comments below tell which crawls each release has or will have.
+    """
     pipeline = build_pipeline(config, settings)
     pipeline.check()
     for line in described(pipeline.config):
         typer.echo(line)
+    for line in told(pipeline):
+        typer.echo(f"# {inert(line)}")

@@ -1,6 +1,5 @@
 """`datamask audit contamination`: documents of a release that hold pieces of its evaluation questions."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +7,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.compliance.contamination import contamination as contamination_of
-from datamask_pipeline.printable import inert
 from datamask_pipeline.storage import storage_errors
 
 
@@ -30,7 +29,8 @@ def contamination(
     """Find documents that share words with the evaluation questions, before anything is trained on them.
 
     Needs candidates and questions (`datamask run --until questions`), no selection and no model. Nothing is left out by it:
-    give its list to the release, which leaves the documents out of every arm.
+    give its list to the release, which leaves the documents out of every arm. Questions from files of your own are left out
+    by the pool itself, where `pool.decontaminate` names them.
 
     Example:
 
@@ -42,19 +42,25 @@ def contamination(
     if list_file is not None:
         with storage_errors(str(list_file)):
             list_file.write_text("".join(f"id:{name}\n" for name in hit), encoding="utf-8")
-    if as_json:
-        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        typer.echo("\n".join(map(inert, _lines(found))))
+    print_answer(found, _lines(found), as_json=as_json)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    if (before := found["left_out"]) is not None:
+        yield f"left out by pool.decontaminate: {before['documents']:,} documents with {before['ngram']} words of a question"
+        for task, of in before["tasks"].items():
+            short = f", {of['too_short']} too short to tell" if of["too_short"] else ""
+            by = f"{of['questions_hit']} of {of['questions']} questions"
+            yield f"  {task}: {of['documents_left_out']} documents by {by}{short}"
     yield (
         f"release {found['release']}: {found['documents_hit']:,} of {found['documents']:,} eligible documents share "
         f"{found['ngram']} words in a row with a question"
     )
+    yield "  each task with its file in the record; the rows of its questions are counted from 0"
     for task, of in found["tasks"].items():
         short = f", {of['too_short']} too short to tell" if of["too_short"] else ""
-        yield f"  {task}: {of['questions_hit']} of {of['questions']} questions in {of['documents_hit']} documents{short}"
+        yield f"  {task} ({of['file']})"
+        yield f"    {of['questions_hit']} of {of['questions']} questions in {of['documents_hit']} documents{short}"
         for example in of["examples"]:
-            yield f"    {example['document']}, question {example['question']}: {example['words']}"
+            asked = "" if example["question_id"] is None else f", question_id {example['question_id']}"
+            yield f"    e.g. {example['document']} and row {example['row']}{asked}: {example['words']}"

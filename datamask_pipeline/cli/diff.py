@@ -1,16 +1,18 @@
 """`datamask audit diff`: who came and who went between two selections, and why?"""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from datamask_pipeline.audit.diff import REASONS, SIDES, changed_documents, compare_selections
+from datamask_pipeline.audit.diff import REASONS, changed_documents, compare_selections
+from datamask_pipeline.audit.diff_reasons import SIDES
 from datamask_pipeline.audit.selections import paired
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.printable import inert
+from datamask_pipeline.token_totals import in_words
 
 #: So many crawls and domains are printed; `--json` has all.
 MOST_NAMES = 10
@@ -59,23 +61,24 @@ def diff(
                 line = "  ".join(
                     map(str, [*told, row["crawl"], row["id"], row["domain"] or "-", row["told"]])
                 )
-                typer.echo(inert(json.dumps(row, ensure_ascii=False) if as_json else line))
+                print_answer(row, [line], as_json=as_json, indent=None)
             continue
         with Console(stderr=True).status(f"comparing {old.key} with {new.key}"):
             found = compare_selections(store, old, new)
-        if as_json:
-            typer.echo(inert(json.dumps(found, ensure_ascii=False)))
-        else:
-            typer.echo("\n".join(map(inert, _lines(found))))
+        print_answer(found, _lines(found), as_json=as_json, indent=None)
     for arm in alone:
         typer.echo(inert(f"arm {arm} is in one of the two releases alone, and is not compared"), err=True)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    before, after = (f"{found[side]['key']} ({found[side]['version']})" for side in ("before", "after"))
+    before, after = (
+        f"{found[side]['key']} (fingerprint {found[side]['version']})" for side in ("before", "after")
+    )
     yield f"{before} -> {after}: {found['stayed']:,} documents are in both"
     for line in found["settings"]:
         yield f"  differs: {line}"
+    for line in found["settings_not_read"]:
+        yield f"  differs, and is not read by the arm: {line}"
     for side in SIDES:
         total = found[side]
         yield f"  {side}: {_amount(total)}"
@@ -89,5 +92,4 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _amount(row: Mapping[str, Any]) -> str:
-    unknown = f" and {row['without_tokens']:,} of unknown length" if row["without_tokens"] else ""
-    return f"{row['documents']:,} documents, {row['tokens']:,} tokens{unknown}"
+    return f"{row['documents']:,} documents, {in_words(row['tokens'], row['without_tokens'])}"

@@ -1,6 +1,6 @@
 """`datamask audit external`: what is in somebody else's subset?"""
 
-import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,9 +8,9 @@ from rich.console import Console
 
 from datamask_pipeline.audit.external import MINHASH_TEXTS, ExternalOptions, audit_external
 from datamask_pipeline.audit.external_lines import report_lines
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.progress import Tracker, progress_bars
-from datamask_pipeline.printable import inert
 
 
 def external(
@@ -65,6 +65,12 @@ def external(
             f"{MINHASH_TEXTS:,} texts.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Write what was found of every row here: Parquet (.parquet) or JSON Lines (.jsonl)."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The whole report as one JSON object.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -72,7 +78,7 @@ def external(
     """Audit somebody else's subset: rows found and not found, copies, altered texts, licence, quality, objective.
 
     Rows are found by id, or else by content (white space and Unicode composition aside): rows = found by id + found by
-    content + not found. Nothing of the record is changed.
+    content + not found + unreadable. Nothing of the record is changed.
 
     Examples:
 
@@ -87,11 +93,8 @@ def external(
         source_licence=source_licence or pipeline.config.source.license,
         minhash=minhash,
         arm=arm,
+        out=out,
     )
     with progress_bars(Console(stderr=True)) as bar:
         report = audit_external(pipeline.store, target, against, options, Tracker(bar))
-    if as_json:
-        typer.echo(inert(json.dumps(report, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        for line in report_lines(report):
-            typer.echo(inert(line))
+    print_answer(report, report_lines(report), as_json=as_json)

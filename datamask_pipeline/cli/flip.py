@@ -1,14 +1,16 @@
 """`datamask audit flip`: what would have put a document on the other side? Parses and prints."""
 
 import dataclasses
-import json
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from datamask_pipeline.audit.flip import Flip, Turn, flips
+from datamask_pipeline.audit.standing import ALIKE
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.printable import inert
 
@@ -26,7 +28,8 @@ def flip(
     """Tell at which lambda, budget or score weight a document would change sides.
 
     From the stored marginals, everything else held still: an answer of the first order at the stored mask, not a new
-    selection, which would move the other documents too. Arms that rank by quality are answered exactly.
+    selection, which would move the other documents too. Arms that rank by quality are answered exactly. Of a copy, the
+    answer is that of the document which stands for its text.
 
     Example:
 
@@ -38,14 +41,15 @@ def flip(
     if not as_json:
         typer.echo(inert(f"document {document}"))
     for each in found:
-        if as_json:
-            typer.echo(inert(json.dumps(dataclasses.asdict(each), ensure_ascii=False)))
-        else:
-            typer.echo("\n".join(map(inert, _lines(each))))
+        print_answer(dataclasses.asdict(each), _lines(each), as_json=as_json, indent=None)
 
 
 def _lines(flip: Flip) -> Iterator[str]:
-    yield f"  {flip.release}/{flip.arm}, crawl {flip.crawl}: {'IN' if flip.selected else 'out'} ({flip.reason})"
+    side = f"{'IN' if flip.selected else 'out'} ({flip.reason})"
+    if flip.representative is not None:
+        by = flip.representative
+        side = f"{ALIKE.get(by['why'], by['why'])} of {by['id']} of {by['crawl']}, which stands for it and is {side}"
+    yield f"  {flip.release}/{flip.arm}, crawl {flip.crawl}: {side}"
     if flip.cannot is not None:
         yield f"    cannot be told: {flip.cannot}"
         return
@@ -60,7 +64,7 @@ def _turn(turn: Turn, *, selected: bool) -> str:
     goes = "goes out" if selected else "comes in"
     by_budget = turn.name in ("ratio", "num_documents", "num_tokens")
     ends = [
-        f"{'at' if by_budget else word} {end:.6g}"
+        f"{'at' if by_budget else word} {_beyond(turn, end) if by_budget else format(end, '.6g')}"
         for word, end in (("below", turn.below), ("above", turn.above))
         if end is not None
     ]
@@ -68,3 +72,11 @@ def _turn(turn: Turn, *, selected: bool) -> str:
         return "no value changes its side"
     note = "" if turn.kind == "exact" else " (first order)"
     return f"{goes} {' or '.join(ends)}{note}"
+
+
+def _beyond(turn: Turn, end: float) -> str:
+    """A budget that does it: whole, or a ratio of six digits that is rounded away from the present one."""
+    if turn.name != "ratio":
+        return f"{end:.0f}"
+    rounding = ROUND_CEILING if end > turn.now else ROUND_FLOOR
+    return f"{Context(prec=6, rounding=rounding).create_decimal_from_float(end).normalize():f}"

@@ -1,6 +1,5 @@
 """`datamask audit funnel`: where did the documents of a release go?"""
 
-import json
 from typing import Annotated
 
 import typer
@@ -8,8 +7,8 @@ from rich.console import Console
 
 from datamask_pipeline.audit.funnel import funnel as funnel_of
 from datamask_pipeline.audit.funnel import funnel_lines
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
-from datamask_pipeline.printable import inert
 
 
 def funnel(
@@ -29,8 +28,4 @@ def funnel(
     store = build_pipeline(config, settings).store
     with Console(stderr=True).status("counting"):
         found = funnel_of(store, release)
-    if as_json:
-        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        for line in funnel_lines(found):
-            typer.echo(inert(line))
+    print_answer(found, funnel_lines(found), as_json=as_json)

@@ -1,17 +1,16 @@
 """`datamask audit impact`: what rests on a crawl, scorer, revision, document or domain."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.compliance.impact import KINDS, Kind
 from datamask_pipeline.compliance.impact import impact as impact_of
 from datamask_pipeline.errors import UnknownNameError
-from datamask_pipeline.printable import inert
 
 _PLACES = ("artefact", "key", "made_at", "state", "documents_held")
 
@@ -33,7 +32,8 @@ def impact(
 ) -> None:
     """Name every selection, subset, model and result that rests on something, with its figures, superseded ones too.
 
-    `current` counts today; `stale` does, but was made from something that does not any more; `superseded` does not.
+    `current` counts today; `stale` does, but was made from something that does not any more; `superseded` does not;
+    `purged` is gone, and its tombstone tells of it.
 
     Examples:
 
@@ -44,10 +44,7 @@ def impact(
     store = build_pipeline(config, settings).store
     with Console(stderr=True).status("reading the record"):
         found = impact_of(store, target, _kind(kind))
-    if as_json:
-        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        typer.echo("\n".join(map(inert, _lines(found))))
+    print_answer(found, _lines(found), as_json=as_json)
 
 
 def _kind(name: str | None) -> Kind | None:
@@ -61,13 +58,20 @@ def _kind(name: str | None) -> Kind | None:
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['kind']} {found['target']}"
-    for name in (name for name in found if name not in ("target", "kind")):
+    for each in found.get("purged", ()):
+        yield f"  purged by request {each['number']} ({each['request']}) of {each['date']}{_gone(each)}"
+    for name in (name for name in found if name not in ("target", "kind", "purged")):
         yield f"  {name}: {len(found[name]) or 'none'}"
         for each in found[name]:
             held = f", {each['documents_held']} of them held" if "documents_held" in each else ""
             figures = "; ".join(_figure(key, value) for key, value in each.items() if key not in _PLACES)
             yield f"    {each['key']} ({each['state']}, {each['made_at']}): {each['artefact']}{held}"
             yield f"      {figures}"
+
+
+def _gone(purge: Mapping[str, Any]) -> str:
+    """What a purge erased of a domain."""
+    return f": {purge['documents']:,} documents, {purge['bytes']:,} bytes" if "documents" in purge else ""
 
 
 def _figure(name: str, value: object) -> str:

@@ -9,10 +9,12 @@ from typing import Annotated
 
 import typer
 
+from datamask_pipeline.cli.damaged import remember
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.chain import Progress
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE
+from datamask_pipeline.pipeline.order import wanted_releases
 
 ConfigOption = Annotated[
     str | None,
@@ -44,7 +46,9 @@ def build_pipeline(
     config: str | None, settings: list[str] | None, progress: Progress | None = None
 ) -> Pipeline:
     """The chain that the shared options describe."""
-    return Pipeline(load_config(config, parse_pairs(settings)), progress=progress)
+    pipeline = Pipeline(load_config(config, parse_pairs(settings)), progress=progress)
+    remember(pipeline.store)
+    return pipeline
 
 
 def is_configured(config: str | None, settings: list[str] | None) -> bool:
@@ -76,6 +80,15 @@ def _program() -> str:
     return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))
 
 
-def releases_of(pipeline: Pipeline, release: str | None) -> list[str]:
-    """The release asked for, or all that are configured."""
-    return [release] if release else list(pipeline.config.releases)
+def releases_of(pipeline: Pipeline, release: str | None, *, new: bool = False) -> list[str]:
+    """The release asked for, or all that the configuration asks for (`wanted_releases`); of a rolling one what it made.
+
+    Args:
+        pipeline: The chain.
+        release: What was asked for.
+        new: Those too that rolling releases would make now.
+    """
+    configured = pipeline.config.releases.get(release or "")
+    if release and (configured is None or configured.every is None):
+        return [release]
+    return wanted_releases(pipeline, of=release or None, new=new)

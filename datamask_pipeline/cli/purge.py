@@ -1,6 +1,7 @@
 """`datamask purge`: erases what the record still holds of withdrawn documents, and leaves a tombstone."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +11,13 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.compliance.purge import purge as purge_record
 from datamask_pipeline.compliance.purge import unfinished
 from datamask_pipeline.compliance.purge_plan import Plan, plan
+from datamask_pipeline.compliance.touched import documents_in, releases_of
+from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.printable import inert
-from datamask_pipeline.storage.tombstones import Tombstone
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.tombstones import Tombstone, salt_of, tombstones
+
+_NOTHING = "nothing to purge: the record holds nothing more of the documents that its releases withdraw; nothing was written"
 
 
 def purge(
@@ -21,6 +27,13 @@ def purge(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Tell what would be erased and removed; write nothing.")
     ] = False,
+    data_sets: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data-set",
+            help="A published data set, to tell how many of the documents it holds; once for each.",
+        ),
+    ] = None,
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> None:
@@ -35,19 +48,51 @@ def purge(
 
         datamask purge --request "letter 17 of 2026-11-20" --dry-run
     """
-    store = build_pipeline(config, settings).store
+    pipeline = build_pipeline(config, settings)
+    store = pipeline.store
+    off = [made.artefact for stage in FLOW if pipeline.config.is_off(stage) for made in stage.makes]
     console = Console(stderr=True)
-    if dry_run:
-        begun = unfinished(store)
-        with console.status("reading the record"):
-            lines = list(_planned(plan(store)) if begun is None else _told(begun))
-    else:
-        with console.status("purging"):
-            lines = list(_told(purge_record(store, request)))
+    with console.status("reading the record" if dry_run else "purging"):
+        if dry_run:
+            begun = unfinished(store)
+            found: Plan | Tombstone | None = plan(store, off) if begun is None else begun
+        else:
+            found = purge_record(store, request, off)
+        lines = list(_planned(found) if isinstance(found, Plan) else _told(found))
+        if isinstance(found, Tombstone) and not dry_run and found.request != request:
+            lines.append(f"that ended what an earlier call had begun; purge again for {request!r}")
+        if found is not None:
+            lines += _releases(store, found)
+        lines += _published(store, found, data_sets or [])
     typer.echo("\n".join(map(inert, lines)))
 
 
+def _releases(store: Store, found: Plan | Tombstone) -> Iterator[str]:
+    for release in releases_of(store, found.documents):
+        yield f"release {release} reads these crawls: it stands, and is to be run again"
+
+
+def _published(store: Store, found: Plan | Tombstone | None, folders: list[Path]) -> Iterator[str]:
+    """How many documents of data sets are among those that were purged, by whatever request, or would be."""
+    documents: dict[str, set[str]] = {}
+    contents: set[str] = set()
+    purges: list[Plan | Tombstone] = [*tombstones(store)]
+    if isinstance(found, Plan):
+        purges.append(found)
+    for each in purges:
+        contents |= {*each.contents}
+        for crawl, names in each.documents.items():
+            documents.setdefault(crawl, set()).update(names)
+    for folder in folders:
+        number = documents_in(folder, salt_of(store) if found is None else found.salt, documents, contents)
+        remedy = "publish it again without them" if number else "it stays as it is"
+        yield f"data set {folder}: {number:,} of its documents are withdrawn; {remedy}"
+
+
 def _planned(found: Plan) -> Iterator[str]:
+    if found.is_empty:
+        yield _NOTHING
+        return
     for crawl, names in found.documents.items():
         yield f"would erase {len(names)} documents from crawl {crawl}"
     for location in found.erased:
@@ -55,18 +100,27 @@ def _planned(found: Plan) -> Iterator[str]:
     yield f"would remove {len(found.removed)} versions"
     for location in found.removed:
         yield f"  {location}"
+    for location in found.unfinished:
+        yield f"would remove unfinished {location}"
     for location in found.kept:
         yield f"would keep {location}, which a standing model needs"
     yield from _standing(found.standing)
 
 
-def _told(tombstone: Tombstone) -> Iterator[str]:
+def _told(tombstone: Tombstone | None) -> Iterator[str]:
+    if tombstone is None:
+        yield _NOTHING
+        return
     yield f"purged by {tombstone.title}" if tombstone.state == "done" else f"begun: {tombstone.title}"
     for crawl, names in tombstone.documents.items():
         yield f"  {len(names)} documents erased from crawl {crawl}"
     yield f"  {len(tombstone.removed)} versions removed"
     for location in tombstone.removed:
         yield f"    {location}"
+    for location in tombstone.unfinished:
+        yield f"  unfinished work removed: {location}"
+    for location in tombstone.kept:
+        yield f"kept, as a standing model needs it: {location}"
     yield from _standing(tombstone.standing)
     yield "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that supersedes"
 

@@ -68,6 +68,13 @@ def release(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Random order by this seed; canonical order by default.")
     ] = None,
+    stale: Annotated[
+        bool,
+        typer.Option(
+            "--stale",
+            help="Publish a subset even though something it was made from was made again since; the card says so.",
+        ),
+    ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> None:
@@ -83,6 +90,7 @@ def release(
         raise ConfigurationError("give --to, a folder or URL, or --push, a data set of the hub, or both")
     if sign is not None and (to is None or "://" in to):
         raise ConfigurationError("--sign signs a folder on this machine; give it by --to")
+    from datamask_pipeline.audit.publishable import publishable
     from datamask_pipeline.publish.config import PublishConfig
     from datamask_pipeline.publish.dataset import publish
     from datamask_pipeline.publish.push import check_repository, push_folder
@@ -105,6 +113,7 @@ def release(
         },
     )
     store = pipeline.store
+    wanted = publishable(store, name, arm, wanted, even_stale=stale)
     with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("publishing"):
         published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)
         if sign is not None:

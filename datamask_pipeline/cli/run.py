@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import time
 from collections.abc import Mapping
 from typing import Annotated
@@ -23,6 +24,10 @@ from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline, PipelineConfig
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
+from datamask_pipeline.pipeline.estimate import told
+from datamask_pipeline.pipeline.order import waits
+from datamask_pipeline.pipeline.rolling import planned_member
+from datamask_pipeline.printable import inert
 from datamask_pipeline.report import arms
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
@@ -41,9 +46,21 @@ def run(
             help=f"Run only this stage and those it needs: {', '.join(stage.name for stage in FLOW)}.",
         ),
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            help="This is task I of N that share the work and the record, each started by this same command, e.g. "
+            "as a Slurm array: 0/8 to 7/8. In any order, any number of times; each ends when all is done.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the steps that would be computed, and why; write nothing."),
+        typer.Option(
+            "--dry-run",
+            help="Print what would be computed, why, and for about how long; write nothing.",
+        ),
     ] = False,
 ) -> None:
     """Run the whole chain, from raw documents to a benchmark table, in this process.
@@ -56,22 +73,31 @@ def run(
         datamask run
 
         datamask run -c my.yaml -s select.lamb=0.3 --until materialise
+
+        datamask run -c my.yaml --until score --shard $SLURM_ARRAY_TASK_ID/8
     """
     console = Console(stderr=True)
     with progress_bars(console) as bar:
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
-        pipeline.check(until, releases_of(pipeline, release))
+        pipeline.start = _start(shard)
+        names = releases_of(pipeline, release, new=True)
+        pipeline.check(until, names)
+        for name in pipeline.config.releases if release is None else ():
+            if waits(pipeline, name):
+                console.print(_waits_line(pipeline, name), highlight=False, markup=False, soft_wrap=True)
         if dry_run:
-            return _print_forecast(pipeline.config, releases_of(pipeline, release), until)
+            return _print_forecast(pipeline.config, names, until)
         pipeline.store.sweep()
-        for name in releases_of(pipeline, release):
+        for member in filter(None, (planned_member(pipeline, name) for name in names)):
+            pipeline.freeze(member)  # at once: a crawl that comes meanwhile is another release's
+        for name in names:
             if new := pipeline.left_out(name):
                 console.print(
                     _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
                 )
             _run_release(pipeline, name, until, console, tracker)
-    for name in releases_of(pipeline, release):
+    for name in names:
         if until in (None, "compare"):
             summary.print_summary(pipeline, name, again=_again(config, settings))
 
@@ -109,6 +135,23 @@ def report(
                 typer.echo(f"not as configured: {line} ({', '.join(made)})", err=True)
 
 
+def _start(shard: str | None) -> float:
+    """Where a task of several begins in each list, as a share of its length.
+
+    Raises:
+        ConfigurationError: what is given is no task of so many.
+    """
+    if shard is None:
+        return 0.0
+    found = re.fullmatch(r"(\d+)/(\d+)", shard)
+    number, total = map(int, found.groups()) if found else (1, 0)
+    if number > total or total == 0:
+        raise ConfigurationError(
+            f"--shard {shard}: give task and number of tasks, e.g. 0/8 to 7/8 or 1/8 to 8/8"
+        )
+    return number % total / total
+
+
 def _again(config: str | None, settings: list[str] | None) -> summary.CommandLine:
     return functools.partial(called_again, config=config, settings=settings)
 
@@ -119,6 +162,8 @@ def _print_forecast(config: PipelineConfig, releases: list[str], until: str | No
         steps = list(steps_to_compute(pipeline, release, until))
         for stage, key, why in steps:
             typer.echo(f"{stage:<12}{key:<44}{'; '.join(why)}")
+        for line in told(pipeline, release, [(stage, key) for stage, key, _ in steps]) if steps else ():
+            typer.echo(inert(line))
         typer.echo(f"{release}: {len(steps)} steps to compute")
 
 
@@ -154,8 +199,12 @@ def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:
     verb, it = ("crawl {} is", "it") if len(new) == 1 else ("crawls {} are", "them")
     return (
         f"{verb.format(', '.join(new))} not in release {release}, which was frozen with {frozen}; "
-        f"name a new release to take {it} in"
+        f"name a new release to take {it} in, or have one made with each (`every: crawl`)"
     )
+
+
+def _waits_line(pipeline: Pipeline, release: str) -> str:
+    return f"release {release} waits for a crawl to add to those of {pipeline.given(release)}"
 
 
 def _dropped(stage: str, counts: Mapping[str, int]) -> list[str]:

@@ -54,6 +54,14 @@ def select(
         str | None, typer.Option(help="Column of token counts, for --num-tokens.")
     ] = None,
     group_column: Annotated[str | None, typer.Option(help="Column of groups, for quotas.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Parquet whose embeddings (same column) the selection shall be like."),
+    ] = None,
+    avoid: Annotated[
+        Path | None,
+        typer.Option(help="Parquet whose embeddings (same column) the selection shall be unlike."),
+    ] = None,
     scratch: Annotated[
         Path | None,
         typer.Option(
@@ -110,13 +118,23 @@ def select(
       datamask select -i in.parquet -o out.parquet \\
         --num-tokens 1000000 --token-column token_count
 
+      datamask select -i in.parquet -o out.parquet --num-documents 500 \\
+        --target good.parquet --avoid spam.parquet
+
       datamask select -i in.parquet -o out.parquet \\
         --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
     """
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
-    from datamask_pipeline.mask_file import check_output, check_plot, read_input, users_names, write_output
+    from datamask_pipeline.mask_file import (
+        check_output,
+        check_plot,
+        read_input,
+        read_vectors,
+        users_names,
+        write_output,
+    )
     from datamask_pipeline.report.plots import objectives_figure
     from datamask_pipeline.selection.api import check_settings, select_documents
 
@@ -127,6 +145,7 @@ def select(
         named["diversity"] = _metrics(diversity)
     named |= parse_pairs(settings, example="num_steps=60")
     check_settings(**named)
+    files = {name: path for name, path in (("target", target), ("avoid", avoid)) if path is not None}
     check_output(output, input, explain=explain)
     if plot is not None:
         check_plot(plot)
@@ -153,13 +172,15 @@ def select(
             "token_counts": token_column,
             "groups": group_column,
         }
-        with users_names(input, columns):
+        shown: dict[str, Any] = {name: read_vectors(path, embedding_column) for name, path in files.items()}
+        with users_names(input, columns, files):
             result = select_documents(
                 data.embeddings,
                 data.quality,
                 ids=data.ids,
                 token_counts=data.token_counts,
                 groups=data.groups,
+                **shown,
                 checkpoint_dir=checkpoint,
                 progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
                 **named,

@@ -1,6 +1,5 @@
 """`datamask audit status`: what of a record is stale?"""
 
-import json
 from typing import Annotated, Final
 
 import typer
@@ -8,9 +7,9 @@ from rich.console import Console
 
 from datamask_pipeline.audit.status import status as status_of
 from datamask_pipeline.audit.status import status_lines
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.printable import inert
 from datamask_pipeline.storage.forecast import Forecast
 
 STALE: Final = 3
@@ -38,9 +37,5 @@ def status(
     )
     with Console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted)
-    if as_json:
-        typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        for line in status_lines(found):
-            typer.echo(inert(line))
+    print_answer(found, status_lines(found), as_json=as_json)
     raise typer.Exit(0 if found["is_current"] else STALE)

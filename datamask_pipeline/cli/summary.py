@@ -13,6 +13,8 @@ from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.behind import made_from
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
+from datamask_pipeline.report.ngram import ngram_figures
+from datamask_pipeline.stages.materialise import documents_digest
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
@@ -46,8 +48,9 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
 
     ``tasks`` says of each task how many questions were asked and what guessing scores; ``caveat`` warns where most
     tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
-    `schema.REDUNDANCY` names it; ``subsets`` are those that the models were trained on, by arm; ``superseded`` says which
-    arms have another selection by now; ``stale`` what else it was made from is another by now.
+    `schema.REDUNDANCY` names it; ``ngram`` what n-gram models of those documents say; ``subsets`` are those that the
+    models were trained on, by arm; ``superseded`` says which arms have another selection by now; ``stale`` what else it was
+    made from is another by now.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
@@ -65,6 +68,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "tasks": tasks,
         "caveat": caveat(tasks),
         "redundancy": dict(_redundancy(pipeline, release, manifest)),
+        "ngram": _ngram(pipeline, release, manifest),
         "subsets": _locations(manifest, "subsets"),
         "superseded": superseded,
         "stale": [line for line in stale(pipeline.store, results) if not line.startswith(selections)],
@@ -114,7 +118,10 @@ def _about_redundancy(redundancy: Mapping[str, Mapping[str, Any]]) -> Iterator[s
         yield "quality rank: mean among all that the arm could select, by the arm's own quality; 1 is the best"
         drawn, pool = found["coverage_documents"], found["pool_documents"]
         over = "all" if drawn == pool else f"{drawn:,} of the {pool:,}"
-        yield f"coverage: mean of the largest cosine to a document of the arm, over {over} documents that it could select"
+        yield (
+            f"coverage: mean of the largest cosine to a document of the arm, over {over} documents that it could select. "
+            f"{schema.ABOUT_COVERAGE}"
+        )
 
 
 def _locations(manifest: Mapping[str, Any], of: str) -> dict[str, str]:
@@ -137,6 +144,19 @@ def _redundancy(
         if measured is not None:
             found = pipeline.store.manifest(measured)["metadata"]
             yield arm, {name: found[name] for name in of_row}
+
+
+def _ngram(pipeline: Pipeline, release: str, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """What n-gram models of the compared subsets say, by arm; an older record may have it of none."""
+    store = pipeline.store
+    rows, tokens, locations = {}, {}, _locations(comparison, "subsets")
+    for arm in (row["arm"] for row in comparison["metadata"]["arms"]):
+        subset = documents_digest(store, ref_of(store.manifest_at(locations[arm])))
+        measured = made_from(store, "ngram", f"{release}/{arm}", "subset", subset)
+        if measured is not None:
+            rows[arm] = store.read_table(measured).to_pylist()
+            tokens[arm] = store.manifest(measured)["metadata"]["tokens"]
+    return ngram_figures(rows, tokens, comparison["metadata"]["baseline"])
 
 
 def _superseded(

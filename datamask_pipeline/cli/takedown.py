@@ -1,15 +1,15 @@
 """`datamask audit takedown`: what was asked to be withdrawn from a release, what was found, what was done."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.compliance.cost import COUNTED
 from datamask_pipeline.compliance.takedown import takedown_report
-from datamask_pipeline.printable import inert
 
 
 def takedown(
@@ -30,10 +30,7 @@ def takedown(
     store = build_pipeline(config, settings).store
     with Console(stderr=True).status("reading the record"):
         report = takedown_report(store, release)
-    if as_json:
-        typer.echo(inert(json.dumps(report, ensure_ascii=False, indent=1), keep="\n"))
-    else:
-        typer.echo("\n".join(map(inert, _lines(report))))
+    print_answer(report, _lines(report), as_json=as_json)
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
@@ -51,6 +48,19 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         f"{totals['robots_hosts']} robots.txt; {totals['entries_that_name_nothing']} entries name nothing"
     )
     near = report["near_copies_left"]
+    for each in report["purged"]:
+        size = (
+            ""
+            if each["bytes"] is None
+            else f", {each['bytes']:,} bytes of {len(each['domains']):,} registrable domains"
+        )
+        by = f"request {each['number']} ({each['request']}) of {each['date']}"
+        yield (
+            f"  purged by {by}: {each['documents']:,} documents of its crawls{size}; {each['not_in_pool']:,} of them not "
+            "counted above, as they were gone when the pool was made"
+        )
+        if each["report"] and each["report"]["pool"] != report["pool"]:
+            yield from _then(each["report"], with_cost=not report["cost"])
     if near is None:
         yield "  near-copies by embedding were not sought (copies.threshold), so those that stay are not known"
     else:
@@ -59,6 +69,15 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"    e.g. {example['id']} of {example['crawl']}"
     for arm in report["cost"]:
         yield from _cost_lines(arm)
+
+
+def _then(report: Mapping[str, Any], *, with_cost: bool) -> Iterator[str]:
+    """What was withdrawn when a purge began, and what that cost."""
+    yield f"    then withdrawn by {report['pool']} on {report['decided_at']}:"
+    for entry in report["entries"]:
+        yield f"      {entry['asked']}: named {entry['named']}, withdrawn with copies {entry['withdrawn']}"
+    for arm in report["cost"] if with_cost else []:
+        yield from (f"    {line}" for line in _cost_lines(arm))
 
 
 def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
@@ -75,8 +94,13 @@ def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
             f"    budget: {after['budget']} of {before['candidates']:,} candidates before, of {after['candidates']:,} "
             "after; num_documents would refill the same number"
         )
-    for name in difference:
-        shown = [_shown(value) for value in (before[name], after[name], difference[name])]
+    for name in COUNTED:
+        values = [
+            of.get(name) for of in (before, after, difference)
+        ]  # tombstones of earlier versions keep fewer
+        if name == "documents_without_tokens" and not any(values):
+            continue
+        shown = [_shown(value) for value in values]
         yield f"    {name.replace('_', ' ')}: {shown[0]} -> {shown[1]} (difference {shown[2]})"
     yield f"    objective, each on its own scale: {_shown(before['objective'])} -> {_shown(after['objective'])}"
 

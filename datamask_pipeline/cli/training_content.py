@@ -17,6 +17,14 @@ def training_content(
     arm: Annotated[
         str | None, typer.Option("--arm", help="The arm whose subset it is; needed where there are several.")
     ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version",
+            help="An earlier version of the subset by its first digits, e.g. what a model was trained on; of a purged one "
+            "the numbers that its tombstone keeps.",
+        ),
+    ] = None,
     small: Annotated[
         bool, typer.Option("--small", help="List the domains that a small or medium-sized provider has to.")
     ] = False,
@@ -40,7 +48,7 @@ def training_content(
     pipeline = build_pipeline(config, settings)
     with Console(stderr=True).status("reading the record"):
         licence = source_licence or pipeline.config.source.license
-        found = content_of(pipeline.store, release, arm, small=small, licence=licence)
+        found = content_of(pipeline.store, release, arm, version=version, small=small, licence=licence)
     if as_json:
         typer.echo(inert(json.dumps(found, ensure_ascii=False, indent=1), keep="\n"))
     else:

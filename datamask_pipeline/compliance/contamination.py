@@ -4,26 +4,20 @@ Memory holds the questions' n-grams and what was found of them, however many doc
 """
 
 import collections
-import re
+import itertools
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
 
 from datamask_pipeline import texts
+from datamask_pipeline.evaluation.overlap import QuestionNgrams, fields
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.storage import Store, require
 
-_WORD: Final = re.compile(r"\w+")
-#: Fields of a question that are no text of it.
-_NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
 _EXAMPLES: Final = 3
-
-#: A task, and the question's row in its file.
-Question = tuple[str, int]
 
 
 def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[str, Any], list[str]]:
@@ -39,8 +33,10 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
 
     Returns:
         ``release``, ``ngram``, ``documents`` (compared), ``documents_hit``, and by task ``questions``, ``too_short``
-        (without so many words in a field: not tested), ``questions_hit``, ``documents_hit`` and ``examples`` (document,
-        question's row and the words); and the ids of all documents hit, in canonical order.
+        (without so many words in a field: not tested), ``questions_hit``, ``documents_hit``, ``file`` (of the questions, in
+        the record) and ``examples`` (``document``; ``row`` of the question in that file, counted from 0; its
+        ``question_id``; and the ``words``); ``left_out``: what `pool.decontaminate` left out before, as the pool's manifest
+        says, with ``documents`` (null: it is off); and the ids of all documents hit, in canonical order.
 
     Raises:
         ConfigurationError: the release has no candidates or no questions.
@@ -50,16 +46,28 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
         folder = store.local_copy(wanted, questions_stage.TREE, Path(scratch))
         sets = store.manifest(wanted)["metadata"]["sets"]
         files = {item["task"]: folder / item["file"] for item in sets}
-        known, about = _question_ngrams(files, ngram)
-    inputs = dict(inputs_of(store.manifest(asked)))
-    crawls = store.manifest(asked)["basis"]["config"]["crawls"]
+        read = {task: pq.read_table(path).to_pylist() for task, path in files.items()}
+    questions = QuestionNgrams(itertools.chain.from_iterable(itertools.starmap(fields, read.items())), ngram)
+    names = {task: [row.get("question_id") for row in rows] for task, rows in read.items()}
+    about: dict[str, dict[str, Any]] = {
+        task: {
+            **of,
+            "questions_hit": 0,
+            "documents_hit": 0,
+            "file": f"{wanted.location}/{questions_stage.TREE}/{files[task].name}",
+            "examples": [],
+        }
+        for task, of in questions.tasks.items()
+    }
+    manifest = store.manifest(asked)
+    inputs = dict(inputs_of(manifest))
+    crawls = manifest["basis"]["config"]["crawls"]
     documents = {crawl: inputs[f"documents/{crawl}"] for crawl in crawls}
     hit_questions: dict[str, set[int]] = collections.defaultdict(set)
     hit, compared = [], 0
     for name, text in texts.pool_documents(store, asked, documents, "c.eligible"):
         compared += 1
-        found = {gram: known[gram] for gram in _ngrams(text, ngram) if gram in known}
-        if not found:
+        if not (found := questions.found_in(text)):
             continue
         hit.append(name)
         tasks: dict[str, tuple[int, str]] = {}
@@ -70,57 +78,17 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
         for task, (row, gram) in tasks.items():
             about[task]["documents_hit"] += 1
             if len(about[task]["examples"]) < _EXAMPLES:
-                about[task]["examples"].append({"document": name, "question": row, "words": gram})
+                example = {"document": name, "row": row, "question_id": names[task][row], "words": gram}
+                about[task]["examples"].append(example)
     for task, rows in hit_questions.items():
         about[task]["questions_hit"] = len(rows)
+    before = manifest["metadata"].get("decontaminate")
     told = {
         "release": release,
         "ngram": ngram,
         "documents": compared,
         "documents_hit": len(hit),
         "tasks": about,
+        "left_out": before and {**before, "documents": manifest["counts"]["dropped_contaminated"]},
     }
     return told, hit
-
-
-def _question_ngrams(
-    files: dict[str, Path], ngram: int
-) -> tuple[dict[str, set[Question]], dict[str, dict[str, Any]]]:
-    """Each n-gram with the questions it stands in; and of each task what was read."""
-    known: dict[str, set[Question]] = collections.defaultdict(set)
-    about: dict[str, dict[str, Any]] = {}
-    for task, path in files.items():
-        short = number = 0
-        for row in pq.read_table(path).to_pylist():
-            grams = {gram for text in _fields(row) for gram in _ngrams(text, ngram)}
-            for gram in grams:
-                known[gram].add((task, number))
-            short += not grams
-            number += 1
-        about[task] = {
-            "questions": number,
-            "too_short": short,
-            "questions_hit": 0,
-            "documents_hit": 0,
-            "examples": [],
-        }
-    return dict(known), about
-
-
-def _fields(value: Any) -> Iterator[str]:
-    """Every text of a question, in lists and structures too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in _NO_TEXT:
-                yield from _fields(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _fields(inner)
-
-
-def _ngrams(text: str, ngram: int) -> Iterator[str]:
-    words = _WORD.findall(text.lower())
-    for first in range(len(words) - ngram + 1):
-        yield " ".join(words[first : first + ngram])

@@ -1,22 +1,30 @@
 """What a withdrawal cost an arm: its selection before and after, by what their manifests say. Knows no document."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from datamask_pipeline.compliance.content import tokens_of
+from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.stages.select import SelectConfig
-from datamask_pipeline.storage import Ref, Store, require
-from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage import require
 
 Figures = dict[str, Any]
 #: Figures of which the difference is told.
-_COUNTED: Final = ("documents", "tokens", "mean_quality", "objective_on_the_scale_before")
+COUNTED: Final = (
+    "documents",
+    "tokens",
+    "documents_without_tokens",
+    "mean_quality",
+    "objective_on_the_scale_before",
+)
 
 
-def cost_of(store: Store, release: str) -> list[Figures]:
+def cost_of(versions: Versions, release: str) -> list[Figures]:
     """Of each arm of a release: its figures before the withdrawal, after it, and the difference.
 
-    Before is the latest version of the arm's selection with the same settings whose pool withdrew another set. An objective
+    Before is the latest version of the arm's selection with the same settings whose pool was asked to withdraw other things,
+    be it purged by now: its tombstone keeps its manifest. An objective
     stands on the scale of its own pool; ``objective_on_the_scale_before`` is the mask after, on the scale before. Quality
     by rank (the default) is a rank in its own pool on either side.
 
@@ -24,21 +32,22 @@ def cost_of(store: Store, release: str) -> list[Figures]:
         One entry an arm: ``arm``, ``applied`` (whether its current selection is of a pool with the current requests),
         ``before`` (null where the record has no such version), ``after``, ``difference``.
     """
-    found, asked = [], _requests_of_pool(store, require(store, "pool", release))
+    store = versions.store
+    found, asked = [], _requests_of_pool(versions, require(store, "pool", release).location)
     for key in store.keys("select"):
         ref = store.current("select", key)
         if key.split("/")[0] != release or ref is None:
             continue
         after = store.manifest(ref)
-        before = _before(store, after)
-        own = _figures(store, after, after)
-        earlier = None if before is None else _figures(store, before, before)
+        before = _before(versions, after)
+        own = _figures(versions, after, after)
+        earlier = None if before is None else _figures(versions, before, before)
         if before is not None:
             own["objective_on_the_scale_before"] = _objective(after, before)
         found.append(
             {
                 "arm": key.split("/", 1)[1],
-                "applied": _requests(store, after) == asked,
+                "applied": _requests(versions, after) == asked,
                 "before": earlier,
                 "after": own,
                 "difference": None if earlier is None else _difference(earlier, own),
@@ -47,43 +56,47 @@ def cost_of(store: Store, release: str) -> list[Figures]:
     return found
 
 
-def _before(store: Store, after: Mapping[str, Any]) -> dict[str, Any] | None:
+def _before(versions: Versions, after: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The version that the withdrawal superseded."""
-    withdrew, versions = _requests(store, after), []
-    for manifest in store.all_manifests("select"):
+    withdrew, found = _requests(versions, after), []
+    for manifest in versions.all("select"):
         same = manifest["key"] == after["key"] and manifest["basis"]["config"] == after["basis"]["config"]
         if (
             same
             and manifest["written_at_ns"] < after["written_at_ns"]
-            and _requests(store, manifest) != withdrew
+            and _requests(versions, manifest) != withdrew
         ):
-            versions.append(manifest)
-    return max(versions, key=lambda manifest: int(manifest["written_at_ns"]), default=None)
+            found.append(manifest)
+    return max(found, key=lambda manifest: int(manifest["written_at_ns"]), default=None)
 
 
-def _requests(store: Store, selection: Mapping[str, Any]) -> str | None:
+def _requests(versions: Versions, selection: Mapping[str, Any]) -> str | None:
     """Which requests the pool behind a selection applied; ``None``: none."""
     index = dict(inputs_of(selection))["index"]
-    return _requests_of_pool(store, dict(inputs_of(store.manifest(index)))["candidates"])
+    candidates = dict(inputs_of(versions.manifest(index.location)))["candidates"]
+    return _requests_of_pool(versions, candidates.location)
 
 
-def _requests_of_pool(store: Store, pool: Ref) -> str | None:
-    asked = dict(inputs_of(store.manifest(pool))).get("takedown")
-    return None if asked is None else asked.content_digest
+def _requests_of_pool(versions: Versions, pool: str) -> str | None:
+    """Digest of what was asked, whether or not it is kept without names by now."""
+    asked = dict(inputs_of(versions.manifest(pool))).get("takedown")
+    return None if asked is None else str(versions.manifest(asked.location)["basis"]["inputs"]["asked"])
 
 
-def _figures(store: Store, selection: Mapping[str, Any], scale: Mapping[str, Any]) -> Figures:
+def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[str, Any]) -> Figures:
     metadata, counts = selection["metadata"], selection["counts"]
     blocks = metadata["blocks"]
     weights = [block["record"]["selected"] for block in blocks]
     qualities = [_raw_quality(block) for block in blocks]
     known = [quality for quality in qualities if quality is not None]
+    tokens, without = _tokens(versions, selection)
     return {
         "selection": selection["location"],
         "budget": _budget(selection["basis"]["config"]),
         "candidates": counts["rows_in"],
         "documents": counts["kept"],
-        "tokens": _tokens(store, ref_of(selection)),
+        "tokens": tokens,
+        "documents_without_tokens": without,
         "mean_quality": sum(q * w for q, w in zip(known, weights, strict=True)) / sum(weights)
         if len(known) == len(blocks)
         else None,
@@ -98,17 +111,12 @@ def _budget(config: Mapping[str, Any]) -> str:
     return f"{name} {config[name]}"
 
 
-def _tokens(store: Store, selection: Ref) -> int | None:
-    """Tokens of the subset that was made of a selection, as ingested; ``None``: there is none, or they are not stated."""
-    for manifest in _subsets(store, selection.key):
-        if dict(inputs_of(manifest))["selection"].location == selection.location:
-            tokens: int | None = manifest["metadata"]["tokens"]
-            return tokens
-    return None
-
-
-def _subsets(store: Store, key: str) -> Iterator[dict[str, Any]]:
-    yield from (manifest for manifest in store.all_manifests("materialise") if manifest["key"] == key)
+def _tokens(versions: Versions, selection: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """As `tokens_of` the subset that was made of a selection; ``None``: there is none."""
+    for manifest in versions.all("materialise"):
+        if dict(inputs_of(manifest))["selection"].location == selection["location"]:
+            return tokens_of(versions.store, manifest)
+    return None, None
 
 
 def _raw_quality(block: Mapping[str, Any]) -> float | None:
@@ -144,5 +152,5 @@ def _objective(selection: Mapping[str, Any], scale: Mapping[str, Any]) -> float 
 
 
 def _difference(before: Figures, after: Figures) -> Figures:
-    pairs = {name: (before[name], after[name]) for name in _COUNTED}
+    pairs = {name: (before[name], after[name]) for name in COUNTED}
     return {name: None if None in pair else pair[1] - pair[0] for name, pair in pairs.items()}

@@ -12,10 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.compliance.purge_plan import OF_A_CRAWL
-from datamask_pipeline.stages import score
+from datamask_pipeline.stages import score, takedown
 from datamask_pipeline.stages.ingest_shards import DROPPED_ERASED
+from datamask_pipeline.stages.takedown_unnamed import names_purged
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, open_array
-from datamask_pipeline.storage.tombstones import Erased, erased
+from datamask_pipeline.storage.tombstones import Erased, erased, unnamed
 
 #: Rows of an array that are copied at a time.
 _ARRAY_ROWS: Final = 65_536
@@ -32,6 +33,20 @@ def erase_crawl(store: Store, crawl: str) -> None:
             ref = store.current(stage, crawl)
             if ref is not None:
                 successors[ref.location] = _successor(store, ref, purged, successors)
+
+
+def unname_requests(store: Store, release: str) -> None:
+    """Supersede what was asked of a release by the same without the names of what was purged."""
+    with store.exclusive(takedown.STAGE, release):
+        ref = store.current(takedown.STAGE, release)
+        purged = unnamed(store)
+        if ref is None or purged is None:
+            return
+        rows = store.read_table(ref).to_pylist()
+        if any(names_purged(row, purged) for row in rows):
+            basis = store.manifest(ref)["basis"]
+            asked, snapshot = basis["inputs"]["asked"], basis["config"]["robots"]
+            takedown.take_in(store, release, rows, asked=asked, snapshot=snapshot)
 
 
 def _successor(store: Store, ref: Ref, purged: Erased, successors: Mapping[str, Ref]) -> Ref:

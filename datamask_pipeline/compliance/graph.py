@@ -1,17 +1,21 @@
 """Which artefacts of a record were made from which, superseded ones too, by their manifests. Knows no table."""
 
 import collections
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, Ref
+from datamask_pipeline.storage.tombstones import purged_manifests
 
 Manifest = Mapping[str, Any]
-#: Current; current, but made from something superseded; not current any more.
-State = Literal["current", "stale", "superseded"]
+#: Current; current, but made from something superseded; not current any more; removed by a purge.
+State = Literal["current", "stale", "superseded", "purged"]
+#: A file of a version, finished or not, or what was kept for whoever goes on with it: `location_of` ends in 16 digits.
+_IN_A_VERSION: Final = re.compile(r"(?:\.scratch/)?([^./][^/]*/.+/[0-9a-f]{16})/.")
 
 
 class Graph:
@@ -19,13 +23,16 @@ class Graph:
 
     Args:
         store: The record.
+        with_purged: Those too that were purged, as their tombstones keep them: their rows are gone.
 
     Attributes:
         manifests: Every finished version, by location.
         pointed: Locations that pointers name.
+        purged: Of ``manifests`` those that were purged.
+        unfinished: By location, files of versions that have no manifest; checkpoints and notes are not named.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, with_purged: bool = False) -> None:
         self.store = store
         store.format()
         names = [path[len(store.root) + 1 :] for path in sorted(store.fs.find(store.root))]
@@ -33,8 +40,16 @@ class Graph:
         self.manifests: dict[str, Manifest] = {
             folder: store.manifest_at(folder) for folder, _, name in folders if name == MANIFEST and folder
         }
-        found = (folder.partition("/") for folder, _, name in folders if name == CURRENT)
-        current = (store.current(stage, key) for stage, _, key in found)
+        self.unfinished: dict[str, list[str]] = {}
+        for name in names:
+            found = _IN_A_VERSION.match(name)
+            if found is not None and not any(folder in self.manifests for folder in _folders(name)):
+                files = self.unfinished.setdefault(found[1], [])
+                files += [name] * (not name.startswith("."))
+        self.purged = purged_manifests(store) if with_purged else {}
+        self.manifests |= self.purged
+        pointers = (folder.partition("/") for folder, _, name in folders if name == CURRENT)
+        current = (store.current(stage, key) for stage, _, key in pointers)
         self.pointed = {ref.location for ref in current if ref is not None}
         self._made_from: dict[str, list[str]] = collections.defaultdict(list)
         for location in self.manifests:
@@ -86,6 +101,8 @@ class Graph:
 
     def state(self, location: str) -> State:
         """Whether a version counts today."""
+        if location in self.purged:
+            return "purged"
         if location not in self.pointed:
             return "superseded"
         return "current" if self._is_up_to_date(location) else "stale"
@@ -95,7 +112,7 @@ class Graph:
         manifest = self.manifests[location]
         for name, ref in self.inputs(location):
             now = self.store.current(ref.stage, ref.key)
-            if now is None or now.location not in self.manifests:
+            if now is None or now.location not in self.manifests or now.location in self.purged:
                 return False
             identity = _identity(manifest["stage"], name.partition("/")[0])
             if manifest["basis"]["inputs"][name] not in (identity(self.store, now), now.content_digest):
@@ -103,6 +120,13 @@ class Graph:
             if not self._is_up_to_date(now.location):
                 return False
         return True
+
+
+def _folders(name: str) -> Iterator[str]:
+    """Every folder above a file."""
+    while "/" in name:
+        name = name.rpartition("/")[0]
+        yield name
 
 
 def _identity(artefact: str, argument: str) -> Callable[[Store, Ref], str]:

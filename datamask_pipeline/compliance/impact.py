@@ -1,22 +1,24 @@
 """What rests on a crawl, a scorer, a revision, a document or a domain: selections, subsets, models, results. Writes nothing.
 
-Who was made from what, the manifests say; which subsets held a document, their own rows say.
+Who was made from what, the manifests say; which subsets held a document or a domain, the indexes say that each got when it
+was made. Artefacts of earlier versions have none and are scanned, as are crawls for a domain that no subset holds.
 """
 
+import contextlib
 import functools
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from datamask_pipeline import domains, duck
+from datamask_pipeline.compliance.content import tokens_of
 from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.purged import purged_holdings
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.document_rows import CheckedTables
 from datamask_pipeline.storage.ref import ref_of
-
-if TYPE_CHECKING:
-    import duckdb
 
 Kind = Literal["crawl", "scorer", "revision", "document", "domain"]
 KINDS: Final[tuple[Kind, ...]] = ("crawl", "scorer", "revision", "document", "domain")
@@ -47,27 +49,39 @@ def impact(store: Store, target: str, kind: Kind | None = None) -> Impact:
         ``target``, ``kind``, and lists of ``selections``, ``subsets``, ``models``, ``results`` and ``reports``: of each
         version its ``artefact``, ``key``, ``made_at``, ``state`` (current, stale or superseded) and its figures. Subsets
         say how many ``documents_held`` there are of a domain, or of a document's text under whatever id; the selections are
-        those that chose them.
+        those that chose them. Of a document or a domain, ``purged`` tells every purge that erased something of it, as
+        `purged_holdings`; versions that were removed by one are listed with the state ``purged``.
 
     Raises:
         UnknownNameError: the record knows nothing of that name.
         ConfigurationError: several things have that name, and no kind was given.
     """
     graph = Graph(store)
-    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        kind = kind or _kind(graph, connection, target)
-        held = _held(graph, connection, target, kind) if kind in ("document", "domain") else None
+    with contextlib.closing(CheckedTables(store)) as tables:
+        gone = purged_holdings(store, target, kind)
+        try:
+            kind = kind or _kind(graph, tables, target)
+            held = _held(graph, tables, target, kind) if kind in ("document", "domain") else None
+        except UnknownNameError:
+            if gone is None:
+                raise
+            kind, held = gone.kind, {}
+    gone = gone if gone is not None and gone.kind == kind else None
+    if held is not None and gone is not None:
+        graph, held = Graph(store, with_purged=True), held | gone.held
     resting = _resting(graph, target, kind) if held is None else _resting_on_subsets(graph, held)
     if held is None and not resting:
         raise UnknownNameError(kind, target, _names(graph, kind))
     about: Impact = {"target": target, "kind": kind}
+    if held is not None:
+        about["purged"] = gone.purges if gone else []
     for stage, name in _TOLD.items():
         locations = [location for location in graph.of(stage) if location in resting]
         about[name] = [_told(graph, location, held) for location in locations]
     return about
 
 
-def _kind(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str) -> Kind:
+def _kind(graph: Graph, tables: CheckedTables, target: str) -> Kind:
     found = [kind for kind in KINDS[:3] if _begin(graph, target, kind)]
     if len(found) > 1:
         raise ConfigurationError(f"{target!r} is a {' and a '.join(found)}; say which by its kind")
@@ -75,10 +89,10 @@ def _kind(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str) ->
         return found[0]
     if not graph.of("ingest"):
         raise ConfigurationError(f"{graph.store.root_url} holds no crawl: nothing rests on anything")
-    if _any(graph, connection, "id = $1", [target]):
+    if any(_contents(graph, tables, target)):
         return "document"
     host = domains.canonical_host(target)
-    if domains.is_host(host) and _any(graph, connection, *_under(host)):
+    if domains.is_host(host) and (any(_of_domain(graph, tables, host).values()) or _is_crawled(graph, host)):
         return "domain"
     known = {kind: _names(graph, kind) for kind in KINDS[:3]}
     listed = "; ".join(f"{kind}s: {', '.join(names) or 'none'}" for kind, names in known.items())
@@ -152,67 +166,69 @@ def _uses(graph: Graph, scorers: set[str] | None, location: str) -> bool:
     return not weights or any(weights.get(scorer) for scorer in scorers)
 
 
-def _held(graph: Graph, connection: "duckdb.DuckDBPyConnection", target: str, kind: Kind) -> dict[str, int]:
+def _held(graph: Graph, tables: CheckedTables, target: str, kind: Kind) -> dict[str, int]:
     """How many documents of a name each version of a subset holds."""
-    if kind == "document":
-        contents = _contents(graph, connection, target)
-        places = ", ".join(f"${n}" for n in range(1, len(contents) + 1))
-        condition, values = f"content_hash IN ({places})", contents
-    else:
-        condition, values = _under(domains.canonical_host(target))
-    return {
-        location: _count(graph, connection, [location], condition, values)
-        for location in graph.of("materialise")
-    }
+    if kind == "domain":
+        return _of_domain(graph, tables, domains.canonical_host(target))
+    contents = set(_contents(graph, tables, target))
+    if not contents:
+        raise UnknownNameError(
+            "document", target, [], remedy="give the id as in the crawl, angle brackets included"
+        )
+    held: dict[str, int] = {}
+    for location in graph.of("materialise"):
+        found = [tables.num_documents(location, content, "content_hash") for content in contents]
+        held[location] = (
+            _scan(graph, location, f"content_hash IN ({', '.join(map(duck.literal, contents))})")
+            if None in found
+            else sum(number or 0 for number in found)
+        )
+    return held
 
 
-def _contents(graph: Graph, connection: "duckdb.DuckDBPyConnection", name: str) -> list[str]:
+def _contents(graph: Graph, tables: CheckedTables, name: str) -> Iterator[str]:
     """The content hashes that a document ever had."""
-    files = _files(graph, graph.of("ingest"))
-    rows = connection.execute(f"SELECT DISTINCT content_hash FROM {files} WHERE id = $1 ORDER BY 1", [name])
-    if contents := [content for (content,) in rows.fetchall()]:
-        return contents
-    raise UnknownNameError(
-        "document", name, [], remedy="give the id as in the crawl, angle brackets included"
-    )
+    for location in graph.of("ingest"):
+        yield from (row["content_hash"] for row in tables.rows(location, name, ["content_hash"]))
 
 
-def _under(host: str) -> tuple[str, list[str]]:
-    """An SQL condition on documents of a host and those below it, and its values."""
-    spelt = domains.host_sql("url")
-    names = domains.spellings(host)
-    places = range(1, len(names) + 1)
-    named = (f"{spelt} = ${n} OR ends_with({spelt}, '.' || ${n})" for n in places)
-    # Most URLs do not even contain the name, which is told much sooner than their host.
-    return " OR ".join(
-        f"(contains(lower(url), ${n}) AND ({each}))" for n, each in zip(places, named, strict=True)
-    ), names
+def _of_domain(graph: Graph, tables: CheckedTables, host: str) -> dict[str, int]:
+    """How many documents of a host and those below it each version of a subset holds."""
+    held: dict[str, int] = {}
+    for location in graph.of("materialise"):
+        number = tables.num_documents(location, host, "url")
+        held[location] = _scan(graph, location, _under(host)) if number is None else number
+    return held
 
 
-def _count(
-    graph: Graph,
-    connection: "duckdb.DuckDBPyConnection",
-    locations: list[str],
-    condition: str,
-    values: list[str],
-) -> int:
-    """Rows of some versions that satisfy a condition."""
-    if not locations:
-        return 0
-    sql = f"SELECT count(*) FROM {_files(graph, locations)} WHERE {condition}"
-    ((count,),) = connection.execute(sql, values).fetchall()
+def _is_crawled(graph: Graph, host: str) -> bool:
+    """Whether a version of a crawl has a document of a host or of one below it."""
+    return any(_scan(graph, location, _under(host), most=1) for location in graph.of("ingest"))
+
+
+def _under(host: str) -> str:
+    """An SQL condition on documents of a canonical host and those below it."""
+    spelt, name = domains.host_sql("url"), duck.literal(host)
+    # Most URLs do not even contain the name, which is told much sooner than their host; other scripts may spell it anyhow.
+    likely = f"(contains(lower(url), {name}) OR NOT regexp_full_match(url, '[ -~]*'))"
+    return f"{likely} AND ({spelt} = {name} OR ends_with({spelt}, {duck.literal('.' + host)}))"
+
+
+def _scan(graph: Graph, location: str, condition: str, *, most: int | None = None) -> int:
+    """How many rows of a version satisfy a condition."""
+    limit = "" if most is None else f"LIMIT {most}"
+    sql = f"SELECT count(*) FROM (SELECT true FROM {_files(graph, location)} WHERE {condition} {limit})"
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        duck.connect(graph.store, Path(scratch)) as connection,
+    ):
+        ((count,),) = connection.execute(sql).fetchall()
     return int(count)
 
 
-def _any(graph: Graph, connection: "duckdb.DuckDBPyConnection", condition: str, values: list[str]) -> bool:
-    """Whether a document of some version of a crawl satisfies a condition."""
-    sql = f"SELECT true FROM {_files(graph, graph.of('ingest'))} WHERE {condition} LIMIT 1"
-    return bool(connection.execute(sql, values).fetchall())
-
-
-def _files(graph: Graph, locations: list[str]) -> str:
+def _files(graph: Graph, location: str) -> str:
     store = graph.store
-    paths = (path for location in locations for path in store.part_paths(ref_of(graph.manifests[location])))
+    paths = store.part_paths(ref_of(graph.manifests[location]))
     return (
         f"read_parquet([{', '.join(duck.file_literal(store, path) for path in paths)}], union_by_name = true)"
     )
@@ -235,17 +251,20 @@ def _told(graph: Graph, location: str, held: Mapping[str, int] | None) -> Impact
     }
     if held is not None and location in held:
         told["documents_held"] = held[location]
-    return told | dict(_figures(manifest))
+    return told | dict(_figures(graph.store, manifest))
 
 
-def _figures(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _figures(store: Store, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     stage, found = manifest["stage"], manifest["metadata"]
     if stage in ("select", "materialise"):
         yield "documents", manifest["counts"]["kept"]
     if stage == "select":
         yield "objective", found["objective"]
     elif stage == "materialise":
-        yield "tokens", found.get("tokens")
+        tokens, without = tokens_of(store, manifest)
+        yield "tokens", tokens
+        if without:
+            yield "without_tokens", without
     elif stage == "pretrain":
         yield "bits_per_byte", found["bits_per_byte"]
     elif stage == "evaluate":

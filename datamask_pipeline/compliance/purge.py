@@ -7,13 +7,18 @@ version loses its manifest first, so a reader sees all of it or nothing.
 import dataclasses
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from datamask_pipeline.compliance.erase import erase_crawl
+from datamask_pipeline.compliance.content import content_of
+from datamask_pipeline.compliance.erase import erase_crawl, unname_requests
 from datamask_pipeline.compliance.purge_plan import Plan, plan
+from datamask_pipeline.compliance.takedown import is_withdrawing, takedown_report, unnamed_report
+from datamask_pipeline.compliance.unfinished import unfinished_key
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.stages.pool import REQUESTS
 from datamask_pipeline.storage import Store, storage_errors
-from datamask_pipeline.storage.ref import MANIFEST
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST, ref_of
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
 
 
@@ -22,25 +27,38 @@ def unfinished(store: Store) -> Tombstone | None:
     return next((each for each in tombstones(store) if each.state == "begun"), None)
 
 
-def purge(store: Store, request: str) -> Tombstone:
+def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | None:
     """Erase and remove, or end what an earlier call began.
 
     Args:
         store: The record.
         request: What asks for it, e.g. the number of a letter.
+        off: Artefacts of stages that are switched off, as `plan`.
 
     Returns:
-        The tombstone, of the earlier call where there was one.
+        The tombstone, of the earlier call where there was one; ``None``: nothing is left to be purged, nothing was written.
 
     Raises:
-        ConfigurationError: as `plan`.
+        ConfigurationError: as `plan`; or the record holds no pool.
     """
+    if not store.keys("pool") and not tombstones(store):
+        raise ConfigurationError(
+            f"{store.root_url} holds no pool, so that nothing is withdrawn from it; name another record in `store`"
+        )
     with store.exclusive("purged", "all"):
-        begun = unfinished(store) or _begin(store, request, plan(store))
+        store.sweep()  # what writers that were killed left unpublished may hold a withdrawn document
+        begun = unfinished(store)
+        if begun is None and (planned := plan(store, off)).is_empty:
+            return None
+        begun = begun or _begin(store, request, planned)
         for crawl in begun.documents:
             erase_crawl(store, crawl)
+        for release in store.keys("takedown"):
+            unname_requests(store, release)
         for location, manifest in begun.removed.items():
-            _remove(store, location, manifest)
+            _remove(store, location, manifest["stage"], manifest["key"])
+        for location in begun.unfinished:
+            _remove(store, location, *unfinished_key(location))
         ended = dataclasses.replace(begun, state="done")
         publish(store, ended)
         return ended
@@ -48,9 +66,10 @@ def purge(store: Store, request: str) -> Tombstone:
 
 def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
     removed = {
-        location: {**_without_names(store.manifest_at(location)), "held": held}
+        location: _kept_of(store, location, held) | {"used": location in planned.used}
         for location, held in planned.removed.items()
     }
+    withdrawing = [key for key in store.keys("pool") if is_withdrawing(store, key)]
     tombstone = Tombstone(
         number=len(tombstones(store)) + 1,
         request=request,
@@ -61,23 +80,43 @@ def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
         contents=planned.contents,
         removed=removed,
         standing=planned.standing,
+        urls=planned.urls,
+        totals=planned.totals,
+        unfinished=planned.unfinished,
+        kept=planned.kept,
+        reports={
+            key: unnamed_report(store, takedown_report(store, key), planned.unnamed) for key in withdrawing
+        },
     )
     publish(store, tombstone)
     return tombstone
 
 
+def _kept_of(store: Store, location: str, held: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What a tombstone keeps of a version."""
+    manifest = store.manifest_at(location)
+    kept = {**_without_names(manifest), "held": held}
+    if manifest["stage"] == "materialise":
+        kept["content"] = content_of(store, ref_of(manifest))
+    return kept
+
+
 def _without_names(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest without the entries of requests, which may be ids."""
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "takedown_unmatched"}
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in REQUESTS}
     return {**manifest, "metadata": metadata}
 
 
-def _remove(store: Store, location: str, manifest: Mapping[str, Any]) -> None:
+def _remove(store: Store, location: str, stage: str, key: str) -> None:
     """Remove a version and what unfinished work of its stage and key left; one that is gone already stays gone."""
-    with store.exclusive(manifest["stage"], manifest["key"]), storage_errors(location):
+    with store.exclusive(stage, key), storage_errors(location):
+        ref = store.current(stage, key)
+        if ref is not None and ref.location == location:  # of a stage that is off
+            store.fs.rm_file(f"{store.root}/{stage}/{key}/{CURRENT}")
         folder = f"{store.root}/{location}"
         if store.fs.exists(f"{folder}/{MANIFEST}"):
             store.fs.rm_file(f"{folder}/{MANIFEST}")
         if store.fs.exists(folder):
             store.fs.rm(folder, recursive=True)
         shutil.rmtree(store.scratch(location).parent, ignore_errors=True)
+        store.remove_notes(location.rpartition("/")[0])

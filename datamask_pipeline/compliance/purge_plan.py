@@ -7,24 +7,35 @@ setting of a release changes, the purge itself supersedes by the same rows witho
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.unfinished import unfinished_of
+from datamask_pipeline.compliance.withdrawn import Withdrawn, find_withdrawn
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.storage import Store
+from datamask_pipeline.stages import takedown
+from datamask_pipeline.stages.takedown_unnamed import names_purged
+from datamask_pipeline.storage import Store, releases
 from datamask_pipeline.storage.ref import ref_of
-from datamask_pipeline.storage.tombstones import hashed_sql, salt_of, tombstones
+from datamask_pipeline.storage.tombstones import (
+    Erased,
+    hashed_sql,
+    purged_manifests,
+    salt_of,
+    tombstones,
+    unnamed,
+)
 
 if TYPE_CHECKING:
     import duckdb
 
 #: What a crawl's rows lie in, each made from those before.
 OF_A_CRAWL: Final = ("ingest", "rejected", "embed", "score")
-#: What is trained or measured: standing results are told of, and stay.
-_OF_MODELS: Final = ("pretrain", "evaluate", "answers", "compare")
+#: What is trained or measured: standing results are told of, and stay. No run of a release makes an experiment's anew.
+_OF_MODELS: Final = ("pretrain", "evaluate", "answers", "compare", "experiment")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,47 +46,73 @@ class Plan:
         salt: Stands before an id when it is hashed.
         documents: By crawl, hashes of withdrawn ids that no purge has erased yet.
         contents: Hashes of the content hashes of what current pools withdraw.
-        erased: Current versions of crawls that hold one of these documents, and are superseded without it.
+        urls: Hashes of the addresses of what current pools withdraw.
+        totals: By crawl, the new documents in numbers, as a tombstone keeps them.
+        unnamed: All that the record is not to name from then on.
+        used: Versions that made use of a withdrawn document, or were made of one that did, or may have: of a pool that
+            an earlier purge removed.
+        erased: Current versions of crawls that hold one of these documents, or of requests that name one; they are
+            superseded without it.
         removed: Superseded versions that are removed, those of ``erased`` too; each with the hashes it holds, by crawl.
         standing: Current models, results and reports that were made from one of these documents; they stay.
         kept: Superseded versions that stay because a standing model needs them.
+        unfinished: Where unfinished work lies that goes, as `unfinished_of`.
     """
 
     salt: str
     documents: Mapping[str, list[str]]
     contents: list[str]
+    urls: list[str]
+    totals: Mapping[str, Mapping[str, Any]]
+    unnamed: Erased
+    used: set[str]
     erased: list[str]
     removed: Mapping[str, Mapping[str, list[str]]]
     standing: list[str]
     kept: list[str]
+    unfinished: list[str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether earlier purges left nothing to be done."""
+        return not (self.documents or self.erased or self.removed or self.unfinished)
 
 
-def plan(store: Store) -> Plan:
+def plan(store: Store, off: Collection[str] = ()) -> Plan:
     """What there is to be purged of documents that current pools withdraw, or that were purged before.
+
+    Args:
+        store: The record.
+        off: Artefacts of stages that are switched off. No run supersedes what they made before, so it counts as superseded
+            where no current version was made from it.
 
     Raises:
         ConfigurationError: nothing is withdrawn, or a current version still uses a withdrawn document.
     """
     graph, salt = Graph(store), salt_of(store)
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        new, contents = _withdrawn(graph, connection, salt)
+        found = find_withdrawn(graph, connection, salt)
         if not connection.execute("SELECT count(*) FROM gone").fetchall()[0][0]:
             raise ConfigurationError(
                 f"no current pool of {store.root_url} withdraws a document; name them in `pool.takedown`, and run"
             )
         held = {location: _held(graph, connection, location, salt) for location in graph.manifests}
         used = {location for location in graph.manifests if _used(graph, connection, location, salt, held)}
-    tainted = _tainted(graph, used)
-    current = [location for location in sorted(graph.pointed) if location in tainted]
+        unfinished = unfinished_of(graph, connection, salt, found.documents, OF_A_CRAWL)
+    used_before = _used_before(store) | _may_have_used(store, found.documents)
+    tainted = _tainted(graph, used | used_before) & {*graph.manifests}
+    nameless = _unnamed(store, salt, found)
+    naming = {each for each in graph.of("takedown") if _names_purged(graph, each, nameless)}
+    left = {each for each in graph.of(*off) if each in graph.pointed & tainted}
+    left = {each for each in left if not (graph.resting_on([each]) & graph.pointed) - left}
+    current = [location for location in sorted(graph.pointed - left) if location in tainted]
     erased = [each for each in graph.of(*OF_A_CRAWL) if each in graph.pointed and held[each]]
+    erased += sorted(naming & graph.pointed)
     standing = [each for each in current if graph.manifests[each]["stage"] in _OF_MODELS]
     if blocking := [each for each in current if each not in (*erased, *standing)]:
-        raise ConfigurationError(
-            f"{len(blocking)} current versions still use a withdrawn document, e.g. {blocking[0]}: run all releases with "
-            "the withdrawal before (`datamask run`), then purge"
-        )
-    holding = {each for each in graph.manifests if held[each] or each in tainted}
-    superseded = {each for each in holding if each not in graph.pointed} | {*erased}
+        raise ConfigurationError(_in_the_way(store, blocking))
+    holding = {each for each in graph.manifests if held[each] or each in tainted} | naming
+    superseded = {each for each in holding if each not in graph.pointed} | {*erased} | left
     needed = {
         ref.location
         for each in standing
@@ -83,49 +120,55 @@ def plan(store: Store) -> Plan:
         if graph.manifests[each]["stage"] == "pretrain" and ref.stage == "tokenizer"
     }
     removed = {each: held[each] for each in sorted(superseded - needed)}
-    return Plan(salt, new, contents, erased, removed, standing, sorted(superseded & needed))
+    return Plan(
+        salt=salt,
+        documents=found.documents,
+        contents=found.contents,
+        urls=found.urls,
+        totals=found.totals,
+        unnamed=nameless,
+        used=tainted,
+        erased=erased,
+        removed=removed,
+        standing=standing,
+        kept=sorted(superseded & needed),
+        unfinished=unfinished,
+    )
 
 
-def _withdrawn(
-    graph: Graph, connection: "duckdb.DuckDBPyConnection", salt: str
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Make the table `gone` of crawls and hashes, of documents withdrawn or purged; those that are new, by crawl.
+def _in_the_way(store: Store, blocking: list[str]) -> str:
+    """What has to be done before a purge about current versions that still use a withdrawn document."""
+    used_in = {each.split("/")[1] for each in blocking}
+    retired = sorted(used_in & (releases.every_name(store) - releases.names(store)))
+    undo = "".join(f"`datamask retire {release} --undo`, " for release in retired)
+    return (
+        f"{len(blocking)} current versions still use a withdrawn document, e.g. {blocking[0]}: {undo}run all releases with "
+        "the withdrawal before (`datamask run`, with every step and arm that made one configured), then purge with the same "
+        "settings: of a stage that is off in them, what it made is removed"
+    )
 
-    Returns:
-        The new ones, and the hashes of the contents that current pools withdraw.
-    """
-    known = {
-        (crawl, name)
-        for each in tombstones(graph.store)
-        for crawl, names in each.documents.items()
-        for name in names
-    }
-    refs = [ref_of(graph.manifests[each]) for each in graph.of("pool") if each in graph.pointed]
-    found: set[tuple[str, str]] = set()
-    contents: list[str] = []
-    if refs:
-        rows = duck.parts_sql(graph.store, refs, "crawl, id, content_hash, exclusion")
-        withdrawn = f"FROM {rows} WHERE exclusion = 'takedown'"
-        found = {
-            *connection.execute(f"SELECT DISTINCT crawl, {hashed_sql(salt, 'id')} {withdrawn}").fetchall()
-        }
-        hashes = connection.execute(
-            f"SELECT DISTINCT {hashed_sql(salt, 'content_hash')} {withdrawn}"
-        ).fetchall()
-        contents = sorted(name for (name,) in hashes)
-    connection.execute("CREATE TEMP TABLE gone (crawl VARCHAR, hash VARCHAR)")
-    if everything := sorted(found | known):
-        connection.executemany("INSERT INTO gone VALUES (?, ?)", everything)
-    new: dict[str, list[str]] = {}
-    for crawl, name in sorted(found - known):
-        new.setdefault(crawl, []).append(name)
-    return new, contents
+
+def _unnamed(store: Store, salt: str, found: Withdrawn) -> Erased:
+    """All that the record is not to name once these are purged."""
+    before = unnamed(store)
+    names = {name for of_crawl in found.documents.values() for name in of_crawl}
+    hashes = {*names, *found.contents, *found.urls} | (before.hashes if before else frozenset())
+    return Erased(salt, frozenset(hashes))
+
+
+def _names_purged(graph: Graph, location: str, purged: Erased) -> bool:
+    """Whether a version of a release's requests names what is purged."""
+    rows = graph.store.read_table(ref_of(graph.manifests[location])).to_pylist()
+    return any(names_purged(row, purged) for row in rows)
 
 
 def _held(
     graph: Graph, connection: "duckdb.DuckDBPyConnection", location: str, salt: str
 ) -> dict[str, list[str]]:
-    """The withdrawn documents that rows of a version name, as hashes, by crawl; none where it names no documents."""
+    """The withdrawn documents that rows of a version name, as hashes, by crawl; none where it names no documents.
+
+    Of a superseded version also those that have the content of one, under whatever id.
+    """
     return _rows(graph, connection, location, salt, "true")
 
 
@@ -136,13 +179,14 @@ def _rows(
     table = schema.TABLES.get(manifest["stage"])
     if table is None or "id" not in table.columns.names or not manifest["parts"]:
         return {}
-    crawl = "d.crawl" if "crawl" in table.columns.names else duck.literal(manifest["key"])
-    needed = [name for name in ("id", "crawl", "exclusion") if name in table.columns.names]
+    crawl = "crawl" if "crawl" in table.columns.names else duck.literal(manifest["key"])
+    needed = [name for name in ("id", "crawl", "exclusion", "content_hash") if name in table.columns.names]
     rows = duck.parts_sql(graph.store, [ref_of(manifest)], ", ".join(needed))
+    name, is_gone = hashed_sql(salt, "id"), f"({crawl}, hash) IN (SELECT (crawl, hash) FROM gone)"
+    if "content_hash" in needed and location not in graph.pointed:  # a current one's next run withdraws it
+        is_gone += f" OR {hashed_sql(salt, 'content_hash')} IN (SELECT hash FROM gone_contents)"
     found = connection.execute(f"""
-        SELECT DISTINCT gone.crawl, gone.hash FROM {rows} AS d
-        JOIN gone ON gone.crawl = {crawl} AND gone.hash = {hashed_sql(salt, "d.id")}
-        WHERE {condition} ORDER BY ALL
+        SELECT DISTINCT {crawl}, {name} AS hash FROM {rows} WHERE ({is_gone}) AND {condition} ORDER BY ALL
     """)
     held: dict[str, list[str]] = {}
     for of_crawl, name in found.fetchall():
@@ -164,6 +208,35 @@ def _used(
     if stage == "pool":
         return bool(_rows(graph, connection, location, salt, "exclusion IS DISTINCT FROM 'takedown'"))
     return True
+
+
+def _used_before(store: Store) -> set[str]:
+    """Versions that were purged as they had made use of a withdrawn document: what was made of them may still stand."""
+    found = purged_manifests(store)
+    return {
+        location for location, manifest in found.items() if manifest.get("used", _would_have_used(manifest))
+    }
+
+
+def _would_have_used(manifest: Mapping[str, Any]) -> bool:
+    """The same of a tombstone that does not say; a pool that withdraws all that it held did not."""
+    held = sum(map(len, manifest["held"].values()))
+    if manifest["stage"] == "pool":
+        return held > manifest["counts"].get("dropped_takedown", 0)
+    return manifest["stage"] not in (*OF_A_CRAWL, takedown.STAGE)
+
+
+def _may_have_used(store: Store, documents: Mapping[str, Any]) -> set[str]:
+    """Pools that are gone, of crawls from which a later purge, or this one, erases: nothing tells any more that they had
+    none of these documents among their candidates.
+    """
+    found, later = set(), {*documents}
+    for tombstone in reversed(tombstones(store)):
+        for location, manifest in tombstone.removed.items():
+            if manifest["stage"] == "pool" and later & {*manifest["basis"]["config"]["crawls"]}:
+                found.add(location)
+        later |= {crawl for crawl, names in tombstone.documents.items() if names}
+    return found
 
 
 def _tainted(graph: Graph, used: set[str]) -> set[str]:

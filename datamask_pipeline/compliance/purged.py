@@ -1,8 +1,10 @@
-"""What tombstones tell of a document that was purged. Writes nothing."""
+"""What tombstones tell of a document or domain that was purged. Writes nothing."""
 
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
+from datamask_pipeline import domains
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.tombstones import Tombstone, hashed, tombstones
 
@@ -10,12 +12,70 @@ from datamask_pipeline.storage.tombstones import Tombstone, hashed, tombstones
 def purged_story(store: Store, document_id: str) -> list[dict[str, Any]]:
     """Every purge that erased a document or removed a version that held it; none where there is none.
 
+    Args:
+        store: The record.
+        document_id: The id as in the crawl, or the content hash.
+
     Returns:
         Of each: ``number``, ``request``, ``date``, ``crawls`` that it was erased from, ``removed`` (versions that held it,
         each with stage, key and date), ``standing`` (models, results and reports that were made from documents of that
         request and stay).
     """
     return [found for each in tombstones(store) if (found := _told(each, document_id))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Holdings:
+    """What purged versions held of a name.
+
+    Attributes:
+        kind: What the name is of.
+        purges: Of a document its story; of a domain each purge, with documents and bytes that were erased of it.
+        held: By location, how many documents of it each purged version of a subset held.
+    """
+
+    kind: Literal["document", "domain"]
+    purges: list[dict[str, Any]]
+    held: dict[str, int]
+
+
+def purged_holdings(store: Store, target: str, kind: str | None) -> Holdings | None:
+    """What was purged of a document, or of a registrable domain; ``None``: nothing was.
+
+    Args:
+        store: The record.
+        target: The document's id as in the crawl, or a domain.
+        kind: ``document`` or ``domain``; ``None`` for whatever it is.
+    """
+    found = tombstones(store)
+    subsets = {
+        location: manifest
+        for each in found
+        for location, manifest in each.removed.items()
+        if manifest["stage"] == "materialise"
+    }
+    if found and kind in (None, "document") and (story := purged_story(store, target)):
+        name = hashed(found[0].salt, target)
+        holding = (
+            location
+            for location, of in subsets.items()
+            if any(name in names for names in of["held"].values())
+        )
+        return Holdings("document", story, dict.fromkeys(holding, 1))
+    host = domains.canonical_host(target)
+    purges = []
+    for each in found if kind in (None, "domain") else []:
+        of = [totals["domains"][host] for totals in each.totals.values() if host in totals["domains"]]
+        if of and host:
+            gone = {"documents": sum(number for number, _ in of), "bytes": sum(size for _, size in of)}
+            purges.append({**each.named, **gone})
+    if not purges:
+        return None
+    numbers = {
+        location: of.get("content", {}).get("domains", {}).get(host, [0])[0]
+        for location, of in subsets.items()
+    }
+    return Holdings("domain", purges, {location: number for location, number in numbers.items() if number})
 
 
 def purged_lines(story: list[dict[str, Any]]) -> Iterator[str]:
@@ -43,7 +103,7 @@ def _told(tombstone: Tombstone, document_id: str) -> dict[str, Any] | None:
         for location, manifest in tombstone.removed.items()
         if any(name in names for names in manifest["held"].values())
     ]
-    if not crawls and not removed:
+    if not crawls and not removed and name not in tombstone.contents:
         return None
     return {
         "number": tombstone.number,

@@ -7,42 +7,71 @@ from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.compliance.cost import cost_of
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.compliance.versions import Versions
+from datamask_pipeline.errors import ConfigurationError, InternalError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.stages.takedown_matches import find_named
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, without_name
 from datamask_pipeline.storage import Ref, Store, require
+from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.tombstones import Erased
 
 if TYPE_CHECKING:
     import duckdb
 
 #: Documents that are named for each entry.
 _EXAMPLES: Final = 3
+#: What was done for an entry that names no document, and never named one that was purged since.
+NOTHING: Final = "nothing: it names no document of the release"
 
 Report = dict[str, Any]
+
+
+def is_withdrawing(store: Store, release: str) -> bool:
+    """Whether the current pool of a release withdraws what was asked, and all that it was made from stands."""
+    versions = Versions(store)
+    inputs = dict(inputs_of(store.manifest(require(store, "pool", release))))
+    return "takedown" in inputs and not any(versions.purged_by(ref.location) for ref in inputs.values())
 
 
 def takedown_report(store: Store, release: str) -> Report:
     """The export for one release, as JSON values.
 
     Returns:
-        ``release``, ``pool`` (the artefact that applied it) and its date, ``robots`` (date and user agents of a snapshot),
-        ``entries``: of each what was ``asked``, ``named`` (documents that it names), ``withdrawn`` (these and every copy of
-        their contents), ``examples`` and what was ``done``; ``totals``; ``near_copies_left``: documents that some version
-        of the record found to be near-copies of a withdrawn one by their embeddings, and that stay; ``cost``: of each arm,
-        as `cost_of`.
+        ``release``, ``pool`` (the artefact that applied it) and its date, ``requests`` (the artefact of what was asked),
+        ``robots`` (date and user agents of a snapshot), ``entries``: of each what was ``asked``, ``named`` (documents that
+        it names), ``withdrawn`` (these and every copy of their contents), ``examples`` and what was ``done``; ``totals``;
+        ``near_copies_left``: documents that some version of the record found to be near-copies of a withdrawn one by their
+        embeddings, and that stay; ``cost``: of each arm, as `cost_of`; ``purged``: every purge that erased documents of the
+        release's crawls, as `Versions.purged_from`, each with its ``report`` of the release at that time.
+
+        Between a purge and the next run, all but ``purged`` is what was told when the purge began.
 
     Raises:
         ConfigurationError: the record has no such release, or nothing was asked of it.
+        IntegrityError: what the pool was made from was purged by an earlier version, whose tombstones keep no report.
     """
     pool = require(store, "pool", release)
-    manifest = store.manifest(pool)
+    manifest, versions = store.manifest(pool), Versions(store)
     inputs = dict(inputs_of(manifest))
-    if "takedown" not in inputs:
+    purged = versions.purged_from(manifest)
+    for each in purged:
+        each["report"] = versions.tombstones[each["number"] - 1].reports.get(release)
+    if "takedown" not in inputs and not purged:
         raise ConfigurationError(
             f"nothing was withdrawn from release {release!r}: name it in `pool.takedown` or `pool.robots`, and run"
         )
-    requests = inputs["takedown"]
     documents = [inputs[f"documents/{crawl}"] for crawl in manifest["basis"]["config"]["crawls"]]
+    requests = inputs.get("takedown")
+    gone = [
+        ref for ref in [*documents, *([requests] if requests else [])] if versions.purged_by(ref.location)
+    ]
+    if requests is not None and gone:
+        report = versions.report(release, pool.location)
+        if report is None:
+            store.manifest(gone[0])  # says that it was purged
+            raise InternalError(f"{gone[0].location} is purged, and stands")
+        return {**report, "purged": purged}
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         find_named(connection, store, requests, documents)
         connection.execute(f"""
@@ -54,16 +83,56 @@ def takedown_report(store: Store, release: str) -> Report:
         entries = list(_entries(connection))
         totals = _totals(connection)
         near = _near_copies_left(connection, store, release)
+    for entry in entries:
+        entry["done"] = _done(entry, versions, release)
+    nothing = sum(entry["kind"] != "robots" and entry["done"] == NOTHING for entry in entries)
     return {
         "release": release,
         "pool": pool.location,
         "decided_at": manifest["written_at"],
-        "robots": store.manifest(requests)["basis"]["config"]["robots"],
+        "requests": requests and requests.location,
+        "robots": requests and store.manifest(requests)["basis"]["config"]["robots"],
         "entries": entries,
-        "totals": totals,
+        "totals": totals
+        | {
+            "entries_that_name_nothing": nothing,
+            "documents_purged": sum(each["documents"] for each in purged),
+        },
         "near_copies_left": near,
-        "cost": cost_of(store, release),
+        "cost": cost_of(versions, release) if requests else [],
+        "purged": purged,
     }
+
+
+def unnamed_report(store: Store, report: Report, purged: Erased) -> Report:
+    """The report as a tombstone keeps it: no document is named in it."""
+    shown: dict[str, str] = {}
+    if report["requests"] is not None and store.fs.exists(f"{store.root}/{report['requests']}"):
+        rows = store.read_table(ref_of(store.manifest_at(report["requests"]))).to_pylist()
+        shown = {row["entry"]: without_name(row, purged)["entry"] for row in rows}
+    entries = [
+        {**entry, "asked": shown.get(entry["asked"], entry["asked"]), "examples": []}
+        for entry in report["entries"]
+    ]
+    near = report["near_copies_left"] and {**report["near_copies_left"], "examples": []}
+    kept = {name: value for name, value in report.items() if name != "purged"}
+    return {**kept, "entries": entries, "near_copies_left": near}
+
+
+def _done(entry: Report, versions: Versions, release: str) -> str:
+    if entry["named"]:
+        return "withdrawn from the release, with all copies"
+    name = entry["asked"].rpartition(":")[2]
+    for each in reversed(versions.tombstones):
+        before = [
+            one for one in each.reports.get(release, {}).get("entries", ()) if one["asked"] == entry["asked"]
+        ]
+        told = sum(one["withdrawn"] for one in before)
+        if told:
+            return f"purged by {each.title}: it named {before[0]['named']}, withdrawn with copies {told}"
+        if entry["kind"] in (HIDDEN, HIDDEN_URL) and each.erases(name):
+            return f"purged by {each.title}"
+    return NOTHING
 
 
 def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
@@ -87,33 +156,25 @@ def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
         WHERE kind <> 'robots' OR named > 0 ORDER BY kind = 'robots', asked.entry
     """)
     for entry, kind, named, withdrawn, examples in rows.fetchall():
-        done = (
-            "withdrawn from the release, with all copies"
-            if named
-            else "nothing: it names no document of the release"
-        )
         yield {
             "asked": entry,
             "kind": kind,
             "named": named,
             "withdrawn": withdrawn,
             "examples": examples,
-            "done": done,
         }
 
 
 def _totals(connection: "duckdb.DuckDBPyConnection") -> dict[str, int]:
-    ((entries, unmatched, hosts, named, withdrawn),) = connection.execute("""
+    ((entries, hosts, named, withdrawn),) = connection.execute("""
         SELECT
             (SELECT count(*) FROM asked WHERE kind <> 'robots'),
-            (SELECT count(*) FROM asked WHERE kind <> 'robots' AND entry NOT IN (SELECT entry FROM named)),
             (SELECT count(*) FROM asked WHERE kind = 'robots'),
             (SELECT count(*) FROM (SELECT DISTINCT artefact_order, artefact_row FROM named)),
             (SELECT count(*) FROM documents WHERE exclusion = 'takedown')
     """).fetchall()
     return {
         "entries": entries,
-        "entries_that_name_nothing": unmatched,
         "robots_hosts": hosts,
         "documents_named": named,
         "documents_withdrawn": withdrawn,

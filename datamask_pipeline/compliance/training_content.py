@@ -6,16 +6,18 @@ collection, size in bands, the domains most was taken from, and how rights were 
 """
 
 import math
-import tempfile
-from collections import Counter
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from datamask_pipeline import domains, duck
+from datamask_pipeline import domains
+from datamask_pipeline.compliance.content import content_of
+from datamask_pipeline.compliance.versions import Versions
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.publish.behind import inputs_of
-from datamask_pipeline.publish.facts import Facts, facts_of, subset_of
+from datamask_pipeline.publish.facts import Source, source_of
 from datamask_pipeline.publish.licences import OF_DATASETS
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.ref import ref_of
 
 #: Size of text in tokens: upper ends of the bands.
 _BANDS: Final = (
@@ -30,78 +32,80 @@ Summary = dict[str, Any]
 
 
 def training_content(
-    store: Store, release: str, arm: str | None = None, *, small: bool = False, licence: str | None = None
+    store: Store,
+    release: str,
+    arm: str | None = None,
+    *,
+    version: str | None = None,
+    small: bool = False,
+    licence: str | None = None,
 ) -> Summary:
-    """What a subset holds, as JSON values.
+    """What a subset holds, as JSON values; of one that was purged, what its tombstone keeps.
 
     Args:
         store: The record.
         release: The release.
         arm: The arm whose subset it is; needed where there are several.
+        version: An earlier version of the subset, by the first digits of its fingerprint; the current one by default.
         small: List the domains that a small or medium-sized provider has to.
         licence: Licence of the source, where it is not known of its data set.
 
     Returns:
-        ``modalities`` (text: documents, bytes of UTF-8, tokens as the source counts them, size band), ``collected`` (first
+        ``modalities`` (text: documents, bytes of UTF-8, tokens as the source counts them, documents without a count, size
+            band), ``collected`` (first
         and last date, documents without one), ``sources`` (kind, data set, pinned revision, crawls, licence),
-        ``languages`` by share of bytes, ``domains`` (number, how many are listed by which rule,
-        and of each share, bytes and documents),
-        ``reservations`` (what was withdrawn, by which requests), ``subset`` and ``domain_list``.
+        ``languages`` by share of bytes, ``domains`` (number, how many are listed by which rule, and of each share, bytes
+        and documents), ``reservations`` (what was withdrawn, by which requests, and of it what was ``purged``),
+        ``models`` (each that was trained on a version of the subset, and on which), ``subset``, ``purged`` (the request
+        that purged it; null: it stands) and ``domain_list``.
 
     Raises:
-        UnknownNameError: the record has no subset of such a release or arm.
-        ConfigurationError: no arm is named and there are several.
+        UnknownNameError: the record has, and had, no subset of such a release, arm or version.
+        ConfigurationError: no arm is named and there are several; or the subset was purged by an earlier version of this
+            program, which kept no numbers.
     """
-    subset = subset_of(store, release, arm)
-    with tempfile.TemporaryDirectory() as folder:
-        facts = facts_of(store, subset, Path(folder) / "facts")
-        rows = duck.parts_sql(store, [subset], "text, url, date, language, token_count")
-        with duck.connect(store, Path(folder)) as connection:
-            ((documents, size, tokens, first, last, undated),) = connection.execute(f"""
-                SELECT count(*), coalesce(sum(strlen(text)), 0)::BIGINT,
-                    CASE WHEN count(token_count) = count(*) THEN sum(token_count)::BIGINT END,
-                    min(try_cast(date AS TIMESTAMP))::DATE::VARCHAR, max(try_cast(date AS TIMESTAMP))::DATE::VARCHAR,
-                    count(*) FILTER (try_cast(date AS TIMESTAMP) IS NULL)
-                FROM {rows}
-            """).fetchall()
-            languages = connection.execute(f"""
-                SELECT coalesce(language, ''), sum(strlen(text))::BIGINT FROM {rows} GROUP BY 1 ORDER BY 2 DESC, 1
-            """).fetchall()
-            hosts = connection.execute(f"""
-                SELECT {domains.host_sql("url")} AS host, sum(strlen(text))::BIGINT, count(*) FROM {rows} GROUP BY 1
-            """)
-            by_domain = _by_domain(hosts)
+    versions = Versions(store)
+    subset = versions.subset(release, arm, version)
+    content, by = subset.get("content"), versions.purged_by(subset["location"])
+    if by is None:
+        content = content_of(store, ref_of(subset))
+    if content is None:
+        raise ConfigurationError(
+            f"{subset['location']} was purged by {by.title if by else ''}, and its tombstone has no numbers of it: "
+            "summarise the current subset (without --version)"
+        )
+    size, without = content["bytes"], content.get("without_tokens", 0)
+    inputs = dict(inputs_of(subset))
+    pool = versions.manifest(inputs["candidates"].location)
+    crawls = pool["basis"]["config"]["crawls"]
+    found = [source_of(crawl, versions.manifest(inputs[f"documents/{crawl}"].location)) for crawl in crawls]
     return {
-        "subset": subset.location,
-        "release": facts.release,
-        "arm": facts.arm,
+        "subset": subset["location"],
+        "purged": by and by.named,
+        "release": release,
+        "arm": subset["key"].split("/", 1)[1],
         "modalities": {
-            "text": {"documents": documents, "bytes": size, "tokens": tokens, "size_band": _band(tokens)}
+            "text": {name: content[name] for name in ("documents", "bytes", "tokens")}
+            | {"without_tokens": without, "size_band": _band(content["tokens"], size if without else 0)}
         },
-        "collected": {"first": first, "last": last, "documents_without_date": undated},
-        "sources": _sources(facts, licence),
+        "collected": {
+            "first": content["first"],
+            "last": content["last"],
+            "documents_without_date": content["undated"],
+        },
+        "sources": _sources(found, licence),
         "languages": [
-            {"language": name or None, "bytes": own, "share": own / size} for name, own in languages
+            {"language": name or None, "bytes": own, "share": own / size if size else 0.0}
+            for name, own in content["languages"].items()
         ],
-        "domains": _listed(by_domain, size, small=small),
-        "reservations": _reservations(store, facts),
+        "domains": _listed(dict(content["domains"]), size, small=small),
+        "reservations": _reservations(versions, pool),
+        "models": versions.models(subset["key"]),
         "domain_list": domains.list_version(),
     }
 
 
-def _by_domain(hosts: Any) -> dict[str, tuple[int, int]]:
-    """Bytes and documents of each registrable domain; the empty name: documents without a host."""
-    sizes: Counter[str] = Counter()
-    documents: Counter[str] = Counter()
-    while batch := hosts.fetchmany(10_000):
-        for host, size, number in batch:
-            name = domains.registrable_domain(domains.canonical_host(host)) if host else ""
-            sizes[name] += size
-            documents[name] += number
-    return {name: (sizes[name], documents[name]) for name in sizes}
-
-
-def _listed(by_domain: dict[str, tuple[int, int]], size: int, *, small: bool) -> Summary:
+def _listed(by_domain: dict[str, Sequence[int]], size: int, *, small: bool) -> Summary:
     without = by_domain.pop("", (0, 0))
     number = len(by_domain)
     listed = math.ceil(number * (_LISTED_BY_SMALL if small else _LISTED) / 100)
@@ -110,29 +114,33 @@ def _listed(by_domain: dict[str, tuple[int, int]], size: int, *, small: bool) ->
         rule = f"the fewer of {_LISTED_BY_SMALL} % of the domains and {_MOST_BY_SMALL:,}, by bytes of text"
     else:
         rule = f"{_LISTED} % of the domains, by bytes of text"
-    ordered = sorted(by_domain.items(), key=lambda item: (-item[1][0], item[0]))[:listed]
+    ordered = sorted(by_domain.items(), key=lambda item: (-item[1][1], item[0]))[:listed]
     top = [
-        {"domain": name, "share": own / size, "bytes": own, "documents": documents}
-        for name, (own, documents) in ordered
+        {"domain": name, "share": own / size if size else 0.0, "bytes": own, "documents": documents}
+        for name, (documents, own) in ordered
     ]
     return {
         "number": number,
         "rule": rule,
         "share_of_listed": sum(each["share"] for each in top),
-        "bytes_without_domain": without[0],
-        "documents_without_domain": without[1],
+        "bytes_without_domain": without[1],
+        "documents_without_domain": without[0],
         "listed": top,
     }
 
 
-def _band(tokens: int | None) -> str | None:
-    return None if tokens is None else next(name for end, name in _BANDS if tokens < end)
+def _band(tokens: int | None, more: int) -> str | None:
+    """The band of so many tokens and at most so many more; ``None`` where it may be one or another."""
+    if tokens is None:
+        return None
+    least, most = (next(name for end, name in _BANDS if number < end) for number in (tokens, tokens + more))
+    return least if least == most else None
 
 
-def _sources(facts: Facts, licence: str | None) -> list[Summary]:
+def _sources(sources: Sequence[Source], licence: str | None) -> list[Summary]:
     """One entry a source, with the crawls that were taken from it."""
     found: dict[tuple[str, str | None, str | None], list[str]] = {}
-    for source in facts.sources:
+    for source in sources:
         found.setdefault((source.kind, source.dataset, source.revision), []).append(source.crawl)
     return [
         {
@@ -146,12 +154,16 @@ def _sources(facts: Facts, licence: str | None) -> list[Summary]:
     ]
 
 
-def _reservations(store: Store, facts: Facts) -> Summary:
-    asked = dict(inputs_of(facts.pool)).get("takedown")
-    about = {} if asked is None else store.manifest(asked)["metadata"]
+def _reservations(versions: Versions, pool: Mapping[str, Any]) -> Summary:
+    """What was withdrawn from a pool's crawls, by it or before it."""
+    asked = dict(inputs_of(pool)).get("takedown")
+    about = {} if asked is None else versions.manifest(asked.location)["metadata"]
+    purged = versions.purged_from(pool)
+    by_pool = pool["counts"].get("dropped_takedown", 0)
     return {
-        "documents_withdrawn": facts.pool["counts"].get("dropped_takedown", 0),
+        "documents_withdrawn": by_pool + sum(each["not_in_pool"] for each in purged),
         "entries": about.get("entries", 0),
         "robots_snapshot": about.get("robots"),
         "robots_hosts": about.get("robots_hosts", 0),
+        "purged": purged,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
 
 
 class DiSFUncentred(MomentMetric):
@@ -25,10 +25,17 @@ class DiSFUncentred(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -float((_second(moments) / moments.count).square().sum())
 
-    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float:
+    def mean_over_masks(
+        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
+    ) -> float:
         # A mask holds each document's product with itself, and every pair is as likely as any other.
         pairs = (float(_second(sample).square().sum()) - fourth) / (sample.count * (sample.count - 1))
-        return -(fourth / sample.count + (count - 1) * pairs) / count
+        mean = -(fourth / sample.count + (count - 1) * pairs) / count
+        if held is None:
+            return mean
+        within = -mean * count**2
+        between = 2 * count / sample.count * float((_second(held) * _second(sample)).sum())
+        return -(within + between + float(_second(held).square().sum())) / (held.count + count) ** 2
 
     def form(self, moments: Moments) -> LinearForm:
         return LinearForm(
@@ -37,17 +44,15 @@ class DiSFUncentred(MomentMetric):
             squared=0.0,
         )
 
+    def common_with(self, shown: Moments) -> LinearForm:
+        matrix_DD = _second(shown) * (2 / shown.count)
+        return LinearForm(vector_D=torch.zeros_like(shown.first_D), matrix_DD=matrix_DD, squared=0.0)
+
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         return (left_TD @ right_ND.T).square_().mul_(-2 / moments.count**2)
 
-    def marginals_at(self, moments: Moments) -> RowMarginals:
-        form, scale = self.form(moments), 1 / moments.count**2
-
-        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
-            squared_n = squared_norms(rows_nD)
-            return form.scores(rows_nD, squared_n) + (2 * weights_n - 1) * squared_n.square() * scale
-
-        return marginals
+    def self_products(self, moments: Moments, squared_N: Tensor) -> Tensor:
+        return squared_N.square() / moments.count**2
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         # One Gram matrix of the batch serves every mask: G products of N x N instead of G matrices of D x D.

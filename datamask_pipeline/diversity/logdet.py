@@ -6,9 +6,10 @@ import pydantic
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.determinant_swaps import DeterminantSwaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 from datamask_pipeline.diversity.spectrum import levelled
-from datamask_pipeline.diversity.swap_models import DeterminantSwaps, SwapModel
+from datamask_pipeline.diversity.swap_models import SwapModel
 from datamask_pipeline.settings import Settings
 
 
@@ -39,16 +40,16 @@ class LogDeterminant(MomentMetric):
     concave = True
     spectral = True
     exact_marginals = True
+    exact_exchanges = True
 
     def value(self, moments: Moments) -> float:
         return float(torch.linalg.slogdet(self._regularised(moments)).logabsdet) / len(moments.first_D)
 
     def form(self, moments: Moments) -> LinearForm:
         dim = len(moments.first_D)
-        inverse_DD = torch.cholesky_inverse(torch.linalg.cholesky(self._regularised(moments)))
         return LinearForm(
             vector_D=torch.zeros_like(moments.first_D),
-            matrix_DD=inverse_DD * (self._weight(dim) / moments.count / dim),
+            matrix_DD=self._inverse(moments) * (self._weight(dim) / moments.count / dim),
             squared=0.0,
         )
 
@@ -72,12 +73,16 @@ class LogDeterminant(MomentMetric):
         )
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
-        return self._leverages(moments, left_TD, right_ND).square_().div_(-len(moments.first_D))
+        dim = len(moments.first_D)
+        products_TN = (left_TD @ self._inverse(moments).to(left_TD)) @ right_ND.T
+        return products_TN.mul_(self._weight(dim) / moments.count).square_().div_(-dim)
 
     def swap_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
         # Few documents in many dimensions have leverages near one, where a second-order model is no guide.
-        leverages_TT = self._leverages(moments, rows_TD.double(), rows_TD.double())
-        return DeterminantSwaps(leverages_TT.cpu().numpy(), 1 / len(moments.first_D))
+        dim = len(moments.first_D)
+        return DeterminantSwaps(
+            rows_TD.double().cpu(), self._inverse(moments).cpu(), self._weight(dim) / moments.count, 1 / dim
+        )
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         form, dim = self.form(moments), len(moments.first_D)
@@ -90,11 +95,9 @@ class LogDeterminant(MomentMetric):
 
         return marginals
 
-    def _leverages(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
-        matrix_DD = self.form(moments).matrix_DD
-        assert matrix_DD is not None
-        products_TN: Tensor = (left_TD @ matrix_DD.to(left_TD)) @ right_ND.T
-        return products_TN.mul_(len(moments.first_D))
+    def _inverse(self, moments: Moments) -> Tensor:
+        inverse_DD: Tensor = torch.cholesky_inverse(torch.linalg.cholesky(self._regularised(moments)))
+        return inverse_DD
 
     def _weight(self, dim: int) -> float:
         return float(dim) if self.config.scale is None else self.config.scale

@@ -11,13 +11,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.swap_models import QuadraticSwaps, SwapModel
+from datamask_pipeline.products import QuadraticForm, second_moment
+
+KEPT = 4096
+"""Candidates up to which the interactions of every two are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +42,16 @@ class Moments:
     first_D: Tensor
     second_DD: Tensor | None
     squared: float
+
+    @classmethod
+    def zero(cls, dim: int, needs_second: bool) -> Moments:
+        """Those of no document."""
+        return cls(
+            count=0.0,
+            first_D=torch.zeros(dim, dtype=torch.float64),
+            second_DD=torch.zeros(dim, dim, dtype=torch.float64) if needs_second else None,
+            squared=0.0,
+        )
 
     def plus(self, other: Moments, scale: float = 1.0) -> Moments:
         """The moments of both masks together, the other's multiplied by `scale`."""
@@ -62,6 +79,13 @@ class LinearForm:
         matrix = None if self.matrix_DD is None else self.matrix_DD * factor
         return LinearForm(vector_D=self.vector_D * factor, matrix_DD=matrix, squared=self.squared * factor)
 
+    def total(self, moments: Moments) -> float:
+        """The sum of the scores of documents with these moments."""
+        total = float(self.vector_D @ moments.first_D) + self.squared * moments.squared
+        if self.matrix_DD is not None and moments.second_DD is not None:
+            total += float((self.matrix_DD * moments.second_DD).sum())
+        return total
+
     def plus(self, other: LinearForm) -> LinearForm:
         """The sum of two scores."""
         matrices = [form.matrix_DD for form in (self, other) if form.matrix_DD is not None]
@@ -71,13 +95,23 @@ class LinearForm:
             squared=self.squared + other.squared,
         )
 
-    def scores(self, embeddings_ND: Tensor, squared_N: Tensor) -> Tensor:
-        """The score of every row, computed in the rows' dtype and returned in float64 of shape (N,)."""
-        scores_N = (embeddings_ND @ self.vector_D.to(embeddings_ND)).to(torch.float64)
-        if self.matrix_DD is not None:
-            products_ND = embeddings_ND @ self.matrix_DD.to(embeddings_ND)
-            scores_N += torch.linalg.vecdot(_exact(products_ND), _exact(embeddings_ND)).to(torch.float64)
-        return scores_N + self.squared * squared_N
+    def scores(self, rows_nD: Tensor, squared_n: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """The score of every row, products in `dtype` or the rows' own: float64, shape (n,)."""
+        scores_n = self.squared * squared_n.to(rows_nD.device)
+        if bool(self.vector_D.any()):
+            exact_nD = _exact(rows_nD)
+            scores_n += (exact_nD @ self.vector_D.to(exact_nD)).to(torch.float64)
+        if self.matrix_DD is None:
+            return scores_n
+        key = dtype or rows_nD.dtype, rows_nD.device
+        if key not in self._prepared:
+            self._prepared[key] = QuadraticForm(self.matrix_DD, *key)
+        return scores_n.add_(self._prepared[key].of(rows_nD))
+
+    @cached_property
+    def _prepared(self) -> dict[tuple[torch.dtype, torch.device], QuadraticForm]:
+        """The matrix as products need it: laid out once for all chunks of rows."""
+        return {}
 
 
 RowMarginals = Callable[[Tensor, Tensor], Tensor]
@@ -97,6 +131,8 @@ class MomentMetric(DiversityMetric):
     """Whether `interaction` is the same at every mask of a count: greedy and the swap model are then exact."""
     spectral: ClassVar[bool] = False
     """Whether a value takes an eigendecomposition: a search along a segment then asks for few."""
+    exact_exchanges: ClassVar[bool] = False
+    """Whether `exchange_model` is exact though the metric is not quadratic."""
     exact_marginals: ClassVar[bool] = False
     moving_count: ClassVar[bool] = False
     """Whether marginals let the number of documents move with the document: there is no value at another number."""
@@ -120,18 +156,30 @@ class MomentMetric(DiversityMetric):
         """The derivative of `relaxed_value`, as `form` is that of `value`."""
         return self.form(moments)
 
-    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float | None:
+    def mean_over_masks(
+        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
+    ) -> float | None:
         """The mean over all masks of that many documents, of a block that a uniform sample stands for.
 
         Args:
             sample: Moments of all of the sample's documents, two at least.
             fourth: Their sum of ``|x_i|^4``.
             count: Documents of a mask.
+            held: Of documents that stand beside every mask: the mean is then that of the unions.
 
         Returns:
             The mean, exact where the sample is the block; none where it has no closed form.
         """
-        del sample, fourth, count
+        del sample, fourth, count, held
+        return None
+
+    def common_with(self, shown: Moments) -> LinearForm | None:
+        """Twice the mean of what the metric averages over pairs, between a document and those shown; none without such.
+
+        Args:
+            shown: Moments of all of them.
+        """
+        del shown
         return None
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
@@ -144,11 +192,35 @@ class MomentMetric(DiversityMetric):
 
     def swap_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
         """What swapping some of these rows does at a mask: second order unless overridden, exact if quadratic."""
-        hessian_TT = self.interaction(moments, rows_TD, rows_TD)
-        return QuadraticSwaps(
-            self.form(moments).scores(rows_TD, squared_norms(rows_TD)).cpu().numpy(),
-            None if hessian_TT is None else hessian_TT.to(torch.float64).cpu().numpy(),
-        )
+        scores_T = self.form(moments).scores(rows_TD, squared_norms(rows_TD)).cpu().numpy()
+        if len(rows_TD) > KEPT:
+            return QuadraticSwaps(
+                scores_T,
+                lambda left, right: _numbers(self.interaction(moments, rows_TD[left], rows_TD[right])),
+            )
+        bends_TT = self.interaction(moments, rows_TD, rows_TD)
+        if bends_TT is None:
+            return QuadraticSwaps(scores_T, None)
+        hessian_TT = _numbers(bends_TT)
+        return QuadraticSwaps(scores_T, lambda left, right: hessian_TT[np.ix_(left, right)])
+
+    def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
+        """The same, exact where there are `exact_exchanges`, at any number of documents from none on; it may take longer."""
+        return self.swap_model(moments, rows_TD)
+
+    def swap_work(self, count: float, dim: int) -> float:
+        """Numbers that `exchange_model` reads for each candidate at each move, at a mask of so many documents."""
+        del count
+        return 4.0 * dim
+
+    def self_products(self, moments: Moments, squared_N: Tensor) -> Tensor:
+        """What a document's product with itself is worth, by which marginals of a quadratic metric exceed its derivative
+        where the document is in, and lie below it where it is out.
+
+        Args:
+            squared_N: ``|x_i|^2``.
+        """
+        raise NotImplementedError(f"{self.name} is not quadratic")
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         """Marginals (see `DiversityMetric.marginals`) of any rows at a mask with these moments.
@@ -160,7 +232,17 @@ class MomentMetric(DiversityMetric):
             moments: With the count that the metric is to divide by.
         """
         form = self.form(moments)
-        return lambda rows_nD, weights_n: form.scores(rows_nD, squared_norms(rows_nD))
+
+        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
+            squared_n = squared_norms(rows_nD)
+            scores_n = form.scores(rows_nD, squared_n)
+            return (
+                scores_n + (2 * weights_n - 1) * self.self_products(moments, squared_n)
+                if self.quadratic
+                else scores_n
+            )
+
+        return marginals
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         return torch.tensor(
@@ -181,7 +263,7 @@ def moments_of(embeddings_ND: Tensor, weights_N: Tensor, needs_second: bool) -> 
     return Moments(
         count=float(weights_T.sum()),
         first_D=weighted_TD.sum(0, dtype=torch.float64),
-        second_DD=(weighted_TD.T @ rows_TD).to(torch.float64) if needs_second else None,
+        second_DD=second_moment(rows_TD, weighted_TD).to(torch.float64) if needs_second else None,
         squared=float((squared_norms(rows_TD) * weights_T).sum()),
     )
 
@@ -195,3 +277,8 @@ def squared_norms(embeddings_ND: Tensor) -> Tensor:
 
 def _exact(rows_ND: Tensor) -> Tensor:
     return rows_ND if rows_ND.dtype == torch.float64 else rows_ND.float()
+
+
+def _numbers(values: Tensor | None) -> NDArray[np.float64]:
+    assert values is not None, "asked for where there are interactions"
+    return values.to(torch.float64).cpu().numpy()

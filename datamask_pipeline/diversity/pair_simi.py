@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
 
 
 class PairSimilarity(MomentMetric):
@@ -25,25 +25,28 @@ class PairSimilarity(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -(float(moments.first_D @ moments.first_D) - moments.squared) / _pairs(moments.count)
 
-    def mean_over_masks(self, sample: Moments, fourth: float, count: float) -> float:
-        return self.value(sample)  # every pair is as likely as any other
+    def mean_over_masks(
+        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
+    ) -> float:
+        mean = self.value(sample)  # every pair is as likely as any other
+        if held is None:
+            return mean
+        between = 2 * count / sample.count * float(held.first_D @ sample.first_D)
+        within = float(held.first_D @ held.first_D) - held.squared - mean * _pairs(count)
+        return -(within + between) / _pairs(held.count + count)
 
     def form(self, moments: Moments) -> LinearForm:
         scale = 1 / _pairs(moments.count)
         return LinearForm(vector_D=-2 * scale * moments.first_D, matrix_DD=None, squared=scale)
 
+    def common_with(self, shown: Moments) -> LinearForm:
+        return LinearForm(vector_D=shown.first_D * (2 / shown.count), matrix_DD=None, squared=0.0)
+
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         return (left_TD @ right_ND.T) * (-2 / _pairs(moments.count))
 
-    def marginals_at(self, moments: Moments) -> RowMarginals:
-        form, scale = self.form(moments), 1 / _pairs(moments.count)
-
-        def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
-            # The relaxed derivative counts a document's product with itself; the change on moving it does not.
-            squared_n = squared_norms(rows_nD)
-            return form.scores(rows_nD, squared_n) + (2 * weights_n - 1) * squared_n * scale
-
-        return marginals
+    def self_products(self, moments: Moments, squared_N: Tensor) -> Tensor:
+        return squared_N / _pairs(moments.count)
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         weights_GN = masks_GN.to(embeddings_ND.dtype)

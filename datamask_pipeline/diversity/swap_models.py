@@ -6,9 +6,16 @@ Shape suffixes: T candidates, O of them outside a mask, I inside it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+AT_ONCE = 256
+"""Candidates whose interactions with themselves are found together."""
 
 
 class SwapModel(ABC):
@@ -17,17 +24,36 @@ class SwapModel(ABC):
     follows: bool
     """Whether the model knows what a swap changes for the next ones; where it does not, each candidate moves once."""
 
+    promising: tuple[int, int] = (32, 2**20)
+    """How many candidates outside and inside a mask one table is worth asking for at each swap."""
+    pairs_at_once: int = 2**20
+    """Most pairs that one table is asked for."""
+    affordable: int = 2**23
+    """Most pairs that are looked at before it is said that none gains."""
+
     @abstractmethod
-    def additions(self) -> NDArray[np.float64]:
+    def additions(self) -> Floats:
         """What each candidate would add, were it taken in with nothing given up: shape (T,)."""
 
     @abstractmethod
-    def table(self, outside_O: NDArray[np.int64], inside_I: NDArray[np.int64]) -> NDArray[np.float64]:
+    def removals(self) -> Floats:
+        """The change on giving up each candidate, were nothing taken in for it: shape (T,), of use for selected ones."""
+
+    @abstractmethod
+    def tangents(self) -> Floats | None:
+        """Numbers of which no swap gains more than the difference, shape (T,); none where there are no such."""
+
+    @abstractmethod
+    def table(self, outside_O: Places, inside_I: Places) -> Floats:
         """The change on taking in one candidate and giving up another: shape (O, I)."""
 
     @abstractmethod
     def swap(self, into: int, out: int) -> None:
         """Takes note that one candidate came in for another."""
+
+    @abstractmethod
+    def add(self, into: int) -> None:
+        """Takes note that one candidate came in."""
 
 
 class QuadraticSwaps(SwapModel):
@@ -35,61 +61,45 @@ class QuadraticSwaps(SwapModel):
 
     Args:
         scores_T: First derivatives, float64.
-        hessian_TT: Second derivatives, float64; where a metric has none, the model is linear and follows nothing.
+        interactions: Second derivatives, float64, of some candidates by others; where a metric has none, the model is
+            linear and follows nothing.
     """
 
-    def __init__(self, scores_T: NDArray[np.float64], hessian_TT: NDArray[np.float64] | None) -> None:
-        self.scores_T, self.hessian_TT = scores_T, hessian_TT
-        self.half_T = np.zeros_like(scores_T) if hessian_TT is None else hessian_TT.diagonal() / 2
-        self.follows = hessian_TT is not None
+    def __init__(self, scores_T: Floats, interactions: Callable[[Places, Places], Floats] | None) -> None:
+        self.scores_T, self.interactions = scores_T, interactions
+        self.half_T = np.zeros_like(scores_T)
+        self.follows = interactions is not None
+        if interactions is not None:
+            parts = np.split(np.arange(len(scores_T)), range(AT_ONCE, len(scores_T), AT_ONCE))
+            self.half_T = np.concatenate([np.diag(interactions(part, part)) for part in parts]) / 2
 
-    def additions(self) -> NDArray[np.float64]:
+    def additions(self) -> Floats:
         return self.scores_T + self.half_T
 
-    def table(self, outside_O: NDArray[np.int64], inside_I: NDArray[np.int64]) -> NDArray[np.float64]:
+    def removals(self) -> Floats:
+        return self.half_T - self.scores_T
+
+    def tangents(self) -> Floats | None:
+        return self.scores_T
+
+    def table(self, outside_O: Places, inside_I: Places) -> Floats:
         gains_O = (self.scores_T + self.half_T)[outside_O]
         costs_I = (self.scores_T - self.half_T)[inside_I]
-        changes_OI: NDArray[np.float64] = gains_O[:, None] - costs_I
-        if self.hessian_TT is not None:
+        changes_OI: Floats = gains_O[:, None] - costs_I
+        if self.interactions is not None:
             # Two documents alike attract: taking one in while the other stays costs their interaction.
-            changes_OI -= self.hessian_TT[np.ix_(outside_O, inside_I)]
+            changes_OI -= self.interactions(outside_O, inside_I)
         return changes_OI
 
     def swap(self, into: int, out: int) -> None:
-        if self.hessian_TT is not None:
-            self.scores_T = self.scores_T + self.hessian_TT[into] - self.hessian_TT[out]
+        if self.interactions is not None:
+            bends_2T = self.interactions(np.array([into, out]), np.arange(len(self.scores_T)))
+            self.scores_T = self.scores_T + bends_2T[0] - bends_2T[1]
 
-
-class DeterminantSwaps(SwapModel):
-    """The model of ``scale * log det M``, where a document x adds ``w x x'`` to M: exact, by the matrix determinant lemma.
-
-    Source: Fedorov 1972, the exchange of design points.
-
-    Args:
-        leverages_TT: ``w x_i' M^-1 x_j`` of every two candidates, float64; brought up to date in place.
-        scale: Of the logarithm.
-    """
-
-    follows = True
-
-    def __init__(self, leverages_TT: NDArray[np.float64], scale: float) -> None:
-        self.leverages_TT, self.scale = leverages_TT, scale
-
-    def additions(self) -> NDArray[np.float64]:
-        sums_T: NDArray[np.float64] = self.scale * np.log1p(self.leverages_TT.diagonal())
-        return sums_T
-
-    def table(self, outside_O: NDArray[np.int64], inside_I: NDArray[np.int64]) -> NDArray[np.float64]:
-        own_T = self.leverages_TT.diagonal()
-        shared_OI = self.leverages_TT[np.ix_(outside_O, inside_I)]
-        factors_OI = (1 + own_T[outside_O])[:, None] * (1 - own_T[inside_I]) + shared_OI**2
-        changes_OI: NDArray[np.float64] = self.scale * np.log(factors_OI)
-        return changes_OI
-
-    def swap(self, into: int, out: int) -> None:
-        for document, sign in ((into, 1.0), (out, -1.0)):
-            column_T = self.leverages_TT[:, document].copy()
-            self.leverages_TT -= np.outer(column_T, column_T * (sign / (1 + sign * column_T[document])))
+    def add(self, into: int) -> None:
+        if self.interactions is not None:
+            everyone_T = np.arange(len(self.scores_T))
+            self.scores_T = self.scores_T + self.interactions(np.array([into]), everyone_T)[0]
 
 
 class SummedSwaps(SwapModel):
@@ -100,17 +110,36 @@ class SummedSwaps(SwapModel):
         parts: Weight and swap model of each metric.
     """
 
-    def __init__(self, linear_T: NDArray[np.float64], parts: list[tuple[float, SwapModel]]) -> None:
+    def __init__(self, linear_T: Floats, parts: list[tuple[float, SwapModel]]) -> None:
         self.linear_T, self.parts = linear_T, parts
         self.follows = all(part.follows for _, part in parts)
+        self.promising = min((part.promising for _, part in parts), key=lambda pair: pair[1])
+        self.pairs_at_once = min(part.pairs_at_once for _, part in parts)
+        self.affordable = min(part.affordable for _, part in parts)
 
-    def additions(self) -> NDArray[np.float64]:
+    def additions(self) -> Floats:
         return self.linear_T + sum(weight * part.additions() for weight, part in self.parts)
 
-    def table(self, outside_O: NDArray[np.int64], inside_I: NDArray[np.int64]) -> NDArray[np.float64]:
+    def removals(self) -> Floats:
+        return sum((weight * part.removals() for weight, part in self.parts), -self.linear_T)
+
+    def tangents(self) -> Floats | None:
+        total_T = self.linear_T
+        for weight, part in self.parts:
+            tangents_T = part.tangents()
+            if tangents_T is None:
+                return None
+            total_T = total_T + (weight * tangents_T if weight else 0.0)
+        return total_T
+
+    def table(self, outside_O: Places, inside_I: Places) -> Floats:
         linear_OI = self.linear_T[outside_O][:, None] - self.linear_T[inside_I]
         return linear_OI + sum(weight * part.table(outside_O, inside_I) for weight, part in self.parts)
 
     def swap(self, into: int, out: int) -> None:
         for _, part in self.parts:
             part.swap(into, out)
+
+    def add(self, into: int) -> None:
+        for _, part in self.parts:
+            part.add(into)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.entropy_swaps import NODES as SWAP_NODES
+from datamask_pipeline.diversity.entropy_swaps import EntropySwaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals
 from datamask_pipeline.diversity.spectrum import levelled
+from datamask_pipeline.diversity.swap_models import SwapModel
 
 
 class Vendi(MomentMetric):
@@ -25,6 +28,7 @@ class Vendi(MomentMetric):
     concave = True
     spectral = True
     exact_marginals = True
+    exact_exchanges = True
 
     def value(self, moments: Moments) -> float:
         return float(_entropy(torch.linalg.eigvalsh(_density(moments))).sum())
@@ -42,6 +46,13 @@ class Vendi(MomentMetric):
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
         levels_D = levelled(eigenvalues_D.flip(0), moments.count).levels_D.flip(0)
         return _form(moments, eigenvalues_D, vectors_DD, levels_D)
+
+    def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
+        resolution = EXACT if rows_TD.dtype == torch.float64 else SINGLE
+        return EntropySwaps(rows_TD.double().cpu(), _second(moments).cpu(), moments.count, resolution)
+
+    def swap_work(self, count: float, dim: int) -> float:
+        return min(count, dim) * (min(count, dim) + len(SWAP_NODES))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
@@ -75,6 +86,8 @@ class Vendi(MomentMetric):
 
 
 TINY = 1e-12
+SINGLE, EXACT = 1e-6, 1e-12
+"""What float32 and float64 sums resolve of a share of the largest eigenvalue."""
 STEP = 0.7
 NODES = torch.arange(-45, 41, dtype=torch.float64).mul(STEP).exp()
 """Where ``x log x = integral over t of x / (1 + t) - x / (x + t)`` is sampled, evenly in log t: the rule's error is
@@ -107,8 +120,12 @@ def _form(moments: Moments, eigenvalues_D: Tensor, vectors_DD: Tensor, levels_D:
 
 
 def _density(moments: Moments) -> Tensor:
+    return _second(moments) / max(moments.squared, TINY)
+
+
+def _second(moments: Moments) -> Tensor:
     assert moments.second_DD is not None, "needs_second was honoured"
-    return moments.second_DD / max(moments.squared, TINY)
+    return moments.second_DD
 
 
 METRIC = Vendi

@@ -4,9 +4,9 @@ torch sends float32 products to MKL, which reaches less than half of an AMD proc
 bfloat16 weights out anew in every call. The operator is the one that torch's own compiler generates.
 """
 
-import platform
-
 import torch
+
+from datamask_pipeline.products import packable
 
 
 class PackedLinear(torch.nn.Module):
@@ -37,7 +37,7 @@ def pack_linears(module: torch.nn.Module) -> None:
     from transformers.activations import GELUActivation
 
     for name, child in list(module.named_children()):
-        if isinstance(child, torch.nn.Linear) and _packable(child.weight):
+        if isinstance(child, torch.nn.Linear) and packable(child.weight.dtype, child.weight.device):
             setattr(module, name, PackedLinear(child))
         else:
             pack_linears(child)
@@ -49,13 +49,3 @@ def pack_linears(module: torch.nn.Module) -> None:
     ):
         dense.activation = "gelu"
         module.intermediate_act_fn = torch.nn.Identity()
-
-
-def _packable(weight: torch.Tensor) -> bool:
-    return (
-        weight.device.type == "cpu"
-        and platform.machine().lower() in ("x86_64", "amd64")
-        and torch._C._has_mkldnn
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and (weight.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )

@@ -26,13 +26,30 @@ _ORDER = (  # of the paper's tables
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task: its name, the paper's label, the one metric that stands for it, and its questions' layout."""
+    """A task: its name, the paper's label, the one metric that stands for it, and its questions' layout.
+
+    Attributes:
+        split: The split that is asked, as lm-eval chooses: test, else validation.
+        examples_split: The split of the solved examples; None: the set has none but what is asked.
+        sampler: How lm-eval draws them: `default`, at random, or `first_n`.
+        spares_question: Whether lm-eval draws one more, and leaves out the question itself.
+        repository: The data set's name on the hub, without its owner.
+        configuration: The part of the data set that the task takes.
+        beside: Whether it is asked only where it is named.
+    """
 
     task: str
     label: str
     metric: str
     layout: str
     definition: Path
+    split: str
+    examples_split: str | None = None
+    sampler: str = "default"
+    spares_question: bool = False
+    repository: str | None = None
+    configuration: str | None = None
+    beside: bool = False
     layout_options: dict[str, Any] = field(default_factory=dict)
 
     def make_layout(self) -> Layout:
@@ -51,13 +68,14 @@ def all_benchmarks() -> dict[str, Benchmark]:
     found = {}
     for path in _OURS.glob("[!_]*.yaml"):
         content = yaml.safe_load(path.read_text())
-        found[content["task"]] = Benchmark(content["task"], **content["benchmark"], definition=path)
+        about = _about_data(_stock_definition(_includes(content))) | content["benchmark"]
+        found[content["task"]] = Benchmark(content["task"], **about, definition=path)
     rank = {task: place for place, task in enumerate(_ORDER)}
     return {task: found[task] for task in sorted(found, key=lambda task: (rank.get(task, len(rank)), task))}
 
 
 def benchmarks_named(names: Iterable[str], where: str = "") -> list[Benchmark]:
-    """The tasks of these names in canonical order; all for no name.
+    """The tasks of these names in canonical order; for no name, all but those that stand beside the others.
 
     Args:
         names: Their names.
@@ -70,17 +88,16 @@ def benchmarks_named(names: Iterable[str], where: str = "") -> list[Benchmark]:
     for name in sorted(wanted):
         if name not in known:
             raise UnknownNameError("benchmark task", name, known, where)
-    return [benchmark for task, benchmark in known.items() if not wanted or task in wanted]
+    return [
+        benchmark for task, benchmark in known.items() if task in wanted or not (wanted or benchmark.beside)
+    ]
 
 
 def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstrations: Path | None) -> None:
     """Write the task definition lm-eval reads: includes made absolute, the local files filled in."""
     definition = yaml.safe_load(benchmark.definition.read_text())
     del definition["benchmark"]
-    includes = definition["include"]
-    definition["include"] = [
-        str(_included(name)) for name in ([includes] if isinstance(includes, str) else includes)
-    ]
+    definition["include"] = [str(_included(name)) for name in _includes(definition)]
     files = {"questions": str(questions)}
     if demonstrations is not None:
         files["demonstrations"] = str(demonstrations)
@@ -88,6 +105,44 @@ def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstration
     definition["dataset_kwargs"] = files
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark.task}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False))
+
+
+def _about_data(stock: dict[str, Any]) -> dict[str, Any]:
+    """Which data the stock task reads, and which split for what."""
+    if not stock:
+        return {}
+    training, validation, test = (stock.get(f"{name}_split") for name in ("training", "validation", "test"))
+    return {
+        "split": test or validation,
+        "examples_split": stock.get("fewshot_split") or training or validation or test,
+        "sampler": (stock.get("fewshot_config") or {}).get("sampler", "default"),
+        "spares_question": stock.get("fewshot_split") == test,
+        "repository": stock["dataset_path"].rpartition("/")[2],
+        "configuration": stock.get("dataset_name"),
+    }
+
+
+def _includes(definition: dict[str, Any]) -> list[str]:
+    includes = definition.get("include", [])
+    return [includes] if isinstance(includes, str) else includes
+
+
+def _stock_definition(names: Iterable[str], folder: Path | None = None) -> dict[str, Any]:
+    """What lm-eval's own definitions say, those that they include among them."""
+    found: dict[str, Any] = {}
+    for name in names:
+        path = _included(name) if folder is None else folder / name
+        if path.parent != _OURS:
+            content = yaml.load(path.read_text(), _Plain)
+            found |= _stock_definition(_includes(content), path.parent) | content
+    return found
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML in which a function's name is a text."""
+
+
+_Plain.add_constructor("!function", lambda loader, node: str(node.value))
 
 
 def _included(name: str) -> Path:

@@ -23,16 +23,18 @@ class QuestionsConfig(Settings):
     )
     question_files: dict[str, str] = Field(
         default_factory=dict,
-        description="Task -> glob below `questions`. A task without an entry takes `<task>.*`, else all files "
-        "of `<task>/`. Layouts are recognised by their columns.",
+        description="Task -> glob below `questions`. A task without an entry takes `<task>.*`, or of `<task>/` the split "
+        "that lm-eval asks. Layouts are recognised by their columns.",
     )
     demonstration_files: dict[str, str] = Field(
         default_factory=dict,
-        description="Task -> glob of the solved examples for few-shot prompts. A task without an entry takes "
-        "them from questions that are then not asked.",
+        description="Task -> glob of the solved examples for few-shot prompts. A task without an entry takes the split "
+        "that lm-eval takes; from a set of one file, questions that are then not asked.",
     )
     tasks: list[str] = Field(
-        default_factory=list, description="Names of the benchmark tasks to run; none named means all."
+        default_factory=list,
+        description="Names of the benchmark tasks to run; none named means the paper's twelve. Beside them: arc_easy, "
+        "commonsense_qa.",
     )
     _tasks_once = field_validator("tasks")(each_once)
 
@@ -40,7 +42,45 @@ class QuestionsConfig(Settings):
         40, ge=1, description="At most so many questions a task, chosen by a hash of question and seed."
     )
     shots: int = Field(0, ge=0, le=32, description="Solved examples before each question.")
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of every choice: questions, distractors, prompts.")
+    seed: int = Field(0, ge=0, lt=2**32, description="Seed of the choice of questions and of wrong answers.")
+    fewshot_seed: int = Field(
+        1234,
+        ge=0,
+        lt=2**32,
+        description="Seed by which solved examples are drawn, as lm-eval's setting of that name.",
+    )
+
+
+class DecontaminationConfig(Settings):
+    """Which questions documents are held against before any is selected."""
+
+    questions: str = Field(
+        min_length=1,
+        description="Directory of question files, as `evaluate.questions`; every question of the splits asked counts.",
+    )
+    question_files: dict[str, str] = Field(
+        default_factory=dict, description="Task -> glob below `questions`, as `evaluate.question_files`."
+    )
+    tasks: list[str] = Field(
+        default_factory=list, description="Names of the benchmark tasks; none named means all."
+    )
+    _tasks_once = field_validator("tasks")(each_once)
+
+    ngram: int = Field(
+        13,
+        ge=1,
+        description="A document that has so many words in a row of a question is left out; 13 and 8 are usual.",
+    )
+
+    @field_validator("questions")
+    @classmethod
+    def _a_folder(cls, questions: str) -> str:
+        if questions == LOCAL:
+            raise ValueError(
+                "questions of `local` are made of the pool's own held-out documents, so they come after it; name a "
+                "directory of question files, or see `datamask audit contamination`"
+            )
+        return questions
 
 
 class EvaluateConfig(QuestionsConfig):

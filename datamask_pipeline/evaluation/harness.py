@@ -6,7 +6,7 @@ outside the work directory.
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,23 @@ from typing import Any
 
 import lm_eval.evaluator
 import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError
+from datamask_pipeline.evaluation.answers import (
+    PROBABILITY,
+    AnswerRow,
+    answer_row,
+    gold_metrics,
+    open_answer,
+)
 from datamask_pipeline.evaluation.benchmarks import render
-from datamask_pipeline.evaluation.config import EvaluateConfig
+from datamask_pipeline.evaluation.config import EvaluateConfig, QuestionsConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
 from datamask_pipeline.hardware import present_device, torch_threads
 
@@ -30,9 +39,10 @@ from datamask_pipeline.hardware import present_device, torch_threads
 class ResultRow:
     """One metric of one task.
 
-    `value` is a fraction in 0..1, higher is better; `stderr` its standard error, null where lm-eval knows
-    none; `n` the number of questions; `version` the task definition's; `headline` marks the one metric
-    that stands for the benchmark; `num_truncated` counts prompts that lost their beginning.
+    `value` is a fraction in 0..1, higher is better, but for bits per byte, lower is better; `stderr` its standard error,
+    null where none is known; `n` the number of questions; `version` the task definition's; `headline` marks the one
+    metric that stands for the benchmark; `chance` is what guessing would score, null for bits per byte; `num_truncated`
+    counts prompts that lost their beginning.
     """
 
     task: str
@@ -43,21 +53,11 @@ class ResultRow:
     n: int
     version: str
     headline: bool
-    chance: float
+    chance: float | None
     shots: int
     question_source: str
     questions_digest: str
     num_truncated: int
-
-
-@dataclass(frozen=True)
-class AnswerRow:
-    """What one question added to its task's headline metric: two models can be compared in pairs."""
-
-    task: str
-    question_id: str
-    metric: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,7 @@ def evaluate(
         DataMaskError: lm-eval left out a task or a headline metric.
     """
     present_device(config.device)
-    definitions = (work_directory / "tasks").resolve()
-    for item in questions:
-        render(
-            item.benchmark,
-            definitions,
-            questions=item.file.resolve(),
-            demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
-        )
-    with _quiet(work_directory / "harness.log"), torch_threads(config.threads):
+    with quiet(work_directory / "harness.log"), torch_threads(config.threads):
         if isinstance(model, Path):
             model = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
         harness = HFLM(
@@ -107,80 +99,139 @@ def evaluate(
             max_length=config.max_length,
             backend="causal",
         )
-        tasks = _tasks(definitions, [item.benchmark.task for item in questions], config)
+        tasks = load_tasks(questions, work_directory / "tasks", config)
         _refuse_long_answers(tasks, harness)
-        report = lm_eval.evaluator.evaluate(harness, {"tasks": tasks})
+        return ask(
+            harness,
+            tasks,
+            questions,
+            shots=config.shots,
+            num_truncated=lambda samples: _num_truncated(samples, harness),
+        )
+
+
+def ask(
+    model: LM,
+    tasks: Mapping[str, Any],
+    questions: Sequence[QuestionSet],
+    *,
+    shots: int,
+    num_truncated: Callable[[list[dict[str, Any]]], int],
+) -> Evaluation:
+    """Ask whatever answers as lm-eval's models do.
+
+    Args:
+        model: Gives log-likelihoods, and answers open questions.
+        tasks: From `load_tasks`.
+        questions: The sets that the tasks were made of.
+        shots: Solved examples before each question.
+        num_truncated: Of one task's samples, how many prompts lost their beginning.
+
+    Raises:
+        DataMaskError: lm-eval left out a task or a headline metric.
+    """
+    report = lm_eval.evaluator.evaluate(model, {"tasks": dict(tasks)})
     results, answers = [], []
     for item in questions:
-        results += _results(report, item, config, harness)
-        answers += _answers(report["samples"][item.benchmark.task], item)
+        name, metric = item.benchmark.task, item.benchmark.metric
+        samples = report["samples"][name]
+        scored = _score_open(model, tasks[name], samples)
+        mine = [
+            answer_row(tasks[name], sample, metric, gold)
+            for sample, gold in zip(samples, scored, strict=True)
+        ]
+        results += _results(report, item, mine, shots, num_truncated(samples))
+        answers += sorted(mine, key=lambda row: row.question_id)
     return Evaluation(results, answers)
 
 
-def _tasks(definitions: Path, names: Sequence[str], config: EvaluateConfig) -> dict[str, Any]:
-    """lm-eval's task objects by name, with this many shots, except where a definition shows its own examples."""
-    manager = TaskManager(include_path=str(definitions), include_defaults=False)
-    tasks: dict[str, Any] = manager.load(list(names))["tasks"]
+def _score_open(model: LM, task: Any, samples: list[dict[str, Any]]) -> list[tuple[str, float] | None]:
+    """Of open questions, the first accepted answer with its log-likelihood, which lm-eval does not ask for itself."""
+    if task.OUTPUT_TYPE == "multiple_choice":
+        return [None] * len(samples)
+    requests = [
+        Instance(
+            "loglikelihood", sample["doc"], (sample["arguments"][0][0], open_answer(task, sample["doc"])), 0
+        )
+        for sample in samples
+    ]
+    likelihoods = [float(likelihood) for likelihood, _ in model.loglikelihood(requests)]
+    return [(request.args[1], likelihood) for request, likelihood in zip(requests, likelihoods, strict=True)]
+
+
+def load_tasks(
+    questions: Sequence[QuestionSet], definitions: Path, config: QuestionsConfig
+) -> dict[str, Any]:
+    """lm-eval's task objects by name, with this many shots.
+
+    Args:
+        questions: From `prepare_questions`.
+        definitions: Folder that receives the tasks' definitions.
+        config: Shots.
+    """
+    for item in questions:
+        render(
+            item.benchmark,
+            definitions,
+            questions=item.file.resolve(),
+            demonstrations=None if item.demonstrations is None else item.demonstrations.resolve(),
+        )
+    manager = TaskManager(include_path=str(definitions.resolve()), include_defaults=False)
+    tasks: dict[str, Any] = manager.load([item.benchmark.task for item in questions])["tasks"]
     for task in tasks.values():
-        if task.get_config("num_fewshot") != 0:
-            task.set_config(key="num_fewshot", value=config.shots)
-        task.set_fewshot_seed(seed=config.seed)
+        task.set_config(key="num_fewshot", value=config.shots)
     return tasks
 
 
-def _results(report: Any, item: QuestionSet, config: EvaluateConfig, harness: HFLM) -> list[ResultRow]:
-    """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`."""
+def _results(
+    report: Any, item: QuestionSet, answers: Sequence[AnswerRow], shots: int, num_truncated: int
+) -> list[ResultRow]:
+    """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`, then those of the right answers."""
     task = item.benchmark.task
     scores = report["results"].get(task, {})
-    truncated = _num_truncated(report["samples"].get(task, []), harness)
-    rows = []
+    found: list[tuple[str, float, Any, float | None]] = []
     for key, value in scores.items():
         metric, comma, name = key.partition(",")
-        if not comma or metric.endswith("_stderr"):
-            continue
-        stderr = scores.get(f"{metric}_stderr,{name}")
-        known = isinstance(stderr, int | float) and math.isfinite(stderr)
-        rows.append(
-            ResultRow(
-                task=task,
-                label=item.benchmark.label,
-                metric=metric,
-                value=float(value),
-                stderr=float(stderr) if known else None,
-                n=int(report["n-samples"][task]["effective"]),
-                version=str(report["versions"][task]),
-                headline=metric == item.benchmark.metric,
-                chance=item.chance,
-                shots=config.shots,
-                question_source=item.source,
-                questions_digest=item.digest,
-                num_truncated=truncated,
-            )
-        )
-    if sum(row.headline for row in rows) != 1:
+        if comma and not metric.endswith("_stderr"):
+            found.append((metric, float(value), scores.get(f"{metric}_stderr,{name}"), item.chance))
+    if sum(metric == item.benchmark.metric for metric, *_ in found) != 1:
         raise DataMaskError(
             f"lm-eval reported {sorted(scores)} for {task}, not {item.benchmark.metric!r} once"
         )
-    return sorted(rows, key=lambda row: (not row.headline, row.metric))
-
-
-def _answers(samples: list[dict[str, Any]], item: QuestionSet) -> list[AnswerRow]:
-    metric = item.benchmark.metric
+    for metric, (value, stderr) in gold_metrics(answers).items():
+        found.append((metric, value, stderr, item.chance if metric == PROBABILITY else None))
     rows = [
-        AnswerRow(item.benchmark.task, sample["doc"]["question_id"], metric, float(sample[metric]))
-        for sample in samples
+        ResultRow(
+            task=task,
+            label=item.benchmark.label,
+            metric=metric,
+            value=value,
+            stderr=float(stderr) if isinstance(stderr, int | float) and math.isfinite(stderr) else None,
+            n=int(report["n-samples"][task]["effective"]),
+            version=str(report["versions"][task]),
+            headline=metric == item.benchmark.metric,
+            chance=chance,
+            shots=shots,
+            question_source=item.source,
+            questions_digest=item.digest,
+            num_truncated=num_truncated,
+        )
+        for metric, value, stderr, chance in found
     ]
-    return sorted(rows, key=lambda row: row.question_id)
+    return sorted(rows, key=lambda row: (not row.headline, row.metric))
 
 
 def _refuse_long_answers(tasks: dict[str, Any], harness: HFLM) -> None:
     """Prompts may lose their beginning, answers may not: lm-eval would stop at a bare assertion."""
     for name, task in tasks.items():
-        if task.OUTPUT_TYPE != "multiple_choice":
-            continue
         for document in task.test_docs():
-            # With several contexts (WinoGrande) what is scored is the target behind them.
-            scored = [task.doc_to_target(document)] if task.multiple_input else task.doc_to_choice(document)
+            if task.OUTPUT_TYPE != "multiple_choice":
+                scored = [open_answer(task, document).strip()]
+            else:
+                # With several contexts (WinoGrande) what is scored is the target behind them.
+                scored = (
+                    [task.doc_to_target(document)] if task.multiple_input else task.doc_to_choice(document)
+                )
             longest = max(len(harness.tok_encode(f" {text}")) for text in scored)
             if longest > harness.max_length:
                 raise ConfigurationError(
@@ -203,8 +254,9 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
 
 
 @contextmanager
-def _quiet(log: Path) -> Iterator[None]:
+def quiet(log: Path) -> Iterator[None]:
     """No chatter, and progress bars into a file, until the block ends."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     chatter = logging.getLogger("lm_eval")
     with ExitStack() as stack:
         stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())

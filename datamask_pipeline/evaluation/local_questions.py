@@ -171,6 +171,20 @@ def _mmlu(spot: Spot, pool: _Pool) -> Row | None:
     return {"question": question, "subject": "words_in_context", "choices": options, "answer": place}
 
 
+def _commonsense_qa(spot: Spot, pool: _Pool) -> Row | None:
+    """Which of five words is missing."""
+    if (found := pool.missing(spot, 4)) is None:
+        return None
+    gapped, word, wrong = found
+    options, place = pool.mixed(word, wrong)
+    labels = list("ABCDE")
+    return {
+        "question": f"{gapped} Which word is missing?",
+        "choices": {"text": options, "label": labels},
+        "answerKey": labels[place],
+    }
+
+
 def _kqapro(spot: Spot, pool: _Pool) -> Row | None:
     """Which of ten words is missing."""
     if (found := pool.missing(spot, 9)) is None:
@@ -259,4 +273,5 @@ _MAKERS: dict[str, _Maker] = {
     "social_iqa": _social_iqa,
     "piqa": _piqa,
     "winogrande": _winogrande,
+    "commonsense_qa": _commonsense_qa,
 }

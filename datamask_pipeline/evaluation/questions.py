@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +17,11 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.checks import question_folder
 from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
+from datamask_pipeline.evaluation.examples import drawn_examples, first_examples
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row
 from datamask_pipeline.evaluation.local_questions import write_local_questions
-from datamask_pipeline.evaluation.reading import find_files, read_rows
+from datamask_pipeline.evaluation.reading import read_rows
+from datamask_pipeline.evaluation.splits import Split, asked_split, examples_split
 
 
 @dataclass(frozen=True)
@@ -33,26 +35,51 @@ class RejectedRow:
 
 
 @dataclass(frozen=True)
+class SourceFile:
+    """A file that was read.
+
+    Attributes:
+        file: Its path below the folder of the questions.
+        split: The split that its name states; None: none.
+        use: `asked`, or `examples` for solved examples before the questions.
+        rows: Its rows.
+    """
+
+    file: str
+    split: str | None
+    use: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class QuestionSet:
     """The questions one task asks.
 
     Attributes:
         source: `local`, or the name of the directory they came from.
-        file: Parquet in the stock task's columns, one row a question.
-        demonstrations: The same for the solved examples, or None.
-        num_read: Rows in the source files, those of solved examples included.
-        num_rejected: Rows refused; `rejected` names each.
-        num_items: Items the other rows make (one for several rows where rows share a passage).
+        split: The split asked; None: the source states none.
+        files: Every file read.
+        files_beside: Question files that lie beside them and were not read.
+        file: Parquet in the stock task's columns, one row a question, in the split's order.
+        demonstrations: The same for the solved examples, as many rows a question as it shows; or None.
+        num_read: Rows of the split asked.
+        num_examples_read: Rows of the split of solved examples.
+        num_rejected: Rows of either refused; `rejected` names each.
+        num_items: Items that the other rows of the split asked make (one for several rows where rows share a passage).
         num_questions: Items asked.
         chance: Expected accuracy of guessing, in 0..1.
-        digest: sha256 of the asked rows and the solved examples.
+        digest: sha256 of the asked rows and their solved examples.
     """
 
     benchmark: Benchmark
     source: str
+    split: str | None
+    files: tuple[SourceFile, ...]
+    files_beside: tuple[str, ...]
     file: Path
     demonstrations: Path | None
     num_read: int
+    num_examples_read: int
     num_rejected: int
     num_items: int
     num_questions: int
@@ -87,69 +114,115 @@ def prepare_questions(
 
 
 def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: QuestionsConfig) -> QuestionSet:
-    task = benchmark.task
-    files = find_files(source, config.question_files.get(task), task)
-    items, rejected, num_read = _read(benchmark, files, source, config.seed)
-    asked, rest = items[: config.questions_per_task], items[config.questions_per_task :]
-    if task in config.demonstration_files:
-        own = find_files(source, config.demonstration_files[task], task)
-        rest, more_rejected, more_read = _read(benchmark, own, source, config.seed)
-        items, rejected, num_read = items + rest, rejected + more_rejected, num_read + more_read
-        questions = {_identity(item.row) for item in asked}
-        rest = [item for item in rest if _identity(item.row) not in questions]
-    elif len(rest) < config.shots:
-        # A small set gives up questions to have examples that are not asked.
-        asked, rest = items[: -config.shots], items[-config.shots :]
+    task, shots = benchmark.task, config.shots
+    asked_of = asked_split(source, benchmark, config.question_files.get(task))
+    read = _read(benchmark, asked_of, source, config.seed, use="asked")
+    ranked = sorted(read.items, key=lambda item: _rank(item, config.seed))
+    asked, rest = ranked[: config.questions_per_task], ranked[config.questions_per_task :]
+    examples: list[list[Row]] = [[] for _ in asked]
+    shown_of = _Read([], [], [])
+    if shots:
+        pattern = config.demonstration_files.get(task)
+        if (split := examples_split(source, benchmark, pattern, asked_of)) is not None:
+            shown_of = _read(benchmark, split, source, config.seed, use="examples")
+        elif 0 < len(ranked) <= shots:
+            raise InputError(
+                f"task {task!r} has {len(ranked)} questions in one file; {shots} solved examples need {shots + 1}",
+                file=str(asked_of.files[0]),
+                remedy="lower shots, or name a file of solved examples in demonstration_files",
+            )
+        elif len(rest) < shots:
+            # A set of one file gives up questions to have examples that are not asked.
+            asked, rest = ranked[:-shots], ranked[-shots:]
+    asked = sorted(asked, key=lambda item: item.place)
+    rejected = [*read.rejected, *shown_of.rejected]
     if not asked:
         raise InputError(
             f"no usable question for task {task!r}: {_reasons(rejected)}",
-            file=str(files[0]),
-            remedy="see the layouts in the documentation of the benchmarks",
+            file=str(asked_of.files[0]),
+            remedy="see the layouts in docs/evaluation.md",
         )
-    rows, shown = [item.row for item in asked], _demonstrations(rest, config.shots, task)
-    if task == "mmlu":
-        rows, shown = _with_subject_examples(rows, rest, config.shots), []
-    lines = [json.dumps(row, sort_keys=True, ensure_ascii=False) for row in rows + shown]
+    if shots and shown_of.files:
+        examples = drawn_examples(
+            asked, read.items, shown_of.items, shots, benchmark=benchmark, seed=config.fewshot_seed
+        )
+    elif shots:
+        examples = first_examples(asked, rest, shots, benchmark=benchmark)
+    rows = [item.row for item in asked]
+    identities = [_identity(row) for row in rows]
+    shown = [
+        {"before": identity[:16], **row}
+        for identity, of in zip(identities, examples, strict=True)
+        for row in of
+    ]
+    numbered = [{"question_id": identity[:16], **row} for identity, row in zip(identities, rows, strict=True)]
     return QuestionSet(
         benchmark=benchmark,
         source=LOCAL if config.questions == LOCAL else source.name,
-        file=_write(directory / f"{task}.parquet", rows),
+        split=asked_of.name,
+        files=(*read.files, *shown_of.files),
+        files_beside=_names_beside(asked_of, [*read.files, *shown_of.files], source),
+        file=_write(directory / f"{task}.parquet", numbered),
         demonstrations=_write(directory / f"{task}.demonstrations.parquet", shown) if shown else None,
-        num_read=num_read,
+        num_read=sum(file.rows for file in read.files),
+        num_examples_read=sum(file.rows for file in shown_of.files),
         num_rejected=len(rejected),
-        num_items=len(items),
+        num_items=len(read.items),
         num_questions=len(asked),
         chance=sum(1 / item.num_choices if item.num_choices else 0.0 for item in asked) / len(asked),
-        digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        digest=_digest(identities, examples),
         rejected=tuple(rejected),
     )
 
 
-def _read(
-    benchmark: Benchmark, files: Iterable[Path], source: Path, seed: int
-) -> tuple[list[Item], list[RejectedRow], int]:
-    """Items of all files by rank; a question that stands in two rows is asked once."""
+@dataclass(frozen=True)
+class _Read:
+    """What one split gave: its items in its order, what was refused, and the files."""
+
+    items: list[Item]
+    rejected: list[RejectedRow]
+    files: list[SourceFile]
+
+
+def _read(benchmark: Benchmark, split: Split, source: Path, seed: int, *, use: str) -> _Read:
+    """Read a split; a question that stands in two rows is asked once."""
     layout = benchmark.make_layout()
     items: list[Item] = []
     rejected: list[RejectedRow] = []
+    files: list[SourceFile] = []
     seen: set[str] = set()
-    num_read = 0
-    for file in files:
+    place = 0
+    for file in split.files:
+        name, begin = file.relative_to(source).as_posix(), place
         for number, row in read_rows(file):
-            num_read += 1
             try:
-                item = _item(layout.read, row)
-                if (identity := _identity(item.row)) in seen:
+                item = replace(_item(layout.read, row), place=place)
+                # Examples are drawn from every row of their split, as lm-eval does.
+                if use == "asked" and _identity(item.row) in seen:
                     raise BadRow("repeats an earlier row")
             except BadRow as reason:
-                name = file.relative_to(source).as_posix()
                 rejected.append(RejectedRow(benchmark.task, name, number, str(reason)))
-                continue
-            seen.add(identity)
-            items.append(item)
-    if items:
-        items = layout.finish(items, seed)
-    return sorted(items, key=lambda item: _rank(item, seed)), rejected, num_read
+            else:
+                seen.add(_identity(item.row))
+                items.append(item)
+            place += 1
+        files.append(SourceFile(name, split.name, use, place - begin))
+    return _Read(layout.finish(items, seed) if items else [], rejected, files)
+
+
+def _names_beside(asked: Split, read: list[SourceFile], source: Path) -> tuple[str, ...]:
+    names = {file.file for file in read}
+    beside = [path.relative_to(source).as_posix() for path in asked.others]
+    return tuple(name for name in beside if name not in names)
+
+
+def _digest(identities: list[str], examples: list[list[Row]]) -> str:
+    """Of the questions with what stands before each, whatever their order."""
+    lines = [
+        " ".join([identity, *map(_identity, rows)])
+        for identity, rows in zip(identities, examples, strict=True)
+    ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 def _item(read: object, row: Row | str) -> Item:
@@ -170,37 +243,10 @@ def _rank(item: Item, seed: int) -> str:
     return hashlib.sha256(f"{seed}:{_identity(item.row)}".encode()).hexdigest()
 
 
-def _demonstrations(rest: list[Item], shots: int, task: str) -> list[Row]:
-    if len(rest) < shots:
-        raise InputError(
-            f"task {task!r} has {len(rest)} solved examples left for {shots} shots",
-            remedy="lower shots, or name a file in demonstration_files",
-        )
-    return [item.row for item in rest[:shots]]
-
-
-def _with_subject_examples(rows: list[Row], rest: list[Item], shots: int) -> list[Row]:
-    """MMLU shows examples of the question's own subject, in the stock wording."""
-    solved: dict[str, list[str]] = {}
-    for item in rest:
-        row = item.row
-        text = f"Question: {row['question'].strip()}\nAnswer: {row['choices'][row['answer']]}\n\n"
-        solved.setdefault(row["subject"], []).append(text)
-    for row in rows:
-        if len(solved.get(row["subject"], [])) < shots:
-            raise InputError(
-                f"MMLU's subject {row['subject']!r} has fewer than {shots} solved examples left",
-                field="subject",
-                remedy="lower shots, or name the dev files in demonstration_files",
-            )
-    return [{**row, "demonstrations": "".join(solved.get(row["subject"], [])[:shots])} for row in rows]
-
-
 def _write(path: Path, rows: list[Row]) -> Path:
     """Parquet, not JSON: a JSON reader takes a column of answers like 1999-01-01 for timestamps."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    numbered = [{"question_id": _identity(row)[:16], **row} for row in rows]
-    pq.write_table(pa.Table.from_pylist(numbered), path)
+    pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 

@@ -18,32 +18,6 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 _HENDRYCKS = ["question", "A", "B", "C", "D", "answer"]
 
 
-def find_files(directory: Path, pattern: str | None, task: str) -> list[Path]:
-    """The question files of a task, in the order of their names.
-
-    Args:
-        directory: The root of the question sets.
-        pattern: A glob below it, or None for `<task>.*`, else all files of `<task>/`.
-        task: The task's name.
-
-    Raises:
-        InputError: No file is there.
-    """
-    patterns = [pattern] if pattern is not None else [f"{task}.*", f"{task}/**/*"]
-    for candidate in patterns:
-        found = sorted(
-            path for path in directory.glob(candidate) if path.suffix in SUFFIXES and path.is_file()
-        )
-        if found:
-            return found
-    raise InputError(
-        f"no question file for task {task!r}",
-        file=str(directory),
-        field=" or ".join(patterns),
-        remedy=f"name a glob in question_files, or leave the task out; known endings: {', '.join(SUFFIXES)}",
-    )
-
-
 def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
     """Each row with its number from 0, or, instead of a row, the reason why there is none.
 

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from datamask_pipeline import duck
+from datamask_pipeline.compliance.purged import purged_lines, purged_story
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownDocumentError
 from datamask_pipeline.look.document import document_page, find_document
 from datamask_pipeline.look.html import policy, rendered
@@ -122,6 +123,7 @@ class _Pages:
             counts = about.manifest["counts"]
             of = {"release": about.release, "arm": about.arm}
             arms.append({**of, "kept": counts["kept"], "rows": about.selection.rows, "links": _links(of)})
+            arms[-1]["stale"] = about.stale
         crawls = [
             {"name": key, "documents": self._rows("ingest", key), "rejected": self._rows("rejected", key)}
             for key in self.store.keys("ingest")
@@ -165,6 +167,9 @@ class _Pages:
         of = {} if about is None else {"release": about.release, "arm": about.arm}
         for near in found.neighbours:
             near["link"] = _address("/document", {"crawl": near["crawl"], "row": near["row"], **of})
+        if found.representative is not None:
+            by = found.representative
+            by["link"] = _address("/document", {"crawl": by["crawl"], "row": by["row"], **of})
         return _page("document.html", found=found, about=about)
 
     def find(self, request: Request, connection: "duckdb.DuckDBPyConnection") -> str:
@@ -178,7 +183,8 @@ class _Pages:
             }
             found.append({"crawl": crawl, "row": row, "links": addresses})
             found[-1]["alone"] = _address("/document", {"crawl": crawl, "row": row})
-        return _page("found.html", name=name, found=found)
+        gone = [] if found else purged_lines(purged_story(self.store, name))
+        return _page("found.html", name=name, found=found, gone=list(gone))
 
     def page(self, request: Request, _: "duckdb.DuckDBPyConnection") -> str:
         asked = request.query_params

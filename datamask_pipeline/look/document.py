@@ -4,6 +4,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
+from datamask_pipeline.audit.copies_of import representative
+from datamask_pipeline.audit.reader import Reader
+from datamask_pipeline.audit.standing import ALIKE
 from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
 from datamask_pipeline.look.measured import documents_sql
 from datamask_pipeline.look.neighbours import Neighbours, nearest_chosen
@@ -34,6 +37,8 @@ class Document:
         pool: Its row among the release's candidates; ``None`` without a release.
         near_copy: Its row among near-copies; ``None`` where these were not sought.
         arms: By arm, its row in the mask; ``None`` where the arm did not judge it.
+        representative: What stands for its text: crawl, row, id, as ``by`` what this one is to it, and as ``kept_by`` the
+            arms that kept it; ``None`` where it stands for itself.
         neighbours: The chosen documents nearest to it, each with its place, cosine and the beginning of its text.
         compared: How many chosen ones were compared, and how many there are.
     """
@@ -45,6 +50,7 @@ class Document:
     pool: Row | None = None
     near_copy: Row | None = None
     arms: dict[str, Row | None] = dataclasses.field(default_factory=dict)
+    representative: Row | None = None
     neighbours: list[Row] = dataclasses.field(default_factory=list)
     compared: Neighbours | None = None
 
@@ -92,6 +98,7 @@ def document_page(
         )
         return rows[0] if rows else None
 
+    pool = row_of(about.candidates)
     near = nearest_chosen(about, connection, position)
     texts = documents.read([place for _, place in near.nearest], ["id", "url", "text"])
     neighbours = []
@@ -101,12 +108,38 @@ def document_page(
     mask = "position, selected, reason, quality, quality_marginal, diversity_marginal, threshold, logit, probability"
     return dataclasses.replace(
         found,
-        pool=row_of(about.candidates),
+        pool=pool,
         near_copy=row_of(about.near_copies) if about.near_copies is not None else None,
         arms={name: row_of(arm.selection, mask) for name, arm in about.arms.items()},
+        representative=None if pool is None else _representative(about, pool),
         neighbours=neighbours,
         compared=near,
     )
+
+
+def _representative(about: Selected, pool: Row) -> Row | None:
+    """What stands for the text of a document of the pool, as ``Document.representative``."""
+    reader = Reader(about.store, pool["id"])
+    try:
+        near_copies = None if about.near_copies is None else about.near_copies.location
+        by = representative(reader, about.candidates.location, near_copies, pool["crawl"], pool["id"])
+        standing = by and reader.one(about.candidates.location, by["crawl"], by["id"])
+        if by is None or standing is None:
+            return None
+        masks = {
+            name: reader.one(arm.selection.location, by["crawl"], by["id"])
+            for name, arm in about.arms.items()
+        }
+        why = "near_copy" if pool["eligible"] else pool["exclusion"]
+        return {
+            "crawl": by["crawl"],
+            "row": standing["record"]["row"],  # a pool has one part a crawl
+            "id": by["id"],
+            "by": ALIKE.get(why, why),
+            "kept_by": [name for name, row in masks.items() if row is not None and row["selected"]],
+        }
+    finally:
+        reader.tables.close()
 
 
 def find_document(store: Store, name: str, connection: "duckdb.DuckDBPyConnection") -> list[tuple[str, int]]:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from datamask_pipeline import duck
+from datamask_pipeline import domains, duck
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.look.measured import documents_sql
 from datamask_pipeline.look.rows import Rows
 from datamask_pipeline.look.selected import Selected, selected
-from datamask_pipeline.selection.reasons import PRUNED
+from datamask_pipeline.selection.reasons import NEVER_JUDGED
 from datamask_pipeline.storage import Store
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ SEARCH_SECONDS: Final = 4.0
 #: Rows among which a page in the record's order is sought first.
 _FIRST_STRETCH: Final = 32_768
 
-_HOST = "coalesce(regexp_extract(lower(url), '^[a-z][a-z0-9+.-]*://(?:www[.])?([^/:?#]+)', 1), '')"
 #: How far a document is from where the arm's threshold cuts, by what the reason says was compared.
-_DISTANCE = f"""CASE WHEN reason = {duck.literal(PRUNED)} THEN NULL
+_DISTANCE = f"""CASE WHEN reason IN ({", ".join(map(duck.literal, NEVER_JUDGED))}) THEN NULL
     WHEN contains(reason, 'quality') THEN abs(quality - threshold)
     WHEN contains(reason, 'logit') THEN abs(logit - threshold)
     ELSE abs(quality_marginal + diversity_marginal - threshold) END"""
@@ -233,11 +232,15 @@ class Listing:
         for column in ("crawl", "reason", "language"):
             if value := getattr(query, column):
                 yield f"{column} = ?", [value]
-        if query.domain and query.stage == "crawl":  # the host is cut out of few addresses only
-            told = "CASE WHEN contains(lower(url), ?) THEN domain = ? OR ends_with(domain, ?) ELSE false END"
-            yield told, [query.domain.lower(), query.domain.lower(), f".{query.domain.lower()}"]
-        elif query.domain:
-            yield "(domain = ? OR ends_with(domain, ?))", [query.domain.lower(), f".{query.domain.lower()}"]
+        if query.domain:
+            host = domains.without_www(domains.canonical_host(query.domain))
+            told = "(domain = ? OR ends_with(domain, ?))"
+            if query.stage == "crawl":  # the host is cut out of few addresses only
+                spelt = domains.spellings(host)
+                few = " OR ".join("contains(lower(url), ?)" for _ in spelt)
+                yield f"CASE WHEN {few} THEN {told} ELSE false END", [*spelt, host, f".{host}"]
+            else:
+                yield told, [host, f".{host}"]
         if query.text and query.stage == "rejected":
             yield (
                 "(contains(lower(id), lower(?)) OR contains(lower(detail), lower(?)))",
@@ -254,7 +257,7 @@ class Listing:
             if query.stage == "rejected":
                 columns = "crawl, id, false AS kept, reason, detail, '' AS domain, '' AS language"
             else:
-                columns = f"crawl, id, url, true AS kept, '' AS reason, {_HOST} AS domain, language"
+                columns = f"crawl, id, url, true AS kept, '' AS reason, {domains.domain_sql('url')} AS domain, language"
             return self.rows.sql(columns, *(between or (0, self.rows.total)))
         pool = "position, crawl, id, domain, token_count, num_copies, eligible, exclusion, representative_id"
         if query.stage == "pool":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from datamask_pipeline import duck
 from datamask_pipeline.domains import registrable_domain
 from datamask_pipeline.look.selected import Selected
+from datamask_pipeline.token_totals import TOTALS_SQL
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,9 +63,12 @@ def quality(about: Selected, connection: "duckdb.DuckDBPyConnection") -> Distrib
 
 def length(about: Selected, connection: "duckdb.DuckDBPyConnection") -> Distribution:
     """Tokens as the source counts them; every second bin begins at twice the tokens."""
+    # `greatest` passes over NULL: without the CASE, a document of unknown length would be one of one token.
     found = connection.execute(
         f"""
-        SELECT floor({_PER_DOUBLING} * log2(greatest(i.token_count, 1)))::INTEGER, count(*), count(*) FILTER (s.selected)
+        SELECT CASE WHEN i.token_count IS NOT NULL
+                THEN floor({_PER_DOUBLING} * log2(greatest(i.token_count, 1)))::INTEGER END,
+            count(*), count(*) FILTER (s.selected)
         FROM {_mask(about, "position, selected")} AS s
         JOIN {duck.parts_sql(about.store, [about.index], "position, token_count")} AS i USING (position) GROUP BY 1
         """
@@ -110,16 +114,20 @@ def domain(about: Selected, connection: "duckdb.DuckDBPyConnection") -> Distribu
         connection.remove_function("registrable")
 
 
-def tokens(about: Selected, connection: "duckdb.DuckDBPyConnection") -> tuple[int, int]:
-    """Tokens before and after, as the source counts them; documents without a count count for none."""
-    ((before, after),) = connection.execute(
+def tokens(
+    about: Selected, connection: "duckdb.DuckDBPyConnection"
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Tokens before and after, as the source counts them; each with the documents that have no count."""
+    found = connection.execute(
         f"""
-        SELECT coalesce(sum(token_count), 0)::BIGINT, coalesce(sum(token_count) FILTER (selected), 0)::BIGINT
+        SELECT selected, {TOTALS_SQL}
         FROM {_mask(about, "position, selected")} AS s
-        JOIN {duck.parts_sql(about.store, [about.index], "position, token_count")} AS i USING (position)
+        JOIN {duck.parts_sql(about.store, [about.index], "position, token_count")} AS i USING (position) GROUP BY 1
         """
-    ).fetchall()
-    return before, after
+    )
+    rows = {selected: amount for selected, *amount in found.fetchall()}
+    (chosen, unknown), (others, more) = rows.get(True, (0, 0)), rows.get(False, (0, 0))
+    return (chosen + others, unknown + more), (chosen, unknown)
 
 
 def overlap(

@@ -1,15 +1,16 @@
-"""The chosen documents nearest to a document, by the cosine of their embeddings. Knows vectors; knows no page.
+"""Which chosen documents of a release one is compared with: all, or a sample that is stated. Knows no page.
 
 Shape suffixes: D dimensions, m rows of a chunk.
 """
 
 import dataclasses
-import heapq
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from datamask_pipeline import duck
+from datamask_pipeline.audit.neighbours import NUM_NEIGHBOURS, Chunk, nearest
 from datamask_pipeline.look.rows import Rows
 from datamask_pipeline.look.selected import Selected
 from datamask_pipeline.storage import open_array
@@ -42,14 +43,14 @@ def nearest_chosen(
     connection: "duckdb.DuckDBPyConnection",
     position: int,
     *,
-    count: int = 5,
+    count: int = NUM_NEIGHBOURS,
     most_compared: int = MOST_COMPARED,
 ) -> Neighbours:
     """The chosen documents nearest to the release's document at a position."""
     documents = Rows(about.store, about.documents)
     crawl, row = documents.place(position)
     part, row = documents.part(crawl, row)  # embeddings stand in the documents' order, part by part
-    own_D = open_array(about.store, about.embeddings[crawl], part)[row].astype(np.float32)
+    own_D = open_array(about.store, about.embeddings[crawl], part)[row]
     chosen = int(about.manifest["counts"]["kept"])
     mask = duck.parts_sql(about.store, [about.selection], "position, selected")
     drawn = f"SELECT position FROM {mask} WHERE selected AND position <> ?"
@@ -63,14 +64,16 @@ def nearest_chosen(
         """,
         [position],
     )
-    best: list[tuple[float, int]] = []
     compared = 0
-    while (found := reader.fetchone()) is not None:
-        vectors = open_array(about.store, about.embeddings[found[0]], found[1])
-        for first in range(0, len(found[2]), _CHUNK):
-            cosines_m = vectors[found[3][first : first + _CHUNK]].astype(np.float32) @ own_D
-            positions = found[2][first : first + _CHUNK]
-            pairs = [(float(cosine), -place) for cosine, place in zip(cosines_m, positions, strict=True)]
-            best = heapq.nlargest(count, [*best, *pairs])
-            compared += len(positions)
-    return Neighbours([(cosine, -place) for cosine, place in best], compared, chosen)
+
+    def chunks() -> Iterator[Chunk]:
+        nonlocal compared
+        while (found := reader.fetchone()) is not None:
+            vectors = open_array(about.store, about.embeddings[found[0]], found[1])
+            for first in range(0, len(found[2]), _CHUNK):
+                positions_m = np.array(found[2][first : first + _CHUNK], np.int64)
+                compared += len(positions_m)
+                yield positions_m, vectors[found[3][first : first + _CHUNK]]
+
+    best = nearest(own_D, chunks(), count)
+    return Neighbours(best, compared, chosen)

@@ -2,12 +2,13 @@
 
 import base64
 import dataclasses
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datamask_pipeline import duck
+from datamask_pipeline import duck, schema
 from datamask_pipeline.look import embedding_map, figures, funnel, measured
 from datamask_pipeline.look.html import number, policy, rendered
 from datamask_pipeline.look.measured import Distribution
@@ -15,6 +16,7 @@ from datamask_pipeline.look.redundancy import SHOWN, redundancy
 from datamask_pipeline.look.selected import Selected, selected
 from datamask_pipeline.report.objectives import AFFINE_SCALE, objective_names
 from datamask_pipeline.storage import Store, storage_errors
+from datamask_pipeline.token_totals import in_words
 
 if TYPE_CHECKING:
     import duckdb
@@ -106,13 +108,21 @@ def page(about: Selected, *, progress: Progress = lambda _: None) -> str:
         release=about.release,
         arm=about.arm,
         opening=(
-            f"{counts['kept']:,} of {about.selection.rows:,} documents, {after:,} of {before:,} tokens as the source counts "
-            f"them, from {', '.join(about.documents)}."
+            f"{counts['kept']:,} of {about.selection.rows:,} documents, {_tokens(before, after)}, "
+            f"from {', '.join(about.documents)}."
         ),
+        stale=about.stale,
         summary=_summary(about),
         sections=sections,
         versions=_versions(about),
     )
+
+
+def _tokens(before: tuple[int, int], after: tuple[int, int]) -> str:
+    """Tokens before and after as a phrase, each with the documents that have no count."""
+    if before[1]:
+        return f"{in_words(*after)}, of {in_words(*before)}, as the source counts them"
+    return f"{after[0]:,} of {before[0]:,} tokens as the source counts them"
 
 
 def _summary(about: Selected) -> Table:
@@ -188,6 +198,8 @@ def _learning(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
     drawn = _thinned(rows, _CURVE_POINTS)
     blocks = len(about.manifest["metadata"]["blocks"])
     caption = f"{len(rows):,} steps" + (f" of the first of {blocks} blocks." if blocks > 1 else ".")
+    value = about.manifest["metadata"]["blocks"][0]["objective"]["value"]
+    caption += f" The mask that came out in the end, after all rounding and swaps, has {number(value)}."
     plot = figures.learning_curve(*([row[name] for row in drawn] for name in ("step", "objective", "bound")))
     told = f"Objective from {number(rows[0]['objective'])} to {number(rows[-1]['objective'])}."
     listed = [
@@ -220,15 +232,20 @@ def _bins(title: str, found: Distribution, label: str, *, doubling: bool = False
     if not found.before:
         return Figure(title, "The source states none.")
     rows = [
-        [f"{number(found.edges[place])} to {number(found.edges[place + 1])}", number(before), number(after)]
+        [_range(found.edges, place, whole=doubling), number(before), number(after)]
         for place, (before, after) in enumerate(zip(found.before, found.after, strict=True))
     ]
+    rows += _counted([("not stated", *found.unknown)] if any(found.unknown) else [])
     caption = f"{label[0].upper()}{label[1:]}."
     if any(found.unknown):
-        caption += f" Not known of {found.unknown[0]:,} before and {found.unknown[1]:,} after."
-    alt = (
-        f"Most before at {_peak(found.edges, found.before)}, most after at {_peak(found.edges, found.after)}."
+        caption += (
+            f" Not stated of {found.unknown[0]:,} before and {found.unknown[1]:,} after, which are not drawn."
+        )
+    before, after = (
+        _range(found.edges, max(range(len(counts)), key=counts.__getitem__), whole=doubling)
+        for counts in (found.before, found.after)
     )
+    alt = f"Most before at {before}, most after at {after}."
     table = Table(f"{title}: documents", [label, "before", "after"], rows)
     return Figure(title, caption, _svg(figures.histogram(found, label, doubling=doubling)), alt, table)
 
@@ -258,9 +275,10 @@ def _overlap(about: Selected, connection: "duckdb.DuckDBPyConnection") -> Sectio
         shares.append([100 * both / max(own, 1) for both, _ in pairs])
         rows.append([one, *(f"{both:,} ({100 * both / max(own, 1):.1f} %)" for both, _ in pairs)])
     everywhere, only = found.get(tuple(names), 0), found.get((about.arm,), 0)
+    by_lot = 100 * about.manifest["counts"]["kept"] / max(about.selection.rows, 1)
     caption = (
         f"Of what the row's arm chose, how much the column's arm chose too. All arms chose {everywhere:,} documents; "
-        f"{about.arm} alone chose {only:,}."
+        f"{about.arm} alone chose {only:,}. A mask drawn by lot would share {by_lot:.1f} % with {about.arm}."
     )
     told = "Documents shared by each two arms, in percent of the row's; the numbers stand below."
     table = Table("Documents that both arms chose", ["arm", *names], rows)
@@ -276,7 +294,11 @@ def _redundancy(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
     rows = [[arm, *(number(row.get(name)) for name in SHOWN)] for arm, row in found.items()]
     share = {arm: 100 * row["near_copies"] / max(row["documents"], 1) for arm, row in found.items()}
     cosine = next(iter(found.values()))["near_copy_cosine"]
-    caption = f"Share of the chosen whose embedding has a cosine of at least {cosine:g} to that of an earlier chosen one."
+    caption = (
+        f"Share of the chosen whose embedding has a cosine of at least {cosine:g} to that of an earlier chosen one. "
+        "Coverage of the pool, in the table, is the mean of the largest cosine to a chosen document. "
+        f"{schema.ABOUT_COVERAGE}"
+    )
     told = "; ".join(f"{arm}: {value:.2f} %" for arm, value in share.items())
     table = Table("Copies among the chosen, and coverage", ["arm", *SHOWN.values()], rows)
     plot = _svg(figures.bars(share, "near-copies among the chosen (%)"))
@@ -337,9 +359,12 @@ def _counted(rows: Any) -> Iterator[list[str]]:
     return ([str(name), number(before), number(after)] for name, before, after in rows)
 
 
-def _peak(edges: Sequence[float], counts: Sequence[int]) -> str:
-    place = max(range(len(counts)), key=counts.__getitem__)
-    return f"{number(edges[place])} to {number(edges[place + 1])}"
+def _range(edges: Sequence[float], place: int, *, whole: bool) -> str:
+    """The values of a bin; of whole numbers, the first and the last that fall into it."""
+    low, high = edges[place], edges[place + 1]
+    if whole:
+        return f"{math.ceil(low):,} to {math.ceil(high) - 1:,}"
+    return f"{number(low)} to {number(high)}"
 
 
 def _thinned(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:

@@ -63,16 +63,13 @@ class Rows:
         """Columns of the rows from ``begin`` to before ``end``, with ``position``; other row groups are not read."""
         selects = []
         for crawl, ref in self.refs.items():
-            first = self.firsts[crawl]
-            for part in self.store.manifest(ref)["parts"]:
-                if first < end and first + part["rows"] > begin:
-                    path = self.store.file_path(ref, f"{part['name']}.parquet")
+            for part in duck.part_sources(self.store, ref):
+                first = self.firsts[crawl] + part.first
+                if first < end and first + part.rows > begin:
                     selects.append(
-                        f"SELECT {columns}, {first} + file_row_number AS position "
-                        f"FROM read_parquet({duck.file_literal(self.store, path)}, file_row_number = true) "
+                        f"SELECT {columns}, {first} + file_row_number AS position FROM {part.source} "
                         f"WHERE file_row_number BETWEEN {begin - first} AND {end - 1 - first}"
                     )
-                first += part["rows"]
         return "(" + " UNION ALL ".join(selects) + ")"
 
     def scan(self, column: str, after: int, crawl: str | None) -> Iterator[tuple[int, pa.ChunkedArray]]:

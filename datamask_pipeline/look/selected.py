@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
@@ -66,6 +67,11 @@ class Selected:
         """The documents of each crawl, in the release's order: in canonical order, row n of all has position n."""
         found = _by_crawl(self.candidates_manifest, "documents")
         return {crawl: found[crawl] for crawl in self.candidates_manifest["basis"]["config"]["crawls"]}
+
+    @cached_property
+    def stale(self) -> list[str]:
+        """What it was made from that is another by now, one line each."""
+        return stale(self.store, self.selection)
 
     @cached_property
     def arms(self) -> dict[str, "Selected"]:

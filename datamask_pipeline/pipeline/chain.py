@@ -5,16 +5,20 @@ Both the plain runner and the Dagster assets call `Pipeline.run`, so both make t
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.pipeline.check import check
-from datamask_pipeline.pipeline.config import PipelineConfig, changed, split_run_name
+from datamask_pipeline.pipeline.config import PipelineConfig, ReleaseConfig, changed, split_run_name
+from datamask_pipeline.pipeline.crew import Crew
 from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.pipeline.order import refuse_without_masks, wanted_releases
+from datamask_pipeline.pipeline.rolling import Member, planned_member
 from datamask_pipeline.pipeline.stage import Scope, Stage
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.ref import check_key
 
@@ -30,14 +34,27 @@ class Pipeline:
         config: Every setting.
         store: The record; by default the one the configuration names.
         progress: Told what is done of what, by name.
+        start: Where in a list of shards, arms or runs to begin, as a share of its length: several runs that share the
+            work meet less often if each begins elsewhere.
     """
 
     def __init__(
-        self, config: PipelineConfig, *, store: Store | None = None, progress: Progress | None = None
+        self,
+        config: PipelineConfig,
+        *,
+        store: Store | None = None,
+        progress: Progress | None = None,
+        start: float = 0.0,
     ) -> None:
         self.config = config
         self.store = store or Store(config.store, config.storage_options)
         self.progress = progress
+        self.start = start
+
+    @functools.cached_property
+    def crew(self) -> Crew:
+        """Who works on shards beside this process."""
+        return Crew(self.config, self.start)
 
     @functools.cached_property
     def source(self) -> Any:
@@ -45,26 +62,28 @@ class Pipeline:
         SOURCES.find(self.config.source.name, "source.name")
         return SOURCES.make(self.config.source.name, self.config.source.options, "source.options")
 
-    def check(self, until: str | None = None, wanted: Collection[str] | None = None) -> None:
+    def check(self, until: str | None = None, wanted: Sequence[str] | None = None) -> None:
         """Refuse before any work what a stage would refuse later.
 
         Args:
             until: Only what this stage and those before it need; all stages by default.
-            wanted: Only what these releases need; by default all that are configured.
+            wanted: Only what these releases need, in the order in which they are made; by default all that are
+                configured and do not wait for a crawl.
 
         Raises:
             UnknownNameError: with the names there are.
             ConfigurationError: a crawl's name cannot be a key, an option of a member is wrong or of one that is
-                not used, or the encoder is not there.
+                not used, the encoder is not there, or a release goes on from masks that are not there.
             InputError: a file that the settings name cannot be used.
             StorageError: the record cannot be reached.
         """
         self.store.reach()
         for crawl in self.crawls():
             check_key(FLOW.stages[0].name, crawl)
-        names = self.config.releases if wanted is None else wanted
+        names = wanted_releases(self) if wanted is None else wanted
         stages = self.config.stages(until)
         check(self.config, self.source, {name: self.planned_crawls(name) for name in names}, stages)
+        refuse_without_masks(self, names, stages)
 
     # -- crawls and releases -----------------------------------------------------------------------------
 
@@ -73,17 +92,57 @@ class Pipeline:
         return list(self.source.crawls())
 
     def releases(self) -> list[str]:
-        """Releases of the configuration and of the record, sorted."""
-        return sorted(releases.names(self.store) | set(self.config.releases))
+        """Releases of the configuration and of the record, sorted; without those that are retired or not made yet."""
+        named = {name for name, release in self.config.releases.items() if release.every is None}
+        retired = {name for name in named if releases.is_retired(self.store, name)}
+        return sorted((releases.names(self.store) | named) - retired)
+
+    def configured(self, release: str) -> ReleaseConfig | None:
+        """How the configuration describes a release, or one that a rolling release would make now; ``None`` for others."""
+        found = self.config.releases.get(release)
+        if found is None and releases.frozen_crawls(self.store, release) is None:
+            member = planned_member(self, release)
+            return None if member is None else ReleaseConfig(crawls=member.crawls, given=member.given)
+        return found
 
     def release_crawls(self, release: str) -> list[str]:
-        """The crawls of a release, frozen when they are first asked for.
+        """The crawls of a release, frozen when they are first asked for, after those of the one that it goes on from.
 
         Raises: as `planned_crawls`.
         """
         frozen = releases.frozen_crawls(self.store, release)
         planned = self._planned(release, frozen)
-        return planned if frozen is not None else releases.freeze(self.store, release, planned)
+        if frozen is not None:
+            return planned
+        if (given := self.given(release)) is not None:
+            self.release_crawls(given)
+        with self.store.exclusive("releases", release):  # several runs may come to a new release at once
+            frozen = releases.frozen_crawls(self.store, release)
+            planned = self._planned(release, frozen)
+            if frozen is not None:
+                return planned
+            member = None if release in self.config.releases else planned_member(self, release)
+            rolls = None if member is None else member.rolls
+            return releases.freeze(self.store, release, planned, given, rolls)
+
+    def given(self, release: str) -> str | None:
+        """The release that this one goes on from; ``None`` where it selects from all its crawls.
+
+        Raises:
+            ConfigurationError: the configuration now names another than was frozen.
+        """
+        configured = self.configured(release)
+        wanted = None if configured is None else configured.given
+        if releases.frozen_crawls(self.store, release) is None:
+            return wanted
+        frozen = releases.frozen_given(self.store, release)
+        if configured is not None and wanted != frozen:
+            raise ConfigurationError(
+                f"releases.{release}.given: release {release!r} was frozen "
+                f"{'without' if frozen is None else f'with {frozen!r}'}, not "
+                f"{'without' if wanted is None else f'with {wanted!r}'}; give the new one a new name"
+            )
+        return frozen
 
     def planned_crawls(self, release: str) -> list[str]:
         """The crawls that a release froze, or would freeze now.
@@ -105,11 +164,17 @@ class Pipeline:
         return [] if frozen is None else [crawl for crawl in self.crawls() if crawl not in frozen]
 
     def _planned(self, release: str, frozen: list[str] | None) -> list[str]:
-        if release not in self.config.releases:
+        configured = self.configured(release)
+        if configured is not None and configured.every is not None:
+            raise ConfigurationError(
+                f"release {release!r} makes releases and is none itself; name one that it has made"
+            )
+        if configured is None:
             if frozen is None:
                 raise UnknownNameError("release", release, self.releases())
             return frozen
-        named = self.config.releases[release].crawls
+        named, given = configured.crawls, self.given(release)
+        held = [] if given is None else self.planned_crawls(given)
         if frozen is None:
             known = self.crawls()
             for crawl in named or ():
@@ -117,28 +182,33 @@ class Pipeline:
                     raise UnknownNameError(
                         f"crawl of release {release!r}", crawl, known, f"releases.{release}.crawls"
                     )
-            return list(named or known)
-        if named is not None and list(named) != frozen:
+            added = [crawl for crawl in (named or known) if crawl not in held]
+            if not added:
+                raise ConfigurationError(
+                    f"release {release!r} adds no crawl to those of {given!r}: {', '.join(named or known)}; name another "
+                    "in `crawls`, or wait for one"
+                )
+            return [*held, *added]
+        wanted = None if named is None else [*held, *(crawl for crawl in named if crawl not in held)]
+        if wanted is not None and wanted != frozen:
             raise ConfigurationError(
-                f"releases.{release}.crawls: release {release!r} was frozen with crawls {frozen}, not {list(named)}; "
+                f"releases.{release}.crawls: release {release!r} was frozen with crawls {frozen}, not {wanted}; "
                 "give the new set a new name"
             )
         return frozen
 
-    def freeze_release(self, release: str, crawls: list[str]) -> list[str]:
-        """Record the crawls of a new release, in order of precedence.
-
-        Raises:
-            ConfigurationError: no crawls, or the release exists already.
-        """
-        return releases.freeze(self.store, release, crawls)
+    def freeze(self, member: Member) -> None:
+        """Record a release that a rolling one makes; one that is frozen already stays as it is."""
+        with self.store.exclusive("releases", member.name):
+            if releases.frozen_crawls(self.store, member.name) is None:
+                releases.freeze(self.store, member.name, list(member.crawls), member.given, member.rolls)
 
     # -- stages ------------------------------------------------------------------------------------------
 
     def keys(self, scope: Scope, release: str) -> list[str]:
-        """The keys, in the record, of everything of that scope in a release."""
+        """The keys, in the record, of everything of that scope in a release; asking freezes nothing."""
         if scope == "crawl":
-            return self.release_crawls(release)
+            return self.planned_crawls(release)
         if scope == "release":
             return [release]
         members = self.config.arms if scope == "arm" else self.config.run_names()
@@ -170,6 +240,14 @@ class Pipeline:
                 found[argument] = {each.rpartition("/")[2]: (output.artefact, each) for each in keys}
         return found
 
+    def held_inputs(self, stage: Stage, key: str) -> dict[str, Artefact]:
+        """What a stage reads of the release that this one goes on from, by argument; nothing where there is none."""
+        if not stage.held or (given := self.given(key.partition("/")[0])) is None:
+            return {}
+        _, _, member = key.partition("/")
+        held_key = f"{given}/{member}" if member else given
+        return {argument: (FLOW.maker(asset)[1].artefact, held_key) for argument, asset in stage.held.items()}
+
     def run(self, stage: str, *names: str, overrides: Mapping[str, Any] | None = None) -> tuple[Ref, ...]:
         """Run one stage; what the record holds already is not computed again.
 
@@ -189,20 +267,58 @@ class Pipeline:
         key = "/".join(names)
         context = self._context(found, key)
         settings = self.settings(found, key, overrides)
-        # No two processes are at work on one stage and key: they would share its checkpoints.
-        with self.store.exclusive(found.name, key):
-            inputs = {argument: self._references(of) for argument, of in self.inputs(found, key).items()}
-            wanted = inspect.signature(found.module.run).parameters
-            given = {name: value for name, value in context.items() if name in wanted}
-            made = found.module.run(settings, store=self.store, **given, **inputs)
+        if not hasattr(found.module, "begin"):
+            # No two processes are at work on one stage and key: they would share its checkpoints.
+            with self.store.exclusive(found.name, key):
+                made = found.module.run(settings, **self._given(found, key, context))
+            return made if isinstance(made, tuple) else (made,)
+
+        def begin() -> ShardWork[Any]:
+            begun: ShardWork[Any] = found.module.begin(settings, **self._given(found, key, context))
+            return begun
+
+        work = begin()
+        with self.crew.at(stage, key, overrides, () if work.finished() else work.names):
+            made = work.complete(self.start, begin)
         return made if isinstance(made, tuple) else (made,)
+
+    def help_with(self, stage: str, key: str, overrides: Mapping[str, Any] | None = None) -> None:
+        """Work on a crawl's shards as long as some are missing; arguments and errors as of `run`."""
+        found = FLOW.stage(stage)
+        context = self._context(found, key)
+        settings = self.settings(found, key, overrides)
+        work: ShardWork[Any] = found.module.begin(settings, **self._given(found, key, context))
+        if not work.finished():
+            work.write_missing(self.start)
+
+    def _given(self, stage: Stage, key: str, context: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a stage beside its settings: of the context what it asks for, and its inputs."""
+        wanted = inspect.signature(stage.module.run).parameters
+        inputs = {argument: self._references(of) for argument, of in self.inputs(stage, key).items()}
+        inputs |= {
+            argument: held
+            for argument, (artefact, of) in self.held_inputs(stage, key).items()
+            if (held := self.store.current(artefact, of)) is not None
+        }
+        given = {name: value for name, value in context.items() if name in wanted}
+        return {"store": self.store, **given, **inputs}
 
     def steps(
         self, release: str, until: str | None = None
     ) -> Iterator[tuple[str, str, Callable[[], tuple[Ref, ...]]]]:
-        """Every step of a release in order, or those that one stage is made from: stage, key, and what does it."""
+        """Every step of a release in order, or those that one stage is made from: stage, key, and what does it.
+
+        Of a stage's steps, those come first that no other run is at.
+        """
+        self.release_crawls(release)
         for stage in self.config.stages(until):
-            for key in self.keys(stage.scope, release):
+            keys = self.keys(stage.scope, release)
+            first = int(self.start * len(keys))
+            left = keys[first:] + keys[:first]
+            while left:
+                idle = (key for key in left if not self.store.is_busy(stage.name, key))
+                key = next(idle, left[0]) if len(left) > 1 else left[0]
+                left.remove(key)
                 yield stage.name, key, functools.partial(self.run, stage.name, key)
 
     def _references(self, of: Artefact | dict[str, Artefact]) -> Ref | dict[str, Ref]:
@@ -212,13 +328,14 @@ class Pipeline:
 
     def _context(self, stage: Stage, key: str) -> dict[str, Any]:
         """What a stage may ask for beside its settings and inputs."""
-        context: dict[str, Any] = {"progress": self.progress}
+        context: dict[str, Any] = {"progress": self.progress, "compute": self.config.compute}
         release, _, member = key.partition("/")
         if (stage.scope in ("arm", "run")) != bool(member):
             raise ConfigurationError(f"stage {stage.name!r} runs for one {stage.scope}, not for {key!r}")
         if stage.scope == "crawl":
             return context | {"crawl": key, "source": self.source}
-        context["release"] = release
+        self.release_crawls(release)  # what is made of a release fixes its crawls
+        context |= {"release": release, "given": self.given(release)}
         if stage.scope == "arm":
             if member not in self.config.arms:
                 raise UnknownNameError("arm", member, self.config.arms)

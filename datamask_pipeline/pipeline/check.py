@@ -14,11 +14,11 @@ from datamask_pipeline.errors import (
     UnknownNameError,
     suggestion,
 )
-from datamask_pipeline.families import SCORERS
+from datamask_pipeline.families import METRICS, POLICIES, SCORERS
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.schema import DOCUMENTS
-from datamask_pipeline.selection.config import OTHER_GROUPS
+from datamask_pipeline.selection.config import OTHER_GROUPS, require_beside
 from datamask_pipeline.sources.base import Source
 from datamask_pipeline.stages import compare, materialise, pretrain, score, select
 
@@ -85,6 +85,14 @@ def _check_arm(config: PipelineConfig, arm: str, releases: Mapping[str, Sequence
     settings = config.select_config(arm)
     with _named(f"arm {arm!r}"):
         select.check(settings, functools.partial(config.arm_path, arm))
+    for release, configured in config.releases.items():
+        if configured.given is None or (configured.every is None and release not in releases):
+            continue
+        held = f"what release {release!r} holds of {configured.given!r}"
+        with _named(f"arm {arm!r}"):
+            policy = POLICIES.find(settings.policy)
+            metrics = {name: METRICS.find(name) for name in settings.diversity_weights}
+            require_beside(settings.policy, policy, metrics, held, functools.partial(config.arm_path, arm))
     for name in settings.scorers:
         if name not in config.score.scorers:
             raise UnknownNameError(

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib import resources as package_files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 import yaml
@@ -47,15 +47,61 @@ class SourceConfig(Settings):
 
 
 class ReleaseConfig(Settings):
-    """A named, frozen set of crawls."""
+    """A named, frozen set of crawls; with `every`, a template that makes such releases as crawls arrive."""
 
     crawls: tuple[str, ...] | None = pydantic.Field(
         None,
         min_length=1,
-        description="Crawls in order of precedence; null means every crawl of the source.",
+        description="Crawls in order of precedence; null means every crawl that the source has when the release is first "
+        "asked for: later ones are never taken in (see `every`). Beside `given`, those that are added to that release's.",
+    )
+    given: Name | None = pydantic.Field(
+        None,
+        description="A release whose subsets are held in this one: each arm keeps what it selected there and selects "
+        "from the added crawls alone, given that. Null selects from all crawls anew. Beside `every`, `previous` is the last "
+        "release that was made so.",
+    )
+    every: Literal["crawl", "month"] | None = pydantic.Field(
+        None,
+        description="Makes a new release of all crawls with each new crawl, called NAME-CRAWL, or at most one a month, "
+        "called NAME-2026-11, if a crawl is new. Null is one release, frozen when it is first asked for.",
+    )
+    max_age_days: int | None = execution_field(
+        None,
+        ge=1,
+        description="After so many days without a new subset Dagster shows `fineweb_mask` as overdue, with a warning when "
+        "four fifths of them are over. Null: never.",
     )
 
+    @pydantic.model_validator(mode="after")
+    def _template_or_frozen(self) -> Self:
+        if self.every is not None and self.crawls is not None:
+            raise ValueError("`every` takes in whatever crawls come; leave out `crawls`")
+        if self.every is None and self.max_age_days is not None:
+            raise ValueError("`max_age_days` is of releases that are made again and again; give `every` too")
+        return self
+
     _crawls_once = pydantic.field_validator("crawls")(each_once)
+
+
+class ComputeConfig(Settings):
+    """Who works on a crawl's shards: one choice for every stage that goes shard by shard. It changes no result."""
+
+    engine: Literal["processes", "ray"] = execution_field(
+        "processes",
+        description="Processes of this machine, or Ray tasks (`pip install 'datamask-pipeline[ray]'`).",
+    )
+    workers: int = execution_field(1, ge=1, description="How many work at a time, this process among them.")
+    address: str | None = execution_field(
+        None,
+        description="Of a running Ray cluster, e.g. `auto` or ray://host:10001; else Ray starts on this machine.",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _address_of_ray(self) -> Self:
+        if self.address is not None and self.engine != "ray":
+            raise ValueError("address is read by engine `ray` alone")
+        return self
 
 
 class PipelineConfig(Settings):
@@ -64,6 +110,7 @@ class PipelineConfig(Settings):
     name: str = pydantic.Field(description="What this chain is called.")
     store: str = execution_field(".datamask", description="Root of the record: a directory or an fsspec URL.")
     storage_options: dict[str, Any] = execution_field({}, description="Passed to the store's file system.")
+    compute: ComputeConfig = ComputeConfig()
     source: SourceConfig = SourceConfig()
     releases: dict[Name, ReleaseConfig] = pydantic.Field(
         {"first": ReleaseConfig()}, min_length=1, description="Releases by name."
@@ -98,7 +145,27 @@ class PipelineConfig(Settings):
             self.settings(stage)
         self._refuse_what_no_arm_reads()
         self._refuse_what_no_architecture_reads()
+        self._refuse_going_round()
         return self
+
+    def _refuse_going_round(self) -> None:
+        for name in self.releases:
+            chain, at = [name], self.releases[name].given
+            if self.releases[name].every is not None and (at or "").startswith(f"{name}-"):
+                raise ConfigurationError(
+                    f"releases.{name}.given: {at!r} is one that it makes; say `previous`"
+                )
+            while at is not None:
+                if at in chain:
+                    raise ConfigurationError(
+                        f"releases.{name}.given: {' goes on from '.join([*chain, at])}; name an earlier release"
+                    )
+                if at in self.releases and self.releases[at].every is not None:
+                    raise ConfigurationError(
+                        f"releases.{name}.given: {at!r} makes releases and is none itself; name one that it has made"
+                    )
+                chain.append(at)
+                at = self.releases[at].given if at in self.releases else None
 
     def _refuse_what_no_architecture_reads(self) -> None:
         routed = [

@@ -12,11 +12,13 @@ from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import (
     compare,
     copies,
+    decontaminate,
     embed,
     evaluate,
     gather,
     ingest,
     materialise,
+    ngram,
     pool,
     pretrain,
     questions,
@@ -39,6 +41,8 @@ RELEASES: Final = Group("releases", "release_job", "release", "Decide which docu
 SELECTION: Final = Group("selection", "arm_job", "arm", "Learn the mask of one arm and write what it selects.")
 COMMON: Final = Group("common", "common_job", "release",
                       "Make what all models of a release share: the tokenizer and the question sets.")
+RULERS: Final = Group("rulers", "ruler_job", "arm",
+                      "Measure an arm's documents by a model that is counted, not trained.")
 MODELS: Final = Group("models", "run_job", "run", "Pretrain one model on an arm's subset and evaluate it.")
 REPORT: Final = Group("report", "report_job", "release", "Put all results of a release side by side.")
 
@@ -64,14 +68,19 @@ FLOW: Final = Flow(
         Output("takedown_requests", "takedown", "parquet",
                "What is asked to be withdrawn from a release: ids, contents, URL prefixes, domains, robots.txt files."),
     )),
+    Stage(decontaminate, RELEASES, pool.PoolConfig, settings_of="pool", reads={}, makes=(
+        Output("question_texts", "decontaminate", "parquet",
+               "The texts of the evaluation questions that a release's documents are held against."),
+    )),
     Stage(pool, RELEASES, pool.PoolConfig, reads={
         "documents": "crawl_documents",
         "takedown": "takedown_requests",
+        "question_texts": "question_texts",
     }, makes=(
         Output("candidate_documents", "pool", "duckdb parquet",
                "Every document of a release's crawls: whether it may be selected, or why not, and its first copy."),
     )),
-    Stage(copies, RELEASES, copies.CopiesConfig, uses="compute", reads={
+    Stage(copies, RELEASES, copies.CopiesConfig, uses="compute", held={"held": "near_copies"}, reads={
         "candidates": "candidate_documents",
         "embeddings": "document_embeddings",
     }, makes=(
@@ -87,7 +96,7 @@ FLOW: Final = Flow(
         Output("release_index", "gather", "duckdb parquet",
                "Every eligible document of a release: where its vector lies, and its score by every quality scorer."),
     )),
-    Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", reads={
+    Stage(select, SELECTION, select.SelectConfig, varies=True, uses="compute", held={"held": "selection_mask"}, reads={
         "index": "release_index",
         "embeddings": "document_embeddings",
     }, makes=(
@@ -127,6 +136,18 @@ FLOW: Final = Flow(
     }, makes=(
         Output("benchmark_questions", "questions", "huggingface",
                "The benchmarks' question sets, built once for all models of a release."),
+    )),
+    Stage(ngram, RULERS, ngram.NgramConfig, uses="compute", seen_as={
+        "subset": materialise.documents_digest,
+    }, reads={
+        "subset": "fineweb_mask",
+        "tokenizer": "tokenizer",
+        "questions": "benchmark_questions",
+        "candidates": "candidate_documents",
+        "documents": "crawl_documents",
+    }, makes=(
+        Output("ngram_answers", "ngram", "duckdb parquet",
+               "Bits of each right answer and each held-out document by an n-gram model of an arm's documents."),
     )),
     Stage(pretrain, MODELS, PretrainConfig, varies=True, named=("architecture", "seed"), uses="compute", seen_as={
         "subset": materialise.documents_digest,

@@ -66,7 +66,9 @@ class Stage:
     arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
     settings before any work; where ``module.is_off(settings)``, the flow goes without the stage and ``run`` of others
     without what it would make; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
-    ``module.told(manifest)`` gives what else a log says of it, line by line.
+    ``module.told(manifest)`` gives what else a log says of it, line by line. A stage that goes shard by shard has
+    ``module.begin`` with the arguments of ``run``, which returns a `stages.shards.ShardWork`. One with ``held`` takes each
+    of its arguments where the release goes on from another that has the artefact, and may name ``given``, that other.
 
     Attributes:
         module: The stage's module.
@@ -79,6 +81,7 @@ class Stage:
         named: Settings that the run's name says already.
         uses: What its steps wait for each other to use.
         seen_as: By argument, what the result depends on of an input, where that is not its content digest.
+        held: Argument of ``run`` -> the stage's own asset of the release that this one goes on from, where it does.
     """
 
     module: ModuleType
@@ -92,6 +95,7 @@ class Stage:
     named: tuple[str, ...] = ()
     uses: Resource | None = None
     seen_as: Mapping[str, Identity] = dataclasses.field(default_factory=dict)
+    held: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ Knows no model and no arm. Bytes are its alphabet, so no text is out of vocabula
 bytes of a text can be compared between tokenizers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -57,6 +57,13 @@ def train_tokenizer(
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
     """Read back what `train_tokenizer` saved."""
     return PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
+
+
+def encoder(tokenizer: PreTrainedTokenizerFast) -> Callable[[list[str]], list[list[int]]]:
+    """What makes tokens of texts, as training does: nothing is added to them."""
+    return lambda texts: [
+        encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    ]
 
 
 class _Counted:

@@ -46,7 +46,7 @@ def card(
         _selection(facts),
         _composition(facts),
         _columns(columns),
-        _limits(facts),
+        _limits(facts, config),
     ]
     return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
 
@@ -182,7 +182,7 @@ def _selection(facts: Facts) -> str:
         [
             code_span(scorer["name"]),
             code_span(scorer["model"]),
-            code_span(scorer["revision"]),
+            code_span(scorer["revision"]) if scorer["revision"] else "not stated",
             f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
             _number(scorer["weight"]),
         ]
@@ -198,9 +198,9 @@ def _composition(facts: Facts) -> str:
             code_span(crawl),
             str(candidates),
             str(selected),
-            "not stated" if tokens is None else str(tokens),
+            f"{tokens} and {without} of unknown length" if without else str(tokens),
         ]
-        for crawl, candidates, selected, tokens in facts.by_crawl
+        for crawl, candidates, selected, tokens, without in facts.by_crawl
     ]
     domains = [[code_span(domain), str(count)] for domain, count in facts.by_domain]
     parts = [
@@ -209,6 +209,7 @@ def _composition(facts: Facts) -> str:
     ]
     if facts.redundancy is not None:
         parts.append(_table(["", ""], _redundancy(facts.redundancy)))
+        parts.append(schema.ABOUT_COVERAGE)
     if facts.lengths is not None:
         names = ("least", "first quartile", "median", "third quartile", "most")
         parts.append(_table([*names], [[str(length) for length in facts.lengths]]))
@@ -254,7 +255,7 @@ def _columns(columns: Sequence[Column]) -> str:
     return f"## Columns\n\n{_table(['column', 'type', 'meaning', 'from'], rows)}"
 
 
-def _limits(facts: Facts) -> str:
+def _limits(facts: Facts, config: PublishConfig) -> str:
     counts = facts.pool["counts"]
     left_out = ", ".join(
         f"{number} {name.removeprefix('dropped_').replace('_', ' ')}"
@@ -266,6 +267,7 @@ def _limits(facts: Facts) -> str:
     blocks = facts.selection["metadata"]["blocks"]
     near = facts.pool["basis"]["config"].get("near_duplicates")
     lines = [
+        *(f"The subset was stale when it was published: {code_span(reason)}." for reason in config.stale),
         f"Of {counts['rows_in']} documents, {counts['kept']} could be selected; left out before: {left_out or 'none'}.",
         "Documents that are nearly the same were collapsed."
         if near

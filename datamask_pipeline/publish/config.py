@@ -1,6 +1,6 @@
 """How a data set is published. Knows no file."""
 
-from typing import Self
+from typing import Any, Self
 
 import pydantic
 
@@ -35,6 +35,11 @@ class PublishConfig(Settings):
         None, ge=0, description="Put the documents in random order by this seed; null keeps canonical order."
     )
 
+    stale: tuple[str, ...] = pydantic.Field(
+        (),
+        description="Why the subset was stale when it was published; the card says so. Found, not asked for.",
+    )
+
     _columns_once = pydantic.field_validator("columns")(each_once)
 
     @pydantic.field_validator("licence", "source_licence")
@@ -47,6 +52,11 @@ class PublishConfig(Settings):
         if self.ids_only and self.columns:
             raise ValueError("`ids_only` publishes no further `columns`; leave one of them out")
         return self
+
+    def stated(self) -> dict[str, Any]:
+        """As the manifest keeps it, as JSON values."""
+        values = self.model_dump(mode="json")
+        return values if self.stale else {name: value for name, value in values.items() if name != "stale"}
 
     @property
     def carried(self) -> tuple[str, ...]:

@@ -29,8 +29,9 @@ from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of
 from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
+from datamask_pipeline.storage.leases import is_alive
 from datamask_pipeline.storage.ref import pretty_json, read_json
-from datamask_pipeline.storage.store import file_system_of, is_alive
+from datamask_pipeline.storage.store import file_system_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +127,7 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
         "subset": facts.subset.location,
         "documents": num_documents,
         "columns": columns.names,
-        "settings": config.model_dump(mode="json"),
+        "settings": config.stated(),
         "licences": licences,
     }
     with storage_errors(str(folder)):
@@ -144,7 +145,7 @@ def _check_covered(facts: Facts, num_documents: int) -> None:
     Raises:
         IntegrityError: the numbers of documents differ.
     """
-    among = sum(selected for _, _, selected, _ in facts.by_crawl)
+    among = sum(selected for _, _, selected, *_ in facts.by_crawl)
     kept = facts.selection["counts"]["kept"]
     if not num_documents == among == kept:
         raise IntegrityError(

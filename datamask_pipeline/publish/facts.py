@@ -58,7 +58,7 @@ class Facts:
         selection: Manifest of the selection.
         pool: Manifest of the candidates.
         embedding: What the crawls' embeddings say of their model.
-        by_crawl: Crawl, candidates, selected documents and their tokens.
+        by_crawl: Crawl, candidates, selected documents, their tokens, and how many of them have no count.
         by_domain: Domain and selected documents of the most frequent domains.
         num_domains: Domains among the selected documents.
         lengths: Least, quartiles and most tokens of a selected document; none where the source states no tokens.
@@ -76,7 +76,7 @@ class Facts:
     selection: Mapping[str, Any]
     pool: Mapping[str, Any]
     embedding: Mapping[str, Any]
-    by_crawl: list[tuple[str, int, int, int | None]]
+    by_crawl: list[tuple[str, int, int, int, int]]
     by_domain: list[tuple[str, int]]
     num_domains: int
     lengths: list[int] | None
@@ -139,7 +139,9 @@ def facts_of(store: Store, subset: Ref, scratch: Path) -> Facts:
             LEFT JOIN {duck.parts_sql(store, [inputs["selection"]], "position, selected")} AS s USING (position)
         """)
         by_crawl = connection.execute("""
-            SELECT crawl, count(*), count(*) FILTER (selected), sum(token_count) FILTER (selected)::BIGINT
+            SELECT crawl, count(*), count(*) FILTER (selected),
+                coalesce(sum(token_count) FILTER (selected), 0)::BIGINT,
+                count(*) FILTER (selected AND token_count IS NULL)
             FROM documents GROUP BY part_order, crawl ORDER BY part_order""").fetchall()
         by_domain = connection.execute(f"""
             SELECT domain, count(*) FROM documents WHERE selected AND domain <> ''
@@ -157,7 +159,7 @@ def facts_of(store: Store, subset: Ref, scratch: Path) -> Facts:
         subset=subset,
         behind=behind,
         documents=documents,
-        sources=[_source(crawl, behind[ref.location].manifest) for crawl, ref in documents.items()],
+        sources=[source_of(crawl, behind[ref.location].manifest) for crawl, ref in documents.items()],
         scorers=_scorers(stages.get("score", []), selection["basis"]["config"]["scorers"]),
         selection=selection,
         pool=pool,
@@ -191,7 +193,8 @@ def source_licences(facts: Facts, stated: str | None) -> set[str]:
     return found
 
 
-def _source(crawl: str, manifest: Mapping[str, Any]) -> Source:
+def source_of(crawl: str, manifest: Mapping[str, Any]) -> Source:
+    """Where a crawl came from, as the manifest of its documents says."""
     metadata = manifest["metadata"]
     shards = metadata.get("shards", {})
     matches = {match.groups() for item in shards.values() if (match := _ON_THE_HUB.match(item["location"]))}

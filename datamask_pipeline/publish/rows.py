@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from datamask_pipeline import duck, schema
+from datamask_pipeline.ahead import drawn_ahead
 from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 
@@ -109,7 +110,7 @@ def shuffled(
     first = 0
     with contextlib.ExitStack() as stack:
         writers: list[pa.ipc.RecordBatchFileWriter] = []
-        for batch in batches:
+        for batch in drawn_ahead(batches):
             if not writers:
                 writers = [stack.enter_context(pa.ipc.new_file(str(path), batch.schema)) for path in paths]
             place_n = place_R[first : first + batch.num_rows]
@@ -120,7 +121,8 @@ def shuffled(
             for writer, start, stop in zip(writers, [0, *ends[:-1]], ends, strict=True):
                 if stop > start:
                     writer.write(sorted_batch.slice(start, stop - start))
-    at_place_R = np.argsort(place_R, kind="stable")
+    at_place_R = np.empty_like(place_R)
+    at_place_R[place_R] = np.arange(num_rows)
     for number, path in enumerate(paths):
         if not path.exists():
             continue

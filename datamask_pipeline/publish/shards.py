@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from datamask_pipeline.ahead import drawn_ahead
 from datamask_pipeline.storage import storage_errors
 
 #: Columns whose values hardly repeat: a dictionary and bounds of them would be written for nothing.
@@ -49,7 +50,7 @@ def write_shards(
     (folder / "data").mkdir()
     written: list[tuple[Path, int]] = []
     num_bytes = 0
-    for number, pieces in enumerate(_cut(batches, max_documents, max_bytes)):
+    for number, pieces in enumerate(_cut(drawn_ahead(batches), max_documents, max_bytes)):
         path = folder / "data" / f"{number}.parquet"
         rows = 0
         plain = [name for name in columns.names if name not in PLAIN]

@@ -19,11 +19,17 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.quality import linear
 from datamask_pipeline.quality.base import ScoreBatch, Scores
-from datamask_pipeline.quality.trained import ExamplesConfig, TrainedScorer
+from datamask_pipeline.quality.trained import HeldOutConfig, TrainedScorer
 
 
-class ProbeConfig(ExamplesConfig):
+class ProbeConfig(HeldOutConfig):
     """The examples, and how the probe is fitted."""
+
+    label_column: str | None = pydantic.Field(
+        "label",
+        description="The examples' column of labels: numbers or booleans, higher is better. Null: each text is told from "
+        "itself with its words in random order, which no metric notices.",
+    )
 
     l2: float = pydantic.Field(1e-3, gt=0.0, description="Strength of the penalty on the weights' squares.")
 

@@ -1,4 +1,4 @@
-"""What a scorer that is trained on labelled examples is. Knows no file, no encoder and no member.
+"""What a scorer that is made from examples is. Knows no file, no encoder and no member.
 
 Shape suffixes: N examples, D vector width.
 """
@@ -18,23 +18,19 @@ INSTALLED = "installed"
 
 
 class ExamplesConfig(Settings):
-    """The labelled examples; a member adds how it is fitted."""
+    """The examples; a member adds what it makes of them."""
 
     examples: str = pydantic.Field(
         description="Parquet or JSON Lines file of your labelled examples. The demonstration's `installed` tells "
         "documentation pages from docstrings; it says nothing of web text.",
     )
     text_column: str = pydantic.Field("text", description="The examples' column of texts.")
-    label_column: str = pydantic.Field(
+    label_column: str | None = pydantic.Field(
         "label", description="The examples' column of labels: numbers or booleans, higher is better."
     )
     vector_column: str | None = pydantic.Field(
         None,
         description="The examples' column of embeddings, if they are embedded already by the same model.",
-    )
-    per_class: int = pydantic.Field(150, ge=10, description="Examples of each class that `installed` takes.")
-    held_out_share: float = pydantic.Field(
-        0.2, gt=0.0, lt=1.0, description="Share of the examples that measures the scorer and trains nothing."
     )
 
     @pydantic.model_validator(mode="before")
@@ -48,10 +44,19 @@ class ExamplesConfig(Settings):
         return values
 
 
-class TrainedScorer(Scorer):
-    """A scorer of the documents' vectors that the score stage trains, once for all crawls, and keeps in the record.
+class HeldOutConfig(ExamplesConfig):
+    """Labelled examples of which some measure what the others train."""
 
-    A member's ``Config`` derives from `ExamplesConfig`.
+    per_class: int = pydantic.Field(150, ge=10, description="Examples of each class that `installed` takes.")
+    held_out_share: float = pydantic.Field(
+        0.2, gt=0.0, lt=1.0, description="Share of the examples that measures the scorer and trains nothing."
+    )
+
+
+class TrainedScorer(Scorer):
+    """A scorer of the documents' vectors that the score stage makes, once for all crawls, and keeps in the record.
+
+    A member's ``Config`` derives from `ExamplesConfig`; where it derives from `HeldOutConfig`, some examples are held out.
     """
 
     needs_embeddings = True

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
+from datamask_pipeline.report.gold import print_gold
+from datamask_pipeline.report.ngram import print_ngram
 from datamask_pipeline.report.objectives import AFFINE_SCALE
 from datamask_pipeline.report.tables import Row, figure, print_in_blocks
 
@@ -16,8 +18,8 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
 
     Args:
         console: Where to.
-        about: The release's figures: ``release``, ``crawls``, ``arms``, ``redundancy``, ``tasks``, ``differences`` and
-            ``baseline``.
+        about: The release's figures: ``release``, ``crawls``, ``arms``, ``redundancy``, ``ngram``, ``tasks``,
+            ``differences`` and ``baseline``.
     """
     arms: list[dict[str, Any]] = about["arms"]
     objectives = _objectives(arms)
@@ -32,8 +34,12 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
         if function:
             scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
             console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
+    for line in _about_tasks(about["tasks"]):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if about["differences"]:
         _print_differences(console, about)
+    print_gold(console, about)
+    print_ngram(console, about)
 
 
 def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
@@ -43,8 +49,14 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
             "release": about["release"],
             **{key: arm[key] for key in arm if key != "tasks"},
             **{f"subset {name}": value for name, value in about["redundancy"].get(arm["arm"], {}).items()},
+            **_gold(about.get("gold"), arm["arm"]),
+            **_ngram(about["ngram"].get(arm["arm"])),
             **arm["tasks"],
-            **{f"{task} {name}": of[name] for task, of in about["tasks"].items() for name in ("n", "chance")},
+            **{
+                f"{task} {name}": of[name]
+                for task, of in about["tasks"].items()
+                for name in ("n", "chance", "truncated")
+            },
             "caveat": about["caveat"],
         }
         for about in summaries
@@ -57,6 +69,22 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return table.getvalue()
+
+
+def _gold(found: Mapping[str, Any] | None, arm: str) -> dict[str, Any]:
+    measures = found["arms"].get(arm, {}) if found else {}
+    return {f"gold {name} {task}": value for name, of in measures.items() for task, value in of.items()}
+
+
+def _ngram(found: Mapping[str, Any] | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    of_tasks = {
+        f"ngram {name} {task}": value
+        for name in ("bits_per_byte", "gold_probability")
+        for task, value in found[name].items()
+    }
+    return {"ngram tokens": found["tokens"], **of_tasks}
 
 
 def caveat(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -116,9 +144,17 @@ def _coverage(of: Mapping[str, Any]) -> str:
 def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     rows: list[Row] = [("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms])]
     for task, asked in tasks.items():
-        name = f"{task} (n {asked['n']})"
+        name = f"{task} (n {asked['n']})" + ("" if asked["no_signal"] is None else " *")
         rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
     return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+
+
+def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
+    cut = [f"{task} {about['truncated']:,}" for task, about in tasks.items() if about["truncated"]]
+    lines = [f"prompts that lost their beginning to evaluate.max_length: {', '.join(cut)}"] if cut else []
+    weak = {task: about["no_signal"] for task, about in tasks.items() if about["no_signal"] is not None}
+    return lines + [f"* {task} has no signal below 1 B parameters: {reason}" for task, reason in weak.items()]
 
 
 def _print_differences(console: Console, about: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from datamask_pipeline.report.signal import without_signal
+
 Row = Mapping[str, Any]
 
 
@@ -46,14 +48,19 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
 
 
 def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Of each task: ``n`` questions, ``chance``, and whether any model is clearly ``above_chance``.
+    """Of each task: ``n`` questions, ``chance``, whether any model is clearly ``above_chance``, how many prompts of a model
+    lost their beginning at most (``truncated``), and why it has ``no_signal`` for small models.
 
     Args:
-        rows: Results of final checkpoints: ``task, value, n, chance``; a value is a mean over questions, in 0..1.
+        rows: Results of final checkpoints: ``task, value, n, chance, num_truncated``; a value is a mean over questions, in
+            0..1.
     """
     found: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row["task"])):
-        about = found.setdefault(row["task"], {"n": row["n"], "chance": row["chance"], "above_chance": False})
+        task = row["task"]
+        begun = {"n": row["n"], "chance": row["chance"], "above_chance": False, "truncated": 0}
+        about = found.setdefault(task, begun | {"no_signal": without_signal(task)})
+        about["truncated"] = max(about["truncated"], row["num_truncated"])
         about["n"] = min(about["n"], row["n"])
         about["above_chance"] |= lower_bound(row["value"], row["n"]) > row["chance"]
     return found
@@ -106,6 +113,11 @@ def _why_no_interval(sample: Sequence[float], discordant: int) -> str | None:
     if len(sample) < 2:
         return "one question"
     return "all differences are equal" if len(set(sample)) == 1 else None
+
+
+def interval_of(sample: Sequence[float]) -> float:
+    """Half of Student's 95 % interval of a mean; NaN for a sample without spread."""
+    return math.nan if len(set(sample)) < 2 else _half_width(sample)
 
 
 def _half_width(sample: Sequence[float]) -> float:

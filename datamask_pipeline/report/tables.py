@@ -1,6 +1,8 @@
 """Tables whose figures are never cut: columns that do not fit side by side go on below. Knows no record."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -55,3 +57,12 @@ def figure(value: float | None) -> str:
     if value is None or value != value:
         return "-"
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.2g}"
+
+
+def signed(row: Mapping[str, Any] | None) -> str:
+    """A ``difference`` with its ``half_width``; ``None``: there is no such row."""
+    if row is None:
+        return "-"
+    if row["half_width"] is None or not math.isfinite(row["half_width"]):  # as computed NaN, as recorded null
+        return f"{row['difference']:+.4f} (no interval)"
+    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"

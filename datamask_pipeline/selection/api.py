@@ -26,8 +26,9 @@ from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
-from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
+from datamask_pipeline.selection.given import Given, require_fitting
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
     budget_of,
@@ -35,6 +36,8 @@ from datamask_pipeline.selection.inputs import (
     checked_quality,
     checked_rows,
 )
+from datamask_pipeline.selection.likeness import AVOID, TARGET, likeness_scores, shown_of, with_shown
+from datamask_pipeline.selection.max_copies import checked_copies, copied, folded, repeated
 from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
@@ -43,7 +46,7 @@ from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
-from datamask_pipeline.selection.reasons import PRUNED, Decided, decided
+from datamask_pipeline.selection.reasons import Decided, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.timings import Timings
@@ -58,6 +61,10 @@ def select_documents(
     ids: Sequence[Any] | None = None,
     token_counts: Any = None,
     groups: Sequence[Any] | None = None,
+    max_copies: int = 1,
+    target: Any = None,
+    avoid: Any = None,
+    given: Given | None = None,
     checkpoint_dir: Path | str | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -75,6 +82,14 @@ def select_documents(
         ids: N document ids, checked for nulls and duplicates.
         token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
         groups: N group names, for quotas.
+        max_copies: How often a document may be taken at most; the budget, objective and certificate are those of the copies,
+            and `counts` of the result says how often each is. Time and memory grow with it.
+        target: Shape (T, D): what the selection shall be like. A document's largest cosine to one of these joins the quality
+            scores as ``target``, with nine times the weight of all others together unless `quality_weights` names it;
+            Pair_simi and DiSF_uncentred then want the spread of these instead of the largest.
+        avoid: The same of what it shall be unlike, as score ``avoid``.
+        given: What is held already, as an earlier result's `held`: the budget is then that of the documents added, and
+            objective, random value, marginals and bound are those of the union with what is held.
         checkpoint_dir: Folder where learners keep their state; a killed run given the same folder goes on and
             ends with the same mask.
         progress: Called with a line of text, the step and the number of steps.
@@ -84,7 +99,7 @@ def select_documents(
         ConfigurationError: a setting that is wrong or does not fit the block.
         InputError: embeddings, scores, ids or token counts that cannot be used, naming the row.
     """
-    timings = Timings()
+    timings, copies = Timings(), checked_copies(max_copies)
     config, metrics, policy = check_settings(config=config, diversity=diversity, **settings)
     curve = Curve(progress)
     with Workers(config.num_workers) as workers, torch.inference_mode():
@@ -92,19 +107,31 @@ def select_documents(
             checked = checked_rows(embeddings, config, workers)
             scores = checked_quality(quality, checked.rows.num_rows)
             checked_ids(ids, checked.rows.num_rows)
-            budget = budget_of(config, checked.rows.num_rows, token_counts, groups)
-            pruned = prune(checked.rows, scores, budget, config)
-            problem = raw_problem(config, metrics, pruned, workers, curve)
+            shown = shown_of({TARGET: target, AVOID: avoid}, checked.rows.dim, config, workers)
+            if shown:
+                config, metrics = with_shown(config, metrics, list(scores), shown)
+                scores |= likeness_scores(checked.rows, shown, workers)
+            budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
+            pruned = copied(prune(checked.rows, scores, budget, config, copies), copies)
+            budget, token_counts = budget.repeated(copies), repeated(token_counts, copies)
+            squared_M = checked.squared_N.repeat_interleave(copies)[torch.from_numpy(pruned.kept_N)]
+            problem = raw_problem(config, metrics, pruned, workers, curve, squared_M)
+            if given is not None:
+                problem = beside(problem, given, policy)
             policy.check(problem)
         with timings.phase("normalisation"):
-            problem = normalised_problem(problem, pruned, checked, checkpoint_dir, curve)
+            problem = normalised_problem(problem, pruned, checked, checkpoint_dir, curve, given)
         with timings.phase("learning"):
             solution = policy.choose(problem)
-            _keeps_its_promises(solution, problem, budget, pruned)
+            require_promises(solution, problem, budget, pruned)
         with timings.phase("evaluation"):
             evaluation = evaluate(problem, solution)
     problem.checkpoint.clear()
-    return _result(problem, solution, evaluation, pruned, checked, curve, timings, token_counts)
+    result = result_of(problem, solution, evaluation, pruned, checked, curve, timings, token_counts, given)
+    if shown:
+        told = {name: {"vectors": len(one.rows_TD), "digest": one.digest} for name, one in shown.items()}
+        result.record["shown"] = told
+    return folded(result, copies)
 
 
 def check_settings(
@@ -141,8 +168,9 @@ def raw_problem(
     pruned: Pruned,
     workers: Workers,
     curve: Curve,
+    squared_n: Tensor | None = None,
 ) -> Problem:
-    """The problem on raw values, before anything was measured."""
+    """The problem on raw values, before anything was measured; `squared_n`, the rows' ``|x_i|^2``, where it is known."""
     total = sum(weight for _, weight in metrics)
     terms = tuple(Term(name=metric.name, metric=metric, weight=weight / total) for metric, weight in metrics)
     names = [*pruned.scores, *(term.name for term in terms)]
@@ -153,7 +181,7 @@ def raw_problem(
     return Problem(
         config=config,
         rows=pruned.rows,
-        squared_N=squared_of(pruned.rows, workers),
+        squared_N=squared_of(pruned.rows, workers) if squared_n is None else squared_n,
         objective=ObjectiveFunction(lamb=config.lamb, quality_N=quality_N, terms=terms),
         budget=pruned.budget,
         workers=workers,
@@ -164,31 +192,50 @@ def raw_problem(
     )
 
 
+def beside(problem: Problem, given: Given, policy: SelectionPolicy) -> Problem:
+    """The problem on raw values, of the unions with what is held.
+
+    Raises:
+        ConfigurationError: a metric or the policy cannot take anything as held.
+        InputError: sums that are not of such vectors and scores.
+    """
+    metrics = {term.name: term.metric for term in problem.objective.terms}
+    require_beside(problem.config.policy, policy, metrics)
+    names = [name for name in problem.constants if name not in metrics]
+    require_fitting(given, problem.rows.dim, names, problem.objective.needs_second)
+    objective = replace(problem.objective, held_count=given.count)
+    return replace(problem, objective=objective, held=given.moments(problem.objective.needs_second))
+
+
 def normalised_problem(
     problem: Problem,
     pruned: Pruned,
     checked: CheckedRows,
     checkpoint_dir: Path | str | None,
     curve: Curve,
+    given: Given | None = None,
 ) -> Problem:
     """The problem on the terms' common scale."""
     config, terms = problem.config, problem.objective.terms
     metrics = [term.metric for term in terms]
     raw = scale.random_values(metrics, problem.statistics, problem.budget, problem.dtype)
-    constants = scale.constants_of(problem, pruned.scores, raw)
+    constants = scale.constants_of(problem, pruned.scores, raw, given)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
+    held_quality = 0.0 if given is None else scale.held_quality(given, config.quality_weights, constants)
     objective = replace(
         problem.objective,
         quality_N=quality_N,
+        held_quality=held_quality,
         terms=tuple(scale.with_constants(term, constants) for term in terms),
     )
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
-    random_value = objective.combine(problem.budget.mean(quality_N), objective.diversity(raw))
+    random_quality = objective.mean_quality(problem.budget.mean(quality_N), problem.budget.num_documents)
+    random_value = objective.combine(random_quality, objective.diversity(raw))
     if config.normalisation != "none" and config.normalisation_constants is None:
         random_value = (
             0.0  # The block's own constants put every term's random mean at zero; the rest is rounding.
         )
-    identity = _identity(config, objective, checked, pruned, constants)
+    identity = _identity(config, objective, checked, pruned, constants, given)
     return replace(
         problem,
         objective=objective,
@@ -204,18 +251,20 @@ def _identity(
     checked: CheckedRows,
     pruned: Pruned,
     constants: scale.Constants,
+    given: Given | None,
 ) -> str:
     terms = [[term.name, term.weight, made_with(term.metric)] for term in objective.terms]
     digest = hashlib.sha256(
         json.dumps([config.result_config(), config.device, terms, constants], sort_keys=True).encode()
     )
     digest.update(checked.digest.encode())
+    digest.update(b"" if given is None else given.digest.encode())
     for tensor in (*pruned.scores.values(), pruned.budget.costs_N, pruned.budget.groups_N):
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
 
 
-def _keeps_its_promises(solution: Solution, problem: Problem, budget: Budget, pruned: Pruned) -> None:
+def require_promises(solution: Solution, problem: Problem, budget: Budget, pruned: Pruned) -> None:
     """No mask leaves the engine that breaks the budget, a quota or the pruning of the whole block.
 
     Raises:
@@ -236,7 +285,7 @@ def _keeps_its_promises(solution: Solution, problem: Problem, budget: Budget, pr
         )
 
 
-def _result(
+def result_of(
     problem: Problem,
     solution: Solution,
     evaluation: Evaluation,
@@ -245,7 +294,9 @@ def _result(
     curve: Curve,
     timings: Timings,
     token_counts: Any,
+    given: Given | None,
 ) -> SelectionResult:
+    """Everything that is told of a solution and its evaluation."""
     config = problem.config
     mask_n = solution.mask_N.numpy()
     totals_n = evaluation.quality_N.numpy() + evaluation.diversity_N.numpy()
@@ -263,12 +314,16 @@ def _result(
     curve.end(evaluation.value, bound, gap)
     method = solution.method
     if bound is not None and not pruned.kept_N.all():
-        method += "; among the documents that pruning by quality left"
+        method += f"; among the documents that were not {pruned.left_out}"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
     record["reasons"] = dict(sorted(Counter(found.reasons_N).items()))
     record |= group_thresholds(config, found)
+    held = _held(evaluation, pruned, solution, record.get("selected_tokens"), given)
+    if given is not None:
+        record["given"] = _told_of(given, problem, evaluation, bound)
     return SelectionResult(
         mask=mask,
+        counts=mask.astype(np.int64),
         logits=pruned.spread(logits_n, -np.inf),
         probabilities=pruned.spread(probabilities_n, 0.0),
         marginals=Marginals(
@@ -276,7 +331,7 @@ def _result(
             diversity_N=pruned.spread(evaluation.diversity_N.numpy(), np.nan),
         ),
         threshold=found.threshold,
-        reasons=pruned.spread(found.reasons_N, PRUNED),
+        reasons=pruned.reasons(found.reasons_N),
         curve=curve.table(),
         objective=Objective(
             value=evaluation.value,
@@ -294,7 +349,45 @@ def _result(
         normalisation=problem.constants,
         timings=timings.seconds(),
         record=record,
+        held=held,
     )
+
+
+def _held(
+    evaluation: Evaluation,
+    pruned: Pruned,
+    solution: Solution,
+    selected_tokens: float | None,
+    given: Given | None,
+) -> Given | None:
+    """What is held now, for the next selection; none without a metric of moments."""
+    if evaluation.moments is None:
+        return None
+    quality = {name: float(scores_n[solution.mask_N].sum()) for name, scores_n in pruned.scores.items()}
+    tokens = None if selected_tokens is None else float(selected_tokens)
+    if given is not None:
+        quality = {name: total + given.quality[name] for name, total in quality.items()}
+        tokens = None if tokens is None or given.tokens is None else tokens + given.tokens
+    return Given.of_moments(evaluation.moments, quality, tokens)
+
+
+def _told_of(
+    given: Given, problem: Problem, evaluation: Evaluation, bound: float | None
+) -> dict[str, float | str | None]:
+    """What the record says of the documents held, and of their share in the union, its objective and its bound."""
+    objective, alone = problem.objective, None
+    if problem.held is not None and given.count >= 2:
+        raw = problem.moment_objective.raw(problem.held)
+        alone = objective.combine(objective.held_quality / given.count, objective.diversity(raw))
+    return {
+        "documents": given.count,
+        "tokens": given.tokens,
+        "share": None if evaluation.moments is None else given.count / evaluation.moments.count,
+        "objective_alone": alone,
+        "gain": None if alone is None else evaluation.value - alone,
+        "bound_on_gain": None if alone is None or bound is None else bound - alone,
+        "digest": given.digest,
+    }
 
 
 def group_thresholds(config: SelectionConfig, found: Decided) -> dict[str, dict[str, float]]:
@@ -323,8 +416,8 @@ def _record(
         "device": problem.config.device,
         "diversity": {term.name: term.weight for term in problem.objective.terms},
         "diversity_metrics": {term.name: made_with(term.metric) for term in problem.objective.terms},
-        "rows": checked.rows.num_rows,
-        "rows_pruned_by_quality": checked.rows.num_rows - pruned.rows.num_rows,
+        "rows": len(pruned.why_N),
+        **pruned.counts(),
         "rows_normalised_to_unit": checked.num_normalised,
         "selected": int(mask.sum()),
         "embeddings_digest": checked.digest,

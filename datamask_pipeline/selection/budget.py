@@ -61,6 +61,13 @@ class Budget:
             seed=self.seed,
         )
 
+    def repeated(self, copies: int) -> Budget:
+        """The same limits over so many copies of each document, one after another."""
+        costs_M, groups_M = (values.repeat_interleave(copies) for values in (self.costs_N, self.groups_N))
+        return Budget(
+            costs_N=costs_M, groups_N=groups_M, limits=self.limits, tokens=self.tokens, seed=self.seed
+        )
+
     def part(self, index_n: Tensor) -> Budget:
         """The budget of some of the documents: each group's share of those of its documents that are among them.
 

@@ -6,7 +6,7 @@ command line and Dagster; importing it loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -61,6 +61,12 @@ class SelectionConfig(Settings):
     quotas: dict[str, float] | None = Field(
         None,
         description="Share of the budget for each group (domain or crawl), summing to 1; `*` is every group not named.",
+    )
+    outlier_deviations: float | None = Field(
+        None,
+        gt=0,
+        description="Documents that are less like their nearest neighbours than the block's median by more than so many "
+        "robust standard deviations are left out before learning; 6 leaves out isotropic noise. Null leaves out none.",
     )
     quality_pruning: float = Field(
         0.0, ge=0, lt=1, description="Share of the block with the worst quality dropped before learning."
@@ -130,7 +136,9 @@ class SelectionConfig(Settings):
 
     def result_config(self) -> dict[str, Any]:
         """Every setting that can change the mask, the arithmetic as it is on this device."""
-        return super().result_config() | {"dtype": self.arithmetic}
+        found = super().result_config() | {"dtype": self.arithmetic}
+        # Where it is not asked for, selections are what they were before there was such a setting.
+        return {name: value for name, value in found.items() if (name, value) != ("outlier_deviations", None)}
 
     @classmethod
     def of(
@@ -160,3 +168,38 @@ def _unread(model: type[SelectionConfig], name: str, values: Mapping[str, Any], 
     remedy = f"; it is read by: {readable}" if readable else suggestion(name, model.model_fields)
     path = f"{where}.{name}" if where else name
     return f"{path}: neither objective, budget nor policy {policy!r} reads such a setting{remedy}"
+
+
+def require_beside(
+    name: str,
+    policy: Any,
+    metrics: Mapping[str, Any],
+    held: str = "what is held",
+    where: Callable[[str], str] | None = None,
+) -> None:
+    """Refuse what cannot choose beside documents that are held.
+
+    Args:
+        name: The policy's name.
+        policy: The policy, or its class.
+        metrics: The diversity metrics, or their classes, by name.
+        held: What is held, in words.
+        where: The path of a setting in what the user wrote.
+
+    Raises:
+        ConfigurationError: a metric or the policy cannot take anything as held.
+    """
+
+    def at(setting: str) -> str:
+        return "" if where is None else f"{where(setting)}: "
+
+    for metric, found in metrics.items():
+        if not hasattr(found, "needs_second"):
+            raise ConfigurationError(
+                f"{at('diversity')}diversity metric {metric!r} is none of moments, so that sums over {held} tell it "
+                "nothing; use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF"
+            )
+    if not policy.knows_given:
+        raise ConfigurationError(
+            f"{at('policy')}policy {name!r} cannot choose beside {held}; use datamask, greedy, random or quality_topk"
+        )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, checked_marginals, checked_values
 from datamask_pipeline.diversity.coverage import value_and_marginals
-from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.objective import Term
 from datamask_pipeline.selection.problem import Problem
@@ -29,20 +29,26 @@ class Evaluation:
     raw: dict[str, float]
     quality_N: Tensor
     diversity_N: Tensor
+    moments: Moments | None
+    """Those of the mask and of what is held, where a metric is one of moments."""
 
 
-def evaluate(problem: Problem, solution: Solution) -> Evaluation:
-    """Value and marginals at the mask.
+def evaluate(problem: Problem, solution: Solution, moments: Moments | None = None) -> Evaluation:
+    """Value and marginals at the mask, whose moments may be known.
 
     Raises:
         ConfigurationError: a metric is not finite at the mask.
     """
+    if solution.evaluation is not None:
+        return solution.evaluation
     objective, mask_N = problem.objective, solution.mask_N
     raw: dict[str, float] = {}
     diversity_N = torch.zeros(problem.num_rows, dtype=torch.float64)
     moment_terms = [term for term in objective.terms if isinstance(term.metric, MomentMetric)]
-    if moment_terms:
-        diversity_N += _moment_parts(problem, moment_terms, mask_N, raw)
+    if moments is None and moment_terms:
+        moments = problem.statistics.moments(mask_N)
+    if moments is not None:
+        diversity_N += _moment_parts(problem, moment_terms, mask_N, moments, raw)
     for term in objective.terms:
         if term not in moment_terms:
             value, marginals_N = _other_parts(problem, term, solution)
@@ -57,14 +63,16 @@ def evaluate(problem: Problem, solution: Solution) -> Evaluation:
         quality=quality,
         diversity=diversity,
         raw=raw,
-        quality_N=objective.quality_N * (objective.lamb / float(mask_N.sum())),
+        quality_N=objective.quality_N * (objective.lamb / objective.count(mask_N)),
         diversity_N=diversity_N * (1 - objective.lamb),
+        moments=moments,
     )
 
 
-def _moment_parts(problem: Problem, terms: list[Term], mask_N: Tensor, raw: dict[str, float]) -> Tensor:
+def _moment_parts(
+    problem: Problem, terms: list[Term], mask_N: Tensor, moments: Moments, raw: dict[str, float]
+) -> Tensor:
     statistics = problem.statistics
-    moments = statistics.moments(mask_N)
     total_N = torch.zeros(problem.num_rows, dtype=torch.float64)
     for term in terms:
         metric = term.metric

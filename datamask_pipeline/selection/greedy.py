@@ -18,6 +18,7 @@ from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.rows import MemoryRows, Rows
 from datamask_pipeline.selection.solution import Solution
 
 REPORT_EVERY = 256
@@ -105,8 +106,9 @@ class _Picks:
 def _quadratic_picks(problem: Problem, order: _Picks) -> None:
     objective, rows = problem.moment_objective, problem.rows
     spans = list(rows.spans())
+    _hold(rows)
     empty = _empty(problem, order.total)
-    linear_N = objective.linear_N(order.total)
+    linear_N = objective.linear_N(empty.count)
     gains_N = problem.statistics.scores(objective.form(empty))
     # Half of a document's interaction with itself is the second-order part of adding it.
     for start, stop in spans:
@@ -132,17 +134,19 @@ def _refreshed_picks(problem: Problem, order: _Picks) -> None:
     terms = objective.moment_terms
     assert terms is not None, "checked before any work"
     moving = any(metric.moving_count for _, metric in terms)
+    _hold(problem.rows)
     # One average document stands in for the moments that a first-order gain needs before there is a pick.
-    everything = statistics.moments(torch.ones(problem.num_rows, dtype=torch.bool))
-    average = _empty(problem, 0).plus(everything, 1 / problem.num_rows)
+    everything = statistics.own_moments(torch.ones(problem.num_rows, dtype=torch.bool))
+    average = Moments.zero(problem.rows.dim, statistics.needs_second).plus(everything, 1 / problem.num_rows)
     picked, outside_N = _empty(problem, 0), torch.zeros(problem.num_rows, dtype=torch.bool)
     while len(order.picks) < order.total:
-        linear_N = problem.moment_objective.linear_N(len(order.picks) + 1 if moving else order.total)
+        total = (len(order.picks) + 1 if moving else order.total) + objective.held_count
+        linear_N = problem.moment_objective.linear_N(total)
         gains_N = torch.zeros_like(linear_N)
         for term, metric in terms:
             moments = picked if metric.exact_marginals else picked.plus(average)
             if not metric.moving_count:
-                moments = replace(moments, count=float(order.total))
+                moments = replace(moments, count=float(total))
             marginals_N = statistics.marginals(metric.marginals_at(moments), outside_N)
             gains_N += (1 - objective.lamb) * term.scale * marginals_N
         row_1D = problem.rows.take(torch.tensor([order.best(linear_N, gains_N)]))
@@ -151,9 +155,15 @@ def _refreshed_picks(problem: Problem, order: _Picks) -> None:
         )
 
 
+def _hold(rows: Rows) -> None:
+    """Keeps rows in memory in the type that every pick reads them in."""
+    if isinstance(rows, MemoryRows):
+        rows.everything()
+
+
 def _empty(problem: Problem, count: float) -> Moments:
-    dim = problem.rows.dim
-    second_DD = torch.zeros(dim, dim, dtype=torch.float64) if problem.objective.needs_second else None
-    return Moments(
-        count=count, first_D=torch.zeros(dim, dtype=torch.float64), second_DD=second_DD, squared=0.0
-    )
+    """The moments of no pick, with what is held, and with the count of so many picks."""
+    empty = Moments.zero(problem.rows.dim, problem.objective.needs_second)
+    if problem.held is not None:
+        empty = empty.plus(problem.held)
+    return replace(empty, count=empty.count + count)

@@ -14,13 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.config import OTHER_GROUPS, SelectionConfig
+from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 from datamask_pipeline.vectors import are_unit
@@ -28,11 +31,16 @@ from datamask_pipeline.vectors import are_unit
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRows:
-    """Embeddings that passed, how many of them were not of unit norm, and a digest of their bytes."""
+    """Embeddings that passed, how many of them were not of unit norm, and a digest of their bytes.
+
+    Attributes:
+        squared_N: ``|x_i|^2`` in float64.
+    """
 
     rows: Rows
     num_normalised: int
     digest: str
+    squared_N: Tensor
 
 
 def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> CheckedRows:
@@ -46,13 +54,8 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
         embeddings = open_npy(embeddings)
     mapped = isinstance(embeddings, np.memmap | ShardedVectors)
     array: Any = embeddings if mapped else _tensor(embeddings)
-    if mapped and (array.dtype.kind != "f" or array.dtype.itemsize > 8 or not array.dtype.isnative):
-        raise InputError(
-            "a mapped array must hold float16, float32 or float64 in this machine's byte order",
-            field="embeddings",
-            value=array.dtype,
-            remedy="convert it",
-        )
+    if mapped:
+        require_floats(array.dtype)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
             "embeddings must have two dimensions, documents by features", value=tuple(array.shape)
@@ -63,49 +66,77 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
         else MemoryRows(array, config.chunk_rows)
     )
 
-    def inspect(span: tuple[int, int]) -> tuple[int, bytes]:
-        stored_nD = source.chunk(*span, source.stored_dtype)
-        chunk_nD = stored_nD.float()
-        # The norm of finite numbers is finite: it is taken in float64 where float32 does not hold it.
-        norms_n = norms(chunk_nD)
-        finite_n = torch.isfinite(norms_n)
-        if not finite_n.all():
-            row = int((~finite_n).nonzero()[0])
-            bad = chunk_nD[row][~torch.isfinite(chunk_nD[row])][0]
-            raise InputError(
-                "an embedding is not finite",
-                row=span[0] + row,
-                field="embeddings",
-                value=float(bad),
-                remedy="drop the document or embed it again",
-            )
-        if not (norms_n > 0).all():
-            row = int((norms_n == 0).nonzero()[0])
-            raise InputError(
-                "an embedding is the zero vector and has no direction",
-                row=span[0] + row,
-                field="embeddings",
-                remedy="drop the document or embed it again",
-            )
-        bits = stored_nD.cpu().contiguous().view(torch.uint8).numpy()
-        digest = hashlib.sha256(bits.data).digest()
-        return int((~are_unit(norms_n)).sum()), digest
-
     digest, num_normalised = hashlib.sha256(), 0
-    for count, part in workers.map(inspect, source.spans()):
+    squared_N = torch.empty(source.num_rows, dtype=torch.float64)
+    for span, (count, part, squared_n) in workers.map(
+        lambda span: (span, inspected(source, span)), source.spans()
+    ):
         num_normalised += count
         digest.update(part)
+        squared_N[slice(*span)] = squared_n
     if mapped:
         rows: Rows = MappedRows(array, config.chunk_rows, device, normalise=num_normalised > 0)
     else:
         rows = MemoryRows((unit(array) if num_normalised else array).to(device), config.chunk_rows)
-    return CheckedRows(rows=rows, num_normalised=num_normalised, digest=digest.hexdigest())
+    if num_normalised:
+        squared_N = squared_of(rows, workers)
+    return CheckedRows(
+        rows=rows, num_normalised=num_normalised, digest=digest.hexdigest(), squared_N=squared_N
+    )
+
+
+def inspected(source: Rows, span: tuple[int, int]) -> tuple[int, bytes, Tensor]:
+    """How many rows of a span are not of unit norm, the digest of their bytes, and their squared norms.
+
+    Raises:
+        InputError: a row that is not finite, or zero, by its number in the rows.
+    """
+    stored_nD = source.chunk(*span, source.stored_dtype)
+    chunk_nD = stored_nD.float()
+    # The norm of finite numbers is finite: it is taken in float64 where float32 does not hold it.
+    norms_n = norms(chunk_nD)
+    finite_n = torch.isfinite(norms_n)
+    if not finite_n.all():
+        row = int((~finite_n).nonzero()[0])
+        bad = chunk_nD[row][~torch.isfinite(chunk_nD[row])][0]
+        raise InputError(
+            "an embedding is not finite",
+            row=span[0] + row,
+            field="embeddings",
+            value=float(bad),
+            remedy="drop the document or embed it again",
+        )
+    if not (norms_n > 0).all():
+        row = int((norms_n == 0).nonzero()[0])
+        raise InputError(
+            "an embedding is the zero vector and has no direction",
+            row=span[0] + row,
+            field="embeddings",
+            remedy="drop the document or embed it again",
+        )
+    bits = stored_nD.cpu().contiguous().view(torch.uint8).numpy()
+    digest = hashlib.sha256(bits.data).digest()
+    return int((~are_unit(norms_n)).sum()), digest, norms_n.double().square()
+
+
+def require_floats(dtype: Any) -> None:
+    """Refuse mapped numbers that cannot be vectors.
+
+    Raises:
+        InputError: naming their type.
+    """
+    if dtype.kind != "f" or dtype.itemsize > 8 or not dtype.isnative:
+        raise InputError(
+            "a mapped array must hold float16, float32 or float64 in this machine's byte order",
+            field="embeddings",
+            value=dtype,
+            remedy="convert it",
+        )
 
 
 def _tensor(embeddings: Any) -> Tensor:
-    if isinstance(embeddings, Tensor):
-        _refuse_sparse(embeddings, "embeddings")
-    else:
+    _refuse_sparse(embeddings, "embeddings")
+    if not isinstance(embeddings, Tensor):
         try:
             array = np.asarray(embeddings)
         except ValueError as error:
@@ -129,6 +160,13 @@ def _refuse_sparse(values: Any, field: str) -> None:
     if isinstance(values, Tensor) and values.layout != torch.strided:
         raise InputError(
             "a sparse tensor cannot be read", field=field, value=values.layout, remedy="give its to_dense()"
+        )
+    if issparse(values):
+        raise InputError(
+            "a sparse array cannot be read",
+            field=field,
+            value=type(values).__name__,
+            remedy="give its toarray()",
         )
 
 
@@ -195,10 +233,10 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
         raise InputError(f"{num_rows} embeddings need as many ids", field="ids", value=len(ids))
     seen: dict[Any, int] = {}
     for row, one in enumerate(ids):
+        _refuse_unhashable(one, row, "ids")
         # What is not itself is a NaN; pandas' own null does not even say.
         if one is None or (one != one) is not False:
             raise InputError("an id is null", row=row, field="ids")
-        _refuse_unhashable(one, row, "ids")
         if seen.setdefault(one, row) != row:
             raise InputError(
                 f"an id stands in row {seen[one]} already",
@@ -210,9 +248,13 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
 
 
 def budget_of(
-    config: SelectionConfig, num_rows: int, token_counts: Any = None, groups: Sequence[Any] | None = None
+    config: SelectionConfig,
+    num_rows: int,
+    token_counts: Any = None,
+    groups: Sequence[Any] | None = None,
+    copies: int = 1,
 ) -> Budget:
-    """The budget of a block.
+    """The budget of a block, in which each document may be taken so many times.
 
     Raises:
         ConfigurationError: nothing or more than everything to select, quotas that do not fit.
@@ -228,33 +270,26 @@ def budget_of(
             raise InputError(
                 "a document without tokens", row=row, field="token_counts", value=float(costs_N[row])
             )
-        if config.num_tokens > float(costs_N.sum()):
+        if config.num_tokens > copies * float(costs_N.sum()):
             raise ConfigurationError(
-                f"num_tokens {config.num_tokens} is more than the block's {int(costs_N.sum())} tokens"
-            )
-        largest = int(costs_N.argmax())
-        if config.num_tokens < 2 * float(costs_N[largest]):
-            raise InputError(
-                f"a document takes more than half of num_tokens {config.num_tokens}, which must hold any two",
-                row=largest,
-                field="token_counts",
-                value=float(costs_N[largest]),
-                remedy="raise num_tokens, or drop the document",
+                f"num_tokens {config.num_tokens} is more than the block's {copies * int(costs_N.sum())} tokens"
             )
         limits: tuple[float, ...] = (float(config.num_tokens),)
         groups_N = torch.zeros(num_rows, dtype=torch.int64)
     else:
         if token_counts is not None:
             _scores(token_counts, num_rows, "token_counts")
-        total = config.num_documents if config.num_documents is not None else round(config.ratio * num_rows)
+        total = config.num_documents
+        if total is None:
+            total = documents_of(config.ratio, num_rows)
         if total < 2:
             raise ConfigurationError(
                 f"the budget is {total} of {num_rows} documents; select at least 2: raise `{config.budget}`, which is "
                 f"{getattr(config, config.budget)}"
             )
-        if total > num_rows:
-            raise ConfigurationError(f"the budget is {total} documents, the block has {num_rows}")
-        groups_N, limits = _quotas(config, num_rows, total, groups)
+        if total > copies * num_rows:
+            raise ConfigurationError(f"the budget is {total} documents, the block has {copies * num_rows}")
+        groups_N, limits = _quotas(config, num_rows, total, groups, copies)
     return Budget(
         costs_N=costs_N,
         groups_N=groups_N,
@@ -265,7 +300,7 @@ def budget_of(
 
 
 def _quotas(
-    config: SelectionConfig, num_rows: int, total: int, groups: Sequence[Any] | None
+    config: SelectionConfig, num_rows: int, total: int, groups: Sequence[Any] | None, copies: int
 ) -> tuple[Tensor, tuple[float, ...]]:
     if config.quotas is None:
         return torch.zeros(num_rows, dtype=torch.int64), (float(total),)
@@ -275,7 +310,7 @@ def _quotas(
     shares = [config.quotas[name] * total for name in names]
     limits = shared_out(shares, total)
     for place, name in enumerate(names):
-        size = int((groups_N == place).sum())
+        size = copies * int((groups_N == place).sum())
         if limits[place] > size:
             raise ConfigurationError(
                 f"the quota of {name!r} is {limits[place]} documents, the block has {size}"

@@ -4,28 +4,31 @@ Shape suffixes: N documents.
 
 For each quality score, 0 is its mean over random masks and 1 its mean over the best one: both exact. For each
 diversity metric, 0 is its mean over uniformly random masks, by a closed form where the metric has one and otherwise
-over a few of them, and 1 lies above it by what the metric alone gains over random on a seeded sample of the block: a
-stated proxy of the best value it reaches. Every term is normalised, those of no weight too.
+over a few of them, and 1 lies above it by what the metric alone gains over random on a sample of the block: a
+stated proxy of the best value it reaches. Draws are the same for every seed: the scale is of the block and the budget,
+and the weights of an objective mean the same whatever the seed. Every term is normalised, those of no weight too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
-from datamask_pipeline.diversity.moments import MomentMetric, Moments
+from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
-from datamask_pipeline.selection.facility.evaluate import mask_value
+from datamask_pipeline.selection.facility.evaluate import coverage_of
+from datamask_pipeline.selection.facility.expected import expected_coverage, sampled_references
+from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.problem import Problem
@@ -34,11 +37,15 @@ from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 
 RANDOM_MASKS = 4
+MOST_MASKS, COVERAGE_PAIRS = 64, 20_000_000
+"""Coverage has no closed form over masks of tokens or of very few documents; more masks are drawn while they are cheap."""
 PROXY_DOCUMENTS = 4096
-PROXY_STEPS = 10
+PROXY_STEPS, PROXY_GAP = 10, 0.002
 PROXY_SWAP_ROUNDS = 12
 SPREAD_MASKS = 32
-EXACT_DOCUMENTS = 20_000
+EXACT_DOCUMENTS = 32_768
+SCALE_SEED = 0
+"""Of every draw that a scale rests on."""
 HALF_BIT = 2.0**-24
 RELATIVE_ZERO = 1e-9
 """Scores, which are float64, have no range where their best mean exceeds their mean by less than this share of either."""
@@ -48,12 +55,35 @@ RESOLVED = 50
 Constants = dict[str, tuple[float, float]]
 
 
-def quality_constants(scores: Mapping[str, Tensor], budget: Budget) -> Constants:
-    """(zero, one) of each quality score: its mean over random masks, its mean over the best one."""
-    return {
+def quality_constants(scores: Mapping[str, Tensor], budget: Budget, given: Given | None = None) -> Constants:
+    """(zero, one) of each quality score: its mean over random masks, its mean over the best one; with what is held."""
+    constants = {
         name: (budget.mean(q_N), float(q_N[budget.best(q_N, exact=True)].mean()))
         for name, q_N in scores.items()
     }
+    return with_held(constants, budget.num_documents, given)
+
+
+def with_held(constants: Constants, added: float, given: Given | None) -> Constants:
+    """The constants of quality where so many documents are added to what is held."""
+    if given is None:
+        return constants
+    total = given.count + added
+    return {
+        name: ((given.quality[name] + added * zero) / total, (given.quality[name] + added * one) / total)
+        for name, (zero, one) in constants.items()
+    }
+
+
+def held_quality(given: Given, weights: Mapping[str, float] | None, constants: Constants) -> float:
+    """The sum of the normalised quality of what is held, as `combined_quality` is of each document."""
+    sums = {
+        name: torch.tensor(
+            [total - given.count * constants[name][0] + constants[name][0]], dtype=torch.float64
+        )
+        for name, total in given.quality.items()
+    }
+    return float(combined_quality(sums, weights, constants))
 
 
 def combined_quality(
@@ -87,7 +117,8 @@ def random_values(
 
     `dtype` is that of the search for the nearest selected document, which coverage metrics do.
     """
-    means = _exact_means(metrics, statistics, budget)
+    budget = replace(budget, seed=SCALE_SEED)
+    means = _exact_means(metrics, statistics, budget, dtype)
     drawn = _random_values([m for m in metrics if m.name not in means], statistics, budget, dtype)
     means |= {name: sum(values) / len(values) for name, values in drawn.items()}
     for name, mean in means.items():
@@ -97,16 +128,31 @@ def random_values(
 
 
 def _exact_means(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, dtype: torch.dtype
 ) -> dict[str, float]:
-    """The mean over random masks of those metrics that have it in closed form, for one group of documents.
-
-    Over larger blocks it is that of a uniform sample, as many rows as the random masks would read: pairs of the
-    sample are pairs of the block, so that it errs less than those masks.
-    """
-    if budget.tokens or len(budget.limits) > 1:
+    """The mean over random masks of those metrics that have it in closed form, for a budget in documents."""
+    if budget.tokens:
         return {}
-    size = min(statistics.rows.num_rows, max(EXACT_DOCUMENTS, round(RANDOM_MASKS * budget.num_documents)))
+    means: dict[str, float] = {}
+    for metric in metrics:
+        if isinstance(metric, CoverageMetric):
+            references_R = metric.references(statistics.rows.num_rows)
+            rows_ND, workers = statistics.rows.everything(), statistics.workers
+            mean = expected_coverage(rows_ND, references_R, budget.groups_N, budget.limits, workers, dtype)
+            means |= {} if mean is None else {metric.name: mean}
+    if len(budget.limits) > 1:
+        return means
+    return means | _exact_moment_means(metrics, statistics, budget, dtype)
+
+
+def _exact_moment_means(
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, dtype: torch.dtype
+) -> dict[str, float]:
+    """The same of metrics of moments, for one group of documents.
+
+    Over larger blocks it is that of a uniform sample: pairs of the sample are pairs of the block.
+    """
+    size = min(statistics.rows.num_rows, EXACT_DOCUMENTS)
     chosen_N = torch.zeros(statistics.rows.num_rows, dtype=torch.bool)
     draws = generator(budget.seed, "normalisation", "means")
     chosen_N[torch.randperm(len(chosen_N), generator=draws)[:size]] = True
@@ -115,9 +161,11 @@ def _exact_means(
     for metric in metrics:
         if isinstance(metric, MomentMetric) and metric.quadratic:
             if moments is None:
-                moments = statistics.moments(chosen_N)
+                # Half precision loses less than drawing a sample does, and more than no sample does.
+                exact = size == statistics.rows.num_rows
+                moments = statistics.own_moments(chosen_N, torch.float32 if exact else dtype)
                 fourth = float(statistics.squared_N[chosen_N].square().sum())
-            mean = metric.mean_over_masks(moments, fourth, budget.num_documents)
+            mean = metric.mean_over_masks(moments, fourth, budget.num_documents, statistics.held)
             if mean is not None:
                 means[metric.name] = mean
     return means
@@ -128,21 +176,27 @@ def _random_values(
 ) -> dict[str, list[float]]:
     """Each metric's raw value at each of the random masks."""
     found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-    others = [metric for metric in metrics if not isinstance(metric, MomentMetric)]
+    covering = [metric for metric in metrics if isinstance(metric, CoverageMetric)]
+    others = [metric for metric in metrics if not isinstance(metric, MomentMetric | CoverageMetric)]
     for draw in range(RANDOM_MASKS):
         mask_N = budget.random("normalisation", draw)
-        if len(others) < len(metrics):
+        if len(covering) + len(others) < len(metrics):
             moments = statistics.moments(mask_N)
             for metric in metrics:
                 if isinstance(metric, MomentMetric):
                     found[metric.name].append(metric.value(moments))
         for metric in others:
             embeddings_ND = statistics.rows.everything()
-            if isinstance(metric, CoverageMetric):
-                value = mask_value(metric, embeddings_ND, mask_N, statistics.workers, dtype)
-            else:
-                value = float(checked_values(metric, embeddings_ND, mask_N[None])[0])
-            found[metric.name].append(value)
+            found[metric.name].append(float(checked_values(metric, embeddings_ND, mask_N[None])[0]))
+    for metric in covering:
+        references_r = sampled_references(
+            metric.references(statistics.rows.num_rows), statistics.rows.num_rows
+        )
+        pairs = max(1, round(len(references_r) * budget.num_documents))
+        for draw in range(min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs))):
+            selected_T = torch.nonzero(budget.random("normalisation", draw)).squeeze(1)
+            rows_ND, workers = statistics.rows.everything(), statistics.workers
+            found[metric.name].append(coverage_of(rows_ND, references_r, selected_T, workers, dtype).mean)
     return found
 
 
@@ -170,7 +224,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     do not. A metric without marginals is taken to gain four standard deviations of its random values: how far a learner
     gets with a black box is not known beforehand.
     """
-    rows = statistics.rows
+    rows, budget = statistics.rows, replace(budget, seed=SCALE_SEED)
     size = min(rows.num_rows, PROXY_DOCUMENTS)
     draws = generator(budget.seed, "normalisation", "sample")
     index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:size]).values
@@ -188,9 +242,12 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
         }
     )
     squared_N = squared_of(sample, statistics.workers)
-    inside = replace(statistics, rows=sample, squared_N=squared_N)
+    held = statistics.held
+    if held is not None:
+        held = held.plus(held, part.num_documents / budget.num_documents - 1)
+    inside = replace(statistics, rows=sample, squared_N=squared_N, held=held)
     drawn = _random_values([metric], inside, part, dtype)[metric.name]
-    start = _exact_means([metric], inside, part).get(metric.name, sum(drawn) / len(drawn))
+    start = _exact_means([metric], inside, part, dtype).get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
         config=config,
         rows=sample,
@@ -199,20 +256,22 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
             lamb=0.0,
             quality_N=torch.zeros(size, dtype=torch.float64),
             terms=(Term(name=metric.name, metric=metric, weight=1.0),),
+            held_count=0.0 if held is None else held.count,
         ),
         budget=part,
+        held=held,
         workers=statistics.workers,
         constants={metric.name: (0.0, 1.0)},
         random_value=start,
         report=lambda record: None,
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
-    learner = POLICIES.make("datamask", {"num_steps": PROXY_STEPS, "num_swap_rounds": 0})
+    settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
+    learner = POLICIES.make("datamask", settings | {"num_swap_rounds": 0})
     reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     if not reached > max(drawn):
         # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.
-        swapping = {"num_steps": PROXY_STEPS, "num_swap_rounds": PROXY_SWAP_ROUNDS}
-        learner = POLICIES.make("datamask", swapping)
+        learner = POLICIES.make("datamask", settings | {"num_swap_rounds": PROXY_SWAP_ROUNDS})
         reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0
@@ -224,51 +283,103 @@ def _rounding(metric: DiversityMetric, statistics: Statistics, budget: Budget) -
     Never less than half of the last bit of such a value, which identical rows would hide.
     """
     masks_GN = torch.stack([budget.random("normalisation", draw) for draw in range(2)])
-    rows_ND = statistics.rows.everything()
+    rows_ND, held = statistics.rows.everything(), statistics.held
     if isinstance(metric, MomentMetric):
         single_G = torch.tensor(
             [metric.value(statistics.moments(mask_N)) for mask_N in masks_GN], dtype=torch.float64
         )
     else:
         single_G = checked_values(metric, rows_ND, masks_GN)
-    double_G = checked_values(metric, rows_ND.double(), masks_GN)
+    if isinstance(metric, MomentMetric) and held is not None:
+        exact = [moments_of(rows_ND.double(), mask_N, metric.needs_second).plus(held) for mask_N in masks_GN]
+        double_G = torch.tensor([metric.value(moments) for moments in exact], dtype=torch.float64)
+    else:
+        double_G = checked_values(metric, rows_ND.double(), masks_GN)
     return max(float((double_G - single_G).abs().max()), float(double_G.abs().max()) * HALF_BIT)
 
 
-def constants_of(problem: Problem, scores: Mapping[str, Tensor], zeros: Mapping[str, float]) -> Constants:
+def constants_of(
+    problem: Problem, scores: Mapping[str, Tensor], zeros: Mapping[str, float], given: Given | None = None
+) -> Constants:
     """(zero, one) of every term, as the settings ask for.
 
     Args:
         problem: On raw values.
         scores: The quality scores by name.
         zeros: Each diversity metric's mean over random masks.
+        given: What is held, if anything is.
 
     Raises:
         ConfigurationError: frozen constants of other terms, or a weighted term that has no range.
     """
     config, metrics = problem.config, [term.metric for term in problem.objective.terms]
-    if config.normalisation == "none":
-        return problem.constants
-    if config.normalisation_constants is not None:
-        if set(config.normalisation_constants) != set(problem.constants):
-            missing = set(problem.constants) ^ set(config.normalisation_constants)
-            raise ConfigurationError(
-                f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}"
-            )
-        return checked_constants(dict(config.normalisation_constants))
-    budget, weights = problem.budget, config.quality_weights or {}
+    if (fixed := fixed_constants(config, problem.constants, metrics, zeros)) is not None:
+        return fixed
+    budget = problem.budget
     if budget.takes_everything:
-        means = {name: budget.mean(q_N) for name, q_N in scores.items()} | dict(zeros)
-        return {name: _centred(mean) for name, mean in means.items()}
-    constants = quality_constants(scores, budget)
+        means = {name: zero for name, (zero, _) in quality_constants(scores, budget, given).items()} | dict(
+            zeros
+        )
+        return {name: centred(mean) for name, mean in means.items()}
+    constants = quality_constants(scores, budget, given)
     constants |= diversity_constants(metrics, problem.statistics, budget, zeros, problem.dtype)
-    unweighted = {name for name in scores if config.lamb == 0 or weights.get(name, 1.0) == 0}
-    if config.lamb == 1:
-        unweighted |= {metric.name for metric in metrics}
-    return checked_constants(constants, unweighted)
+    return checked_constants(constants, unweighted(config, scores, [metric.name for metric in metrics]))
 
 
-def checked_constants(constants: Constants, unweighted: Collection[str] = ()) -> Constants:
+def _resolved(
+    constants: Constants, metrics: Sequence[DiversityMetric], zeros: Mapping[str, float]
+) -> Constants:
+    """Frozen constants, refused where float32 products do not resolve the range of a metric that rests on them.
+
+    Args:
+        constants: As they were given.
+        metrics: The diversity metrics; one of somebody else's may compute in any precision.
+        zeros: Each one's mean over random masks of this block.
+    """
+    for metric in metrics:
+        zero, one = constants[metric.name]
+        largest = max(abs(zero), abs(one), abs(zeros[metric.name]))
+        single = isinstance(metric, MomentMetric | CoverageMetric)
+        if single and one - zero <= RESOLVED * HALF_BIT * largest:
+            raise ConfigurationError(
+                f"normalisation_constants of {metric.name!r} are {zero} and {one}, a range that float32 products do not "
+                f"resolve where its value is about {zeros[metric.name]:.6g}; leave them out, or use normalisation none"
+            )
+    return constants
+
+
+def fixed_constants(
+    config: SelectionConfig, raw: Constants, metrics: Sequence[DiversityMetric], zeros: Mapping[str, float]
+) -> Constants | None:
+    """The constants that are not measured: raw values, or frozen ones.
+
+    Args:
+        config: The settings.
+        raw: Those of raw values, of every term.
+        metrics: The diversity metrics.
+        zeros: Each one's mean over random masks.
+
+    Raises:
+        ConfigurationError: frozen constants of other terms, or without a range.
+    """
+    if config.normalisation == "none":
+        return raw
+    if config.normalisation_constants is None:
+        return None
+    if set(config.normalisation_constants) != set(raw):
+        missing = set(raw) ^ set(config.normalisation_constants)
+        raise ConfigurationError(f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}")
+    return _resolved(checked_constants(dict(config.normalisation_constants)), metrics, zeros)
+
+
+def unweighted(config: SelectionConfig, scores: Iterable[str], metrics: Iterable[str]) -> set[str]:
+    """Terms that the objective gives no weight."""
+    weights = config.quality_weights or {}
+    named = {name for name in scores if config.lamb == 0 or weights.get(name, 1.0) == 0}
+    return named | set(metrics) if config.lamb == 1 else named
+
+
+def checked_constants(constants: Constants, without_weight: Collection[str] = ()) -> Constants:
     """The constants, refused where a term has no range; one of no weight is then told relative to random masks.
 
     Raises:
@@ -278,16 +389,16 @@ def checked_constants(constants: Constants, unweighted: Collection[str] = ()) ->
     for name, (zero, one) in constants.items():
         if one - zero > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300):
             continue
-        if name not in unweighted:
+        if name not in without_weight:
             raise ConfigurationError(
                 f"term {name!r} cannot be normalised: it is {zero} on random masks and nothing that float32 products "
                 f"tell from {one} at its best, as where all documents are alike; leave it out, or use normalisation none"
             )
-        checked[name] = _centred(zero)
+        checked[name] = centred(zero)
     return checked
 
 
-def _centred(mean: float) -> tuple[float, float]:
+def centred(mean: float) -> tuple[float, float]:
     return mean, mean + 1.0
 
 

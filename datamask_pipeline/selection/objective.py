@@ -6,8 +6,9 @@ Shape suffixes: N documents, D embedding dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
@@ -47,11 +48,15 @@ class ObjectiveFunction:
         lamb: Weight of quality.
         quality_N: float64, already weighted and normalised per document.
         terms: The diversity metrics.
+        held_count: Documents that stand beside every mask.
+        held_quality: The sum of theirs, on the scale of `quality_N`.
     """
 
     lamb: float
     quality_N: Tensor
     terms: tuple[Term, ...]
+    held_count: float = 0.0
+    held_quality: float = 0.0
 
     @property
     def moment_terms(self) -> tuple[tuple[Term, MomentMetric], ...] | None:
@@ -65,8 +70,18 @@ class ObjectiveFunction:
         return any(isinstance(term.metric, MomentMetric) and term.metric.needs_second for term in self.terms)
 
     def quality(self, mask_N: Tensor) -> float:
-        """Mean normalised quality of the selected documents."""
-        return float(self.quality_N[mask_N].mean())
+        """Mean normalised quality of the selected documents, and of those held."""
+        if not self.held_count:
+            return float(self.quality_N[mask_N].mean())
+        return (float(self.quality_N[mask_N].sum()) + self.held_quality) / self.count(mask_N)
+
+    def count(self, mask_N: Tensor) -> float:
+        """Documents selected and held."""
+        return float(mask_N.sum()) + self.held_count
+
+    def mean_quality(self, mean: float, count: float) -> float:
+        """The mean of the documents held and of others, whose number and mean are given."""
+        return (mean * count + self.held_quality) / (count + self.held_count) if self.held_count else mean
 
     def diversity(self, raw: Mapping[str, float]) -> float:
         """The diversity part from each metric's raw value."""
@@ -108,6 +123,11 @@ class MomentObjective:
         """Whether second derivatives do not depend on the mask."""
         return all(metric.quadratic for _, metric in self._terms)
 
+    @property
+    def exact_exchanges(self) -> bool:
+        """Whether `exchange_model` is exact."""
+        return all(metric.quadratic or metric.exact_exchanges for _, metric in self._terms)
+
     def raw(self, moments: Moments) -> dict[str, float]:
         """Each metric's value."""
         return {term.name: metric.value(moments) for term, metric in self._terms}
@@ -134,7 +154,8 @@ class MomentObjective:
 
     def _combined(self, weights_N: Tensor, moments: Moments, raw: Mapping[str, float]) -> float:
         quality_N = self.objective.quality_N
-        quality = float(weights_N.to(quality_N.dtype) @ quality_N) / moments.count
+        total = float(weights_N.to(quality_N.dtype) @ quality_N) + self.objective.held_quality
+        quality = total / moments.count
         return self.objective.combine(quality, self.objective.diversity(raw))
 
     def _weighted(self, raw_forms: list[LinearForm]) -> LinearForm:
@@ -144,17 +165,41 @@ class MomentObjective:
             total = total.plus(other)
         return total.scaled(1 - self.objective.lamb)
 
+    def self_products_N(self, moments: Moments, squared_N: Tensor) -> Tensor:
+        """What a document's product with itself is worth, where every metric is quadratic: `MomentMetric.self_products`."""
+        total_N = torch.zeros_like(squared_N)
+        for term, metric in self._terms:
+            total_N += (1 - self.objective.lamb) * term.scale * metric.self_products(moments, squared_N)
+        return total_N
+
     def linear_N(self, count: float) -> Tensor:
-        """The derivative of the quality part at a fixed count."""
+        """The derivative of the quality part at a fixed count, what is held among it."""
         return self.objective.quality_N * (self.objective.lamb / count)
 
     def swap_model(self, moments: Moments, linear_T: Tensor, rows_TD: Tensor) -> SwapModel:
         """What swapping some of these rows does to the objective; the linear part is that of `linear_N`."""
-        lamb = self.objective.lamb
-        parts = [
-            (term.scale * (1 - lamb), metric.swap_model(moments, rows_TD)) for term, metric in self._terms
+        return self._summed(linear_T, [metric.swap_model(moments, rows_TD) for _, metric in self._terms])
+
+    def exchange_model(self, moments: Moments, rows_ND: Tensor) -> SwapModel:
+        """The same for the whole block, exact."""
+        models = [metric.exchange_model(moments, rows_ND) for _, metric in self._terms]
+        return self._summed(self.linear_N(moments.count), models)
+
+    def filling_model(self, held: Moments, added: int, rows_ND: Tensor) -> SwapModel:
+        """What adding some of these rows does beside what is held, until so many are added."""
+        full = replace(held, count=held.count + added)
+        models = [
+            metric.exchange_model(held if metric.moving_count else full, rows_ND) for _, metric in self._terms
         ]
-        return SummedSwaps(linear_T.numpy(), parts)
+        return self._summed(self.linear_N(full.count), models)
+
+    def _summed(self, linear_T: Tensor, models: list[SwapModel]) -> SwapModel:
+        scales = [term.scale * (1 - self.objective.lamb) for term, _ in self._terms]
+        return SummedSwaps(linear_T.numpy(), list(zip(scales, models, strict=True)))
+
+    def work(self, count: float, dim: int) -> float:
+        """Numbers that its swap model reads for each document at each move."""
+        return max(metric.swap_work(count, dim) for _, metric in self._terms)
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         """Second derivatives of the objective, shape (T, N), or none where a metric has none."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
@@ -28,6 +29,9 @@ class Problem:
     Attributes:
         constants: (zero, one) of every quality score and diversity metric.
         random_value: Mean objective of uniformly random masks: the zero of every gap and attainment.
+        held: Moments of the documents that are held already, if there are any: every value is then that of their union
+            with a mask.
+        start_N: float64: a relaxed mask of the budget that is near the best, if one is known.
     """
 
     config: SelectionConfig
@@ -40,6 +44,8 @@ class Problem:
     random_value: float
     report: Report
     checkpoint: Checkpoint
+    held: Moments | None = None
+    start_N: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -59,6 +65,7 @@ class Problem:
             workers=self.workers,
             squared_N=self.squared_N,
             needs_second=self.objective.needs_second,
+            held=self.held,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Dropping the worst documents by quality before learning. Knows no learner.
+"""Leaving documents out before learning: too long for a token budget, outlying, the worst by quality. Knows no learner.
 
 Shape suffixes: N documents of the block, n of those that stay.
 """
@@ -15,10 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.arrays import mean_ranks
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.outliers import outlying
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.reasons import OUTLYING, PRUNED, TOO_LONG
 from datamask_pipeline.selection.rows import Rows
+
+COUNTED = {PRUNED: "rows_pruned_by_quality", TOO_LONG: "rows_too_long", OUTLYING: "rows_outlying"}
+"""What the record calls the number of documents left out for a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,50 +32,118 @@ class Pruned:
     """The block that is left, and how to speak of the whole one.
 
     Attributes:
-        kept_N: bool over the whole block.
+        why_N: Why a document of the whole block is left out; empty where it is not.
     """
 
     rows: Rows
     scores: dict[str, Tensor]
     budget: Budget
-    kept_N: NDArray[np.bool_]
+    why_N: NDArray[np.object_]
+
+    @property
+    def kept_N(self) -> NDArray[np.bool_]:
+        """Who is left: bool over the whole block."""
+        return np.asarray(self.why_N == "", dtype=bool)
+
+    @property
+    def left_out(self) -> str:
+        """Why documents are left out, each reason once; empty where none is."""
+        return ", ".join(why for why in COUNTED if (self.why_N == why).any())
 
     def spread(self, values_n: NDArray[Any], missing: Any) -> NDArray[Any]:
         """Values of the documents left, over the whole block."""
-        if self.kept_N.all():
+        kept_N = self.kept_N
+        if kept_N.all():
             return values_n
-        whole_N = np.full(len(self.kept_N), missing, dtype=values_n.dtype)
-        whole_N[self.kept_N] = values_n
+        whole_N = np.full(len(kept_N), missing, dtype=values_n.dtype)
+        whole_N[kept_N] = values_n
         return whole_N
 
+    def reasons(self, reasons_n: NDArray[np.object_]) -> NDArray[np.object_]:
+        """The reasons of the documents left, and why the others are not."""
+        whole_N = self.why_N.copy()
+        whole_N[self.kept_N] = reasons_n
+        return whole_N
 
-def prune(rows: Rows, scores: dict[str, Tensor], budget: Budget, config: SelectionConfig) -> Pruned:
-    """Drop the share of documents with the worst weighted mean rank over the scores.
+    def counts(self) -> dict[str, int]:
+        """How many documents are left out for which reason, as the record has it."""
+        found = {why: int((self.why_N == why).sum()) for why in COUNTED}
+        return {name: found[why] for why, name in COUNTED.items() if why == PRUNED or found[why]}
+
+    def without(self, out_n: Tensor, why: str) -> Pruned:
+        """The block without some of the documents left: bool."""
+        if not bool(out_n.any()):
+            return self
+        index_n = torch.nonzero(~out_n).squeeze(1)
+        why_N = self.why_N.copy()
+        why_N[np.flatnonzero(self.kept_N)[out_n.numpy()]] = why
+        costs_n, groups_n = self.budget.costs_N[index_n], self.budget.groups_N[index_n]
+        return Pruned(
+            rows=self.rows.chosen(index_n),
+            scores={name: scores_n[index_n] for name, scores_n in self.scores.items()},
+            budget=replace(self.budget, costs_N=costs_n, groups_N=groups_n),
+            why_N=why_N,
+        )
+
+
+def prune(
+    rows: Rows, scores: dict[str, Tensor], budget: Budget, config: SelectionConfig, copies: int = 1
+) -> Pruned:
+    """Leave out what takes more than half of a budget in tokens, outliers if that is asked for, the share of worst quality.
+
+    Each document that stays may be taken so many times.
 
     Raises:
         ConfigurationError: too few documents stay for the budget.
+        InputError: all but one are too long.
     """
-    num_dropped = math.floor(config.quality_pruning * rows.num_rows)
-    if num_dropped == 0:
-        return Pruned(rows=rows, scores=scores, budget=budget, kept_N=np.ones(rows.num_rows, dtype=bool))
-    weights = config.quality_weights or dict.fromkeys(scores, 1.0)
+    whole = Pruned(rows=rows, scores=scores, budget=budget, why_N=np.full(rows.num_rows, "", dtype=object))
+    left = _short_enough(whole)
+    if config.outlier_deviations is not None:
+        with Workers(config.num_workers) as workers:
+            out_n = outlying(left.rows, config.outlier_deviations, config.seed, workers)
+        left = _with_enough(
+            left.without(out_n, OUTLYING), f"outlier_deviations {config.outlier_deviations}", copies
+        )
+    num_dropped = math.floor(config.quality_pruning * left.rows.num_rows)
+    return left if num_dropped == 0 else _without_worst(left, num_dropped, config, copies)
+
+
+def _short_enough(left: Pruned) -> Pruned:
+    """Without the documents of which a mask could not hold any two."""
+    if not left.budget.tokens:
+        return left
+    costs_N, limit = left.budget.costs_N, left.budget.limits[0]
+    too_long_N = 2 * costs_N > limit
+    if int((~too_long_N).sum()) < 2:
+        row = int(costs_N.argmax())
+        raise InputError(
+            f"all documents but one at most take more than half of num_tokens {limit:.0f}, which must hold any two",
+            row=row,
+            field="token_counts",
+            value=float(costs_N[row]),
+            remedy="raise num_tokens",
+        )
+    return left.without(too_long_N, TOO_LONG)
+
+
+def _without_worst(left: Pruned, num_dropped: int, config: SelectionConfig, copies: int) -> Pruned:
+    """Without the documents of the worst weighted mean rank over the scores."""
+    weights = config.quality_weights or dict.fromkeys(left.scores, 1.0)
+    num_rows = left.rows.num_rows
     # Scores of different scales are compared by rank, which needs no constants.
-    ranks_N = torch.zeros(rows.num_rows, dtype=torch.float64)
-    for name, scores_N in scores.items():
+    ranks_N = torch.zeros(num_rows, dtype=torch.float64)
+    for name, scores_N in left.scores.items():
         ranks_N += weights.get(name, 0.0) * torch.from_numpy(mean_ranks(scores_N.numpy()))
-    stay = replace(budget.ungrouped, limits=(float(rows.num_rows - num_dropped),))
-    kept_N = stay.best(ranks_N, exact=True)
-    index_n = torch.nonzero(kept_N).squeeze(1)
-    left = replace(budget, costs_N=budget.costs_N[index_n], groups_N=budget.groups_N[index_n])
-    for group, limit in enumerate(left.limits):
-        there = float(left.costs_N[left.groups_N == group].sum())
+    stay = replace(left.budget.ungrouped, limits=(float(num_rows - num_dropped),))
+    better = left.without(~stay.best(ranks_N, exact=True), PRUNED)
+    return _with_enough(better, f"quality_pruning {config.quality_pruning}", copies)
+
+
+def _with_enough(left: Pruned, setting: str, copies: int) -> Pruned:
+    """The block that is left, refused where the budget needs more."""
+    for group, limit in enumerate(left.budget.limits):
+        there = copies * float(left.budget.costs_N[left.budget.groups_N == group].sum())
         if limit > there:
-            raise ConfigurationError(
-                f"quality_pruning {config.quality_pruning} leaves {there:.0f} where the budget needs {limit:.0f}"
-            )
-    return Pruned(
-        rows=rows.chosen(index_n),
-        scores={name: scores_N[index_n] for name, scores_N in scores.items()},
-        budget=left,
-        kept_N=kept_N.numpy(),
-    )
+            raise ConfigurationError(f"{setting} leaves {there:.0f} where the budget needs {limit:.0f}")
+    return left

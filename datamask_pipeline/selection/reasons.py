@@ -12,6 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 PRUNED = "pruned by quality"
+TOO_LONG = "too long: takes more than half of the token budget"
+OUTLYING = "outlying: near to no other documents"
+NEVER_JUDGED = (PRUNED, TOO_LONG, OUTLYING)
+"""Why a document was left out before the policy saw it: it has no number but its quality."""
+HELD = "held: selected in an earlier release"
+PASSED_OVER = "passed over: not selected in an earlier release"
 
 
 @dataclass(frozen=True, kw_only=True)

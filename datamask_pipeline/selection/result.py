@@ -5,6 +5,7 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.arrays import mean_ranks
+from datamask_pipeline.selection.given import Given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +63,13 @@ class SelectionResult:
     """One mask-learning result: what was chosen, why, how good it is, and how to compute it again."""
 
     mask: NDArray[np.bool_]
+    counts: NDArray[np.int64]
+    """How often each document is taken: 0 or 1, or with `max_copies` up to that; the mask is where it is not 0."""
     logits: NDArray[np.float64]
     """Log-odds of `probabilities`, see `log_odds`; -inf for documents pruned by quality."""
     probabilities: NDArray[np.float64]
-    """Inclusion probability under the policy: of a relaxed mask the weight, of a mask without either 0 or 1."""
+    """Inclusion probability under the policy: of a relaxed mask the weight, of a mask without either 0 or 1; with
+    `max_copies` the share of a document's copies."""
     marginals: Marginals
     threshold: float
     """What as many documents reach as are selected: of total marginals, of quality or of `logits`, as the reasons say;
@@ -77,12 +82,15 @@ class SelectionResult:
     certificate: Certificate
     certified_at: dict[str, NDArray[np.float64]]
     """What the bound was computed from, so that it can be computed again without learning: ``tangent``, the relaxed
-    mask, or ``dual``, each document's dual variable as a reference; NaN for documents pruned by quality. Empty where
-    there is no bound."""
+    mask (with `max_copies` relaxed counts), or ``dual``, each document's dual variable as a reference; NaN for documents
+    pruned by quality. Empty where there is no bound."""
     normalisation: dict[str, tuple[float, float]]
     """(zero, one) of each term, to be frozen with a release."""
     timings: dict[str, float]
     """Wall seconds by phase; ``total`` is the whole call."""
+    held: Given | None
+    """Sums over all that is held now, documents held before among them: give it to the next selection as `given`; none
+    where no metric is one of moments."""
     record: dict[str, Any]
     """Settings, seed, versions, counts and constants: everything but the input needed to compute it again."""
 
@@ -91,7 +99,11 @@ CERTAIN = 40.0
 """Where log-odds end: float64 does not tell their probability from 1, and from 0 they differ by 4e-18."""
 
 
-def log_odds(probabilities_N: NDArray[np.float64], scores_N: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_odds(
+    probabilities_N: NDArray[np.float64],
+    scores_N: NDArray[np.float64],
+    ranks: Callable[[NDArray[np.float64]], NDArray[np.float64]] = mean_ranks,
+) -> NDArray[np.float64]:
     """``log(p / (1 - p))``, cut at plus and minus `CERTAIN`; where p is 1 or 0, up to 1 beyond that by rank of the score.
 
     So it is finite, its sigmoid is p within 1e-17, and it orders documents by p and then by score.
@@ -99,11 +111,12 @@ def log_odds(probabilities_N: NDArray[np.float64], scores_N: NDArray[np.float64]
     Args:
         probabilities_N: In [0, 1].
         scores_N: What orders those that are in or out for certain.
+        ranks: Makes ranks from 0 to 1 of some of the scores, in their order.
     """
     odds_N = np.empty_like(probabilities_N)
     surely_in, surely_out = probabilities_N >= 1, probabilities_N <= 0
-    odds_N[surely_in] = CERTAIN + mean_ranks(scores_N[surely_in])
-    odds_N[surely_out] = mean_ranks(scores_N[surely_out]) - CERTAIN - 1
+    odds_N[surely_in] = CERTAIN + ranks(scores_N[surely_in])
+    odds_N[surely_out] = ranks(scores_N[surely_out]) - CERTAIN - 1
     between = ~(surely_in | surely_out)
     exact = np.log(probabilities_N[between]) - np.log1p(-probabilities_N[between])
     odds_N[between] = np.clip(exact, -CERTAIN, CERTAIN)

@@ -64,8 +64,8 @@ class MemoryRows(Rows):
     """A block in memory, on whatever device the tensor lives.
 
     Args:
-        embeddings_ND: Unit rows in any floating type. A copy in the type of the arithmetic is kept from its
-            first use, since every step reads it.
+        embeddings_ND: Unit rows in any floating type. Chunks are converted when they are read: only who asks for
+            everything makes a float32 copy, which then serves chunks too.
         chunk_rows: Rows of a chunk.
     """
 
@@ -75,25 +75,27 @@ class MemoryRows(Rows):
         self.device = embeddings_ND.device
         self.stored_dtype = embeddings_ND.dtype
         self._stored = embeddings_ND
-        self._copies: dict[torch.dtype, Tensor] = {embeddings_ND.dtype: embeddings_ND}
+        self._everything = embeddings_ND if embeddings_ND.dtype == torch.float32 else None
         self._converting = threading.Lock()
 
     def chunk(self, start: int, stop: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return self._copy(dtype)[start:stop]
+        source_ND = (
+            self._stored if dtype == self.stored_dtype or self._everything is None else self._everything
+        )
+        return _converted(source_ND[start:stop], dtype)
 
     def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        stored = self._copies.get(dtype, self._stored)
-        return stored[index_n.to(self.device)].to(dtype)
+        return _converted(self._stored[index_n.to(self.device)], dtype)
 
     def chosen(self, index_n: Tensor) -> Rows:
         return MemoryRows(self._stored[index_n.to(self.device)], self.chunk_rows)
 
-    def _copy(self, dtype: torch.dtype) -> Tensor:
-        # At first use every thread asks at once; one converts, the others wait.
+    def everything(self) -> Tensor:
+        # At first use several threads may ask at once; one converts, the others wait.
         with self._converting:
-            if dtype not in self._copies:
-                self._copies[dtype] = self._stored.to(dtype)
-            return self._copies[dtype]
+            if self._everything is None:
+                self._everything = self._stored.float()
+            return self._everything
 
 
 class MappedRows(Rows):
@@ -130,7 +132,7 @@ class MappedRows(Rows):
         tensor_nD = torch.from_numpy(own_nD).to(self.device)
         if self.normalise:
             tensor_nD = unit(tensor_nD)
-        return tensor_nD.to(dtype)
+        return _converted(tensor_nD, dtype)
 
 
 class ChosenRows(Rows):
@@ -152,6 +154,13 @@ class ChosenRows(Rows):
 
     def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.rows.take(self.index_n[index_n], dtype)
+
+
+def _converted(rows_nD: Tensor, dtype: torch.dtype) -> Tensor:
+    # float16 to bfloat16 is vectorised only by way of float32, which rounds nothing.
+    if rows_nD.dtype == torch.float16 and dtype == torch.bfloat16:
+        rows_nD = rows_nD.float()
+    return rows_nD.to(dtype)
 
 
 def unit(rows_nD: Tensor) -> Tensor:

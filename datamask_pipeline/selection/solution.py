@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from datamask_pipeline.selection.evaluation import Evaluation
+
+TANGENT = "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
+"""How a relaxed mask gives a bound."""
 
 Report = Callable[[dict[str, Any]], None]
 """Called once a step with ``step``, ``num_steps``, ``objective`` (solver's units) and optionally ``bound``."""
@@ -39,6 +45,8 @@ class Solution:
     """A metric's exact raw value at the mask by its name, where the solver has it with `diversity_N`."""
     diversity_N: Tensor | None = None
     """float64: the metric's own raw marginals at the mask, where the solver has them at hand."""
+    evaluation: Evaluation | None = None
+    """What the mask is worth, where the solver has measured it."""
     converged: bool = True
     notes: dict[str, Any] = field(default_factory=dict)
     """What the record should say: iterations, neighbours, landmarks, failure signatures."""

@@ -97,6 +97,14 @@ class Source(abc.ABC):
             InputError: there is no such crawl, or it has no shard.
         """
 
+    def states(self, crawl: str) -> list[tuple[str, str]]:
+        """Each of the crawl's shards with what tells cheaply that its bytes are others by now; none where they stay.
+
+        Raises: as `shards`.
+        """
+        del crawl
+        return []
+
     @abc.abstractmethod
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         """Columns beyond FineWeb's that this crawl's documents carry, the union over its shards."""

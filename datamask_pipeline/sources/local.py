@@ -134,6 +134,13 @@ class LocalSource(Source):
         paths = self._paths(crawl)
         return [Shard(name, path, self._digest(path), self._fs.size(path)) for name, path in paths.items()]
 
+    def states(self, crawl: str) -> list[tuple[str, str]]:
+        found = []
+        for name, path in self._paths(crawl).items():
+            with self._reached(path):
+                found.append((name, _shown(self._state(path))))
+        return found
+
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a footer is read once
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         found = self._paths(crawl).values()

@@ -10,12 +10,13 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.report.comparison import differences, final_rows, mean_score
+from datamask_pipeline.report.gold import gold_figures
 from datamask_pipeline.report.objectives import objective_names
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "3"
+VERSION: Final = "4"
 
 
 class CompareConfig(Settings):
@@ -48,7 +49,7 @@ def run(
         selections: Masks by arm.
 
     Returns:
-        All result rows in one part; ``arms`` and ``differences`` in the manifest's metadata.
+        All result rows in one part; ``arms``, ``differences`` and ``gold`` in the manifest's metadata.
 
     Raises:
         ConfigurationError: the baseline arm has no results.
@@ -88,7 +89,13 @@ def run(
         builder.write_file("differences.png", png(differences_figure(compared, baseline=config.baseline)))
     arms = [row | _scores(row["arm"], final) for row in figures]
     return builder.commit(
-        [part], metadata={"baseline": config.baseline, "arms": arms, "differences": compared}
+        [part],
+        metadata={
+            "baseline": config.baseline,
+            "arms": arms,
+            "differences": compared,
+            "gold": gold_figures(final_rows(asked), baseline=config.baseline),
+        },
     )
 
 

@@ -4,8 +4,12 @@ Off unless `copies.threshold` is set: then the stage is no part of the flow. Doc
 canonical order, so the order of its crawls decides who represents whom. Knows vectors and their places; no text.
 What is withdrawn or held out for validation is left out before: its near-copies stay unless `pool.near_duplicates` or
 `pool.takedown` names them.
+
+The index is kept beside the result. A release that goes on from another one takes in the added crawls alone: its index
+begins as the other's, whose vectors are read only where a new one is compared with them.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +24,15 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.selection.sharded import ShardedVectors
-from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files
 
 STAGE: Final = "copies"
 VERSION: Final = "1"
+#: Beside the index: the rows of the candidates that it holds, in its order.
+ROWS_FILE: Final = "rows.npy"
 
 
-class CopiesConfig(Settings):
+class CopiesConfig(duck.QuerySettings):
     """Whether near-copies are collapsed, and what counts as one."""
 
     threshold: float | None = pydantic.Field(
@@ -37,9 +42,6 @@ class CopiesConfig(Settings):
         description="Collapse documents whose embeddings have at least this cosine to an earlier one's, e.g. 0.98; null "
         "collapses none. Near-duplicates by their words are `pool.near_duplicates`.",
     )
-    memory_limit: duck.MemoryLimit = execution_field(
-        "2GB", description="Memory DuckDB may use before it spills to disk."
-    )
 
 
 def is_off(config: CopiesConfig) -> bool:
@@ -48,7 +50,13 @@ def is_off(config: CopiesConfig) -> bool:
 
 
 def run(
-    config: CopiesConfig, *, store: Store, release: str, candidates: Ref, embeddings: Mapping[str, Ref]
+    config: CopiesConfig,
+    *,
+    store: Store,
+    release: str,
+    candidates: Ref,
+    embeddings: Mapping[str, Ref],
+    held: Ref | None = None,
 ) -> Ref:
     """Find the near-copies of one release.
 
@@ -58,6 +66,7 @@ def run(
         release: The release's name.
         candidates: The release's candidates: one part a crawl, every document of it in order.
         embeddings: Embeddings of each crawl, in the release's order.
+        held: The near-copies of the release that this one goes on from, if it does and they were sought.
 
     Returns:
         One row per eligible document in canonical order, one part per crawl: what it is a near-copy of, if it is one.
@@ -71,13 +80,20 @@ def run(
         raise ConfigurationError("stage 'copies' is off; set copies.threshold, e.g. to 0.98")
     inputs: dict[str, Ref | str] = {"candidates": candidates}
     inputs |= {f"embeddings/{crawl}": ref for crawl, ref in embeddings.items()}
+    if held is not None:
+        inputs["held"] = held
     settings = config.result_config() | {"crawls": list(embeddings)}
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
-    positions_N, vectors = _eligible(store, candidates, embeddings)
-    index = NearCopyIndex.of(builder.scratch() / "index", vectors, threshold=config.threshold)
-    found = _found(index, positions_N)
+    folder, begun = builder.scratch() / "index", None
+    if held is not None:
+        begun = _begun(store, held, config, embeddings, builder.scratch(), folder)
+    rows_N, eligible_N = _rows(store, candidates, embeddings, begun)
+    vectors = _vectors(store, embeddings, rows_N)
+    index = NearCopyIndex.of(folder, vectors, threshold=config.threshold)
+    np.save(folder / ROWS_FILE, rows_N)
+    found = _found(index, rows_N, eligible_N)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
         connection.register("found", found)
         parts = [
@@ -93,13 +109,17 @@ def run(
             )
             for number in range(len(embeddings))
         ]
-    rows, kept = len(positions_N), index.num_representatives
+    rows = int(eligible_N.sum())
+    kept = int((found.column("position").to_numpy() == found.column("representative").to_numpy()).sum())
+    builder.write_folder("index", folder)
     metadata = {
         "crawls": list(embeddings),
         "threshold": config.threshold,
         "expected_recall": index.signatures.expected_recall,
         "largest_group": int(found.column("num_near_copies").to_numpy().max()),
     }
+    if held is not None:
+        metadata["held"] = 0 if begun is None else len(begun[0])
     return builder.commit(
         parts, counts={"rows_in": rows, "kept": kept, "dropped_near_copy": rows - kept}, metadata=metadata
     )
@@ -114,40 +134,98 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _eligible(
-    store: Store, candidates: Ref, embeddings: Mapping[str, Ref]
-) -> tuple[NDArray[np.int64], ShardedVectors]:
-    """Positions of the eligible documents, and their vectors where they lie."""
-    paths: list[Path] = []
-    files, rows, positions = [], [], []
+def _begun(
+    store: Store,
+    held: Ref,
+    config: CopiesConfig,
+    embeddings: Mapping[str, Ref],
+    scratch: Path,
+    folder: Path,
+) -> tuple[NDArray[np.int64], int] | None:
+    """The held index as the beginning of this one: its rows and the number of its crawls; ``None`` where it cannot be.
+
+    It can where its crawls come first here, with the same vectors, and the threshold is the same.
+    """
+    made = store.manifest(held)
+    crawls = made["basis"]["config"]["crawls"]
+    digests = {f"embeddings/{crawl}": ref.content_digest for crawl, ref in embeddings.items()}
+    there = any(file["name"] == f"index/{ROWS_FILE}" for file in made["files"])
+    same = all(
+        digests.get(name) == digest
+        for name, digest in made["basis"]["inputs"].items()
+        if name.startswith("embeddings/")
+    )
+    if not there or not same or crawls != list(embeddings)[: len(crawls)]:
+        return None
+    if made["metadata"]["threshold"] != config.threshold:
+        return None
+    kept = store.local_copy(held, "index", scratch / "held")
+    if not folder.exists():
+        private = folder.with_name("index.tmp")
+        shutil.rmtree(private, ignore_errors=True)
+        shutil.copytree(kept, private)
+        private.rename(folder)
+    return np.load(kept / ROWS_FILE), len(crawls)
+
+
+def _rows(
+    store: Store, candidates: Ref, embeddings: Mapping[str, Ref], begun: tuple[NDArray[np.int64], int] | None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The rows of the candidates that the index takes in, in its order, and which of all are eligible.
+
+    Those that it holds come first, as they are in it, whether they are eligible still or not; then what is eligible of the
+    crawls after theirs.
+    """
+    eligible, first, starts = [], 0, []
     for name, (crawl, ref) in zip(store.part_names(candidates), embeddings.items(), strict=True):
         with store.part_file(candidates, name) as part:
-            table = part.read(["position", "eligible"])
+            table = part.read(["eligible"])
         if table.num_rows != ref.rows:
             raise IntegrityError(
                 f"crawl {crawl!r} has {ref.rows} vectors and {table.num_rows} documents; run stage 'embed' of it again"
             )
-        ends_F = np.cumsum([int(part["rows"]) for part in store.manifest(ref)["parts"]])
-        documents_n = np.flatnonzero(table.column("eligible").to_numpy())
-        files_n = np.searchsorted(ends_F, documents_n, side="right")
-        rows.append(documents_n - np.concatenate([[0], ends_F])[files_n])
-        files.append(files_n + len(paths))
-        positions.append(table.column("position").to_numpy()[documents_n])
+        starts.append(first)
+        first += table.num_rows
+        eligible.append(table.column("eligible").to_numpy())
+    eligible_R = np.concatenate(eligible)
+    if begun is None:
+        return np.flatnonzero(eligible_R), eligible_R
+    before_n, num_crawls = begun
+    begin = starts[num_crawls]
+    return np.concatenate([before_n, begin + np.flatnonzero(eligible_R[begin:])]), eligible_R
+
+
+def _vectors(store: Store, embeddings: Mapping[str, Ref], rows_N: NDArray[np.int64]) -> ShardedVectors:
+    """The vectors of rows over all crawls, where they lie."""
+    paths: list[Path] = []
+    sizes: list[int] = []
+    for ref in embeddings.values():
         paths += array_files(store, ref).values()
-    vectors = ShardedVectors(paths, np.concatenate(files).astype(np.int32), np.concatenate(rows))
-    return np.concatenate(positions), vectors
+        sizes += [int(part["rows"]) for part in store.manifest(ref)["parts"]]
+    ends_F: NDArray[np.int64] = np.cumsum(sizes, dtype=np.int64)
+    files_N = np.searchsorted(ends_F, rows_N, side="right")
+    return ShardedVectors(paths, files_N.astype(np.int32), rows_N - (ends_F - np.array(sizes))[files_N])
 
 
-def _found(index: NearCopyIndex, positions_N: NDArray[np.int64]) -> pa.Table:
-    """Of every eligible document: its position, that of what stands for it, their cosine, and the size of its group."""
+def _found(index: NearCopyIndex, rows_N: NDArray[np.int64], eligible_R: NDArray[np.bool_]) -> pa.Table:
+    """Of every eligible document: its position, that of what stands for it, their cosine, and the size of its group.
+
+    What the index holds and is eligible no more stands for nothing; what was not eligible then stands for itself.
+    """
     blocks = [(block.rows_Q, block.cosines_Q) for block in index.representatives()]
     representatives_N, cosines_N = (np.concatenate(values) for values in zip(*blocks, strict=True))
+    standing_R, cosines_R = np.arange(len(eligible_R)), np.ones(len(eligible_R))
+    standing_R[rows_N], cosines_R[rows_N] = rows_N[representatives_N], cosines_N
+    lost_R = ~eligible_R[standing_R]
+    standing_R[lost_R], cosines_R[lost_R] = np.flatnonzero(lost_R), 1.0
+    positions_n = np.flatnonzero(eligible_R)
+    standing_n = standing_R[positions_n]
     return pa.table(
         {
-            "position": positions_N,
-            "representative": positions_N[representatives_N],
-            "cosine": cosines_N.astype(np.float64),
-            "num_near_copies": np.bincount(representatives_N, minlength=len(positions_N))[representatives_N],
+            "position": positions_n,
+            "representative": standing_n,
+            "cosine": cosines_R[positions_n],
+            "num_near_copies": np.bincount(standing_n, minlength=len(eligible_R))[standing_n],
         }
     )
 

@@ -20,6 +20,7 @@ from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.stages.heads import attach, make_heads
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.stages.windows import windows_of
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
@@ -94,6 +95,20 @@ def imported_vectors(config: EmbedConfig) -> ImportedVectors:
     )
 
 
+def begin(
+    config: EmbedConfig, *, store: Store, crawl: str, documents: Ref, progress: Progress | None = None
+) -> "_Embedding":
+    """The work on one crawl, shard by shard; arguments and errors as of `run`."""
+    vectors: _Computed | _Imported
+    if config.imported_file:
+        vectors = _Imported(config, store, documents)
+    else:
+        vectors = _Computed(config, store, documents, f"embed {crawl}", progress)
+    inputs: dict[str, Ref | str] = {"documents": documents, "vectors": vectors.digest}
+    builder = store.begin(STAGE, crawl, version=VERSION, config=vectors.settings, inputs=inputs)
+    return _Embedding(builder, documents, vectors)
+
+
 def run(
     config: EmbedConfig, *, store: Store, crawl: str, documents: Ref, progress: Progress | None = None
 ) -> Ref:
@@ -114,21 +129,7 @@ def run(
         ConfigurationError: the model's vectors are not 768 wide, or it cannot be loaded.
         InputError: the imported file lacks vectors of some documents.
     """
-    vectors: _Computed | _Imported
-    if config.imported_file:
-        vectors = _Imported(config, store, documents)
-    else:
-        vectors = _Computed(config, store, documents, f"embed {crawl}", progress)
-    inputs: dict[str, Ref | str] = {"documents": documents, "vectors": vectors.digest}
-    builder = store.begin(STAGE, crawl, version=VERSION, config=vectors.settings, inputs=inputs)
-    if (done := builder.finished()) is not None:
-        return done
-    parts = [
-        builder.part(name) or _write_shard(builder, documents, name, vectors)
-        for name in store.part_names(documents)
-    ]
-    counts = {"rows_in": documents.rows, "kept": sum(part["rows"] for part in parts)}
-    return builder.commit(parts, counts=counts, metadata=vectors.metadata(parts))
+    return begin(config, store=store, crawl=crawl, documents=documents, progress=progress).complete()
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -220,23 +221,40 @@ class _Imported:
         }
 
 
-def _write_shard(
-    builder: ArtefactBuilder, documents: Ref, name: str, vectors: _Computed | _Imported
-) -> dict[str, Any]:
-    """One shard's vectors in their order, then the ids they belong to with the scores of the heads."""
-    with builder.store.part_file(documents, name) as part:
-        keys = part.read(columns=schema.EMBEDDINGS.names)
-    counted: dict[str, int] = {}
-    scores: list[Sequence[NDArray[Any]]] = []
+class _Embedding(ShardWork[Ref]):
+    """A crawl's vectors in the making."""
 
-    def blocks() -> Iterator[NDArray[Any]]:
-        for block, *head_scores in vectors.windows(name, builder.scratch() / name, counted):
-            scores.append(head_scores)
-            yield block
+    def __init__(self, builder: ArtefactBuilder, documents: Ref, vectors: _Computed | _Imported) -> None:
+        super().__init__(builder, builder.store.part_names(documents))
+        self._documents, self._vectors = documents, vectors
 
-    shape = (keys.num_rows, schema.EMBEDDING_DIM)
-    array = builder.write_array(name, blocks(), dtype=schema.EMBEDDING_DTYPE, shape=shape)
-    num_heads = len(vectors.schema) - len(schema.EMBEDDINGS)
-    heads = [np.concatenate([np.empty(0), *(row[head] for row in scores)]) for head in range(num_heads)]
-    table = pa.table([*keys.columns, *heads], schema=vectors.schema)
-    return builder.write_part(name, [table], vectors.schema, counts=counted, array=array)
+    def finished(self) -> Ref | None:
+        return self.builder.finished()
+
+    def has(self, name: str) -> bool:
+        return self.builder.part(name) is not None
+
+    def write(self, name: str) -> None:
+        """One shard's vectors in their order, then the ids they belong to with the scores of the heads."""
+        builder, vectors = self.builder, self._vectors
+        with builder.store.part_file(self._documents, name) as part:
+            keys = part.read(columns=schema.EMBEDDINGS.names)
+        counted: dict[str, int] = {}
+        scores: list[Sequence[NDArray[Any]]] = []
+
+        def blocks() -> Iterator[NDArray[Any]]:
+            for block, *head_scores in vectors.windows(name, builder.scratch() / name, counted):
+                scores.append(head_scores)
+                yield block
+
+        shape = (keys.num_rows, schema.EMBEDDING_DIM)
+        array = builder.write_array(name, blocks(), dtype=schema.EMBEDDING_DTYPE, shape=shape)
+        num_heads = len(vectors.schema) - len(schema.EMBEDDINGS)
+        heads = [np.concatenate([np.empty(0), *(row[head] for row in scores)]) for head in range(num_heads)]
+        table = pa.table([*keys.columns, *heads], schema=vectors.schema)
+        builder.write_part(name, [table], vectors.schema, counts=counted, array=array)
+
+    def finish(self) -> Ref:
+        parts = self.builder.parts(self.names)
+        counts = {"rows_in": self._documents.rows, "kept": sum(part["rows"] for part in parts)}
+        return self.builder.commit(parts, counts=counts, metadata=self._vectors.metadata(parts))

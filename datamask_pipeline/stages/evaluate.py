@@ -21,7 +21,7 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
 ANSWERS_STAGE: Final = "answers"
-VERSION: Final = "2"
+VERSION: Final = "3"
 _TAKEN_OVER: Final = ("task", "source", "chance", "digest")
 
 

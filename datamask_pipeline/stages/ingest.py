@@ -17,6 +17,7 @@ from datamask_pipeline.settings import execution_field
 from datamask_pipeline.sources.base import Shard, Source
 from datamask_pipeline.sources.filters import RowFilters
 from datamask_pipeline.stages.ingest_shards import DROPPED_ERASED, CrawlWriter
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.tombstones import erased
 
@@ -33,6 +34,40 @@ class IngestConfig(RowFilters):
     """Which rows become documents, and how they are read."""
 
     batch_rows: int = execution_field(1_024, ge=1, description="Rows held in memory at a time.")
+
+
+def begin(
+    config: IngestConfig, *, store: Store, crawl: str, source: Source, progress: Progress | None = None
+) -> "_Ingestion":
+    """The work on one crawl, shard by shard; arguments and errors as of `run`."""
+    shards = source.shards(crawl)
+    if not shards:
+        raise InputError(f"crawl {crawl!r} has no shard", remedy="point the source at files")
+    most = Counter(shard.name for shard in shards).most_common(1)[0]
+    if most[1] > 1:
+        raise IntegrityError(
+            f"source {source.name!r} gave crawl {crawl!r} {most[1]} shards named {most[0]!r}"
+        )
+    settings = config.result_config() | {"source": source.result_config()}
+    digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
+    if (purged := erased(store, crawl)) is not None:
+        digests["erased"] = purged.digest
+    builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=digests)
+    rejected = store.begin(REJECTED_STAGE, crawl, version=VERSION, config=settings, inputs=digests)
+    extras = source.extra_fields(crawl)
+    _refuse_reserved(extras, crawl)
+    writer = CrawlWriter(
+        store=store,
+        crawl=crawl,
+        source=source,
+        filters=config,
+        batch_rows=config.batch_rows,
+        schema=pa.schema([*schema.DOCUMENTS, *map(schema.source_column, extras)]),
+        documents=builder,
+        rejected=rejected,
+        erased=purged,
+    )
+    return _Ingestion(writer, shards, progress)
 
 
 def run(
@@ -54,51 +89,44 @@ def run(
         InputError: a shard cannot be read as a whole, or the crawl has none that holds a row.
         IntegrityError: rows were lost or invented between source and record.
     """
-    shards = source.shards(crawl)
-    if not shards:
-        raise InputError(f"crawl {crawl!r} has no shard", remedy="point the source at files")
-    most = Counter(shard.name for shard in shards).most_common(1)[0]
-    if most[1] > 1:
-        raise IntegrityError(
-            f"source {source.name!r} gave crawl {crawl!r} {most[1]} shards named {most[0]!r}"
-        )
-    settings = config.result_config() | {"source": source.result_config()}
-    digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
-    if (purged := erased(store, crawl)) is not None:
-        digests["erased"] = purged.digest
-    builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=digests)
-    rejected = store.begin(REJECTED_STAGE, crawl, version=VERSION, config=settings, inputs=digests)
-    done, rejected_done = builder.finished(), rejected.finished()
-    if done is not None and rejected_done is not None:
-        return done, rejected_done
+    return begin(config, store=store, crawl=crawl, source=source, progress=progress).complete()
 
-    extras = source.extra_fields(crawl)
-    _refuse_reserved(extras, crawl)
-    writer = CrawlWriter(
-        store=store,
-        crawl=crawl,
-        source=source,
-        filters=config,
-        batch_rows=config.batch_rows,
-        schema=pa.schema([*schema.DOCUMENTS, *map(schema.source_column, extras)]),
-        documents=builder,
-        rejected=rejected,
-        erased=purged,
-    )
-    for number, shard in enumerate(shards):
-        writer.write_shard(shard)
-        if progress is not None:
-            progress(f"ingest {crawl}", number + 1, len(shards))
-    parts, rejected_parts = writer.settle(shards)
 
-    metadata: dict[str, Any] = {
-        "source": source.name,
-        "shards": {shard.name: {"location": shard.location, "digest": shard.digest} for shard in shards},
-    }
-    if empty := _empty_shards(shards, parts):
-        metadata["empty_shards"] = empty
-    rejected_ref = rejected.commit(rejected_parts, metadata=metadata)
-    return builder.commit(parts, counts=_totals(parts, rejected_parts), metadata=metadata), rejected_ref
+class _Ingestion(ShardWork[tuple[Ref, Ref]]):
+    """A crawl on its way into the record."""
+
+    def __init__(self, writer: CrawlWriter, shards: Sequence[Shard], progress: Progress | None) -> None:
+        super().__init__(writer.documents, [shard.name for shard in shards])
+        self._writer, self._shards, self._progress = writer, shards, progress
+
+    def finished(self) -> tuple[Ref, Ref] | None:
+        done, rejected = self._writer.documents.finished(), self._writer.rejected.finished()
+        return None if done is None or rejected is None else (done, rejected)
+
+    def has(self, name: str) -> bool:
+        return self._writer.has(self._shard(name))
+
+    def write(self, name: str) -> None:
+        self._writer.write_shard(self._shard(name))
+        if self._progress is not None:
+            self._progress(f"ingest {self.builder.key}", self.num_done + 1, len(self.names))
+
+    def finish(self) -> tuple[Ref, Ref]:
+        parts, rejected_parts = self._writer.settle(self._shards)
+        metadata: dict[str, Any] = {
+            "source": self._writer.source.name,
+            "shards": {
+                shard.name: {"location": shard.location, "digest": shard.digest} for shard in self._shards
+            },
+        }
+        if empty := _empty_shards(self._shards, parts):
+            metadata["empty_shards"] = empty
+        rejected = self._writer.rejected.commit(rejected_parts, metadata=metadata)
+        counts = _totals(parts, rejected_parts)
+        return self._writer.documents.commit(parts, counts=counts, metadata=metadata), rejected
+
+    def _shard(self, name: str) -> Shard:
+        return self._shards[self.names.index(name)]
 
 
 def _empty_shards(shards: Sequence[Shard], parts: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Knows the record and a source; knows no filter's meaning. The order of writing makes every step repeatable:
 
-1. a shard's documents are written, its rejected rows spilled to scratch just before they are published;
+1. a shard's documents are written, its rejected rows kept as a note just before they are published;
 2. when all shards stand, the later rows of every id are found, exactly (``repeated_ids``);
 3. a shard's rejected rows are published, those duplicates among them;
 4. a shard that holds duplicates is written once more without the rows that step 3 lists.
@@ -14,9 +14,9 @@ one the shard's documents still hold every duplicate.
 import bisect
 import dataclasses
 import math
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -59,17 +59,17 @@ class CrawlWriter:
     rejected: ArtefactBuilder
     erased: Erased | None = None
 
-    def write_shard(self, shard: Shard) -> Record:
+    def has(self, shard: Shard) -> bool:
+        """Whether the shard's documents are published, and what was rejected of it is known."""
+        if self.documents.part(shard.name) is None:
+            return False
+        return self.rejected.part(shard.name) is not None or self.documents.has_note(_spill(shard))
+
+    def write_shard(self, shard: Shard) -> None:
         """Publish the shard's documents, duplicates of an id still among them."""
-        known = self.documents.part(shard.name)
-        has_rejects = self.rejected.part(shard.name) is not None or self._spill_path(shard).exists()
-        if known is not None and has_rejects:
-            return known
         counts: Counter[str] = Counter(rows_in=0)
         batches = self._filtered(shard, counts)
-        return self.documents.write_part(
-            shard.name, batches, self.schema, counts=counts, replace=True, plain=PLAIN
-        )
+        self.documents.write_part(shard.name, batches, self.schema, counts=counts, replace=True, plain=PLAIN)
 
     def settle(self, shards: Sequence[Shard]) -> tuple[list[Record], list[Record]]:
         """Reject the later rows of every id.
@@ -90,9 +90,7 @@ class CrawlWriter:
 
     def _filtered(self, shard: Shard, counts: "Counter[str]") -> Iterator[pa.RecordBatch]:
         """The shard's documents; every other row goes to the spill file, which is whole before the last batch."""
-        path = self._spill_path(shard)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        private = path.with_suffix(".tmp")
+        private = self.documents.scratch() / f"{_spill(shard)}.{uuid.uuid4().hex}"
         pending: list[Reject] = []
         with pa.ipc.new_file(private, schema.REJECTED) as spill:
             read = self.source.read(self.crawl, shard, batch_rows=self.batch_rows)
@@ -108,7 +106,7 @@ class CrawlWriter:
                     pending = []
                 yield documents
             spill.write_batch(self._rejected_batch(shard, pending))
-        private.replace(path)
+        self.documents.write_note(_spill(shard), private)
 
     def _split(self, shard: Shard, batch: SourceBatch) -> tuple[pa.RecordBatch, list[Reject]]:
         """Split a batch into documents, in the record's schema, and rejects, in row order."""
@@ -156,7 +154,7 @@ class CrawlWriter:
     ) -> Iterator[pa.RecordBatch]:
         """What was spilled and the duplicates, both in row order, as one sequence in row order."""
         begun = 0
-        with pa.ipc.open_file(self._spill_path(shard)) as spill:
+        with self.documents.open_note(_spill(shard)) as stream, pa.ipc.open_file(stream) as spill:
             for number in range(spill.num_record_batches):
                 batch = spill.get_batch(number)
                 is_last = number == spill.num_record_batches - 1
@@ -200,8 +198,10 @@ class CrawlWriter:
         }
         return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema.REJECTED)
 
-    def _spill_path(self, shard: Shard) -> Path:
-        return self.documents.scratch() / f"{shard.name}.rejected.arrow"
+
+def _spill(shard: Shard) -> str:
+    """The note that keeps a shard's rejected rows until they are published."""
+    return f"{shard.name}.rejected.arrow"
 
 
 def _without(

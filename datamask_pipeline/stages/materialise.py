@@ -1,34 +1,45 @@
 """Materialise: write the subset that a selection names, with every document's scores beside its text.
 
-A DuckDB join over the record, by position; knows no learner.
+All tables stand in canonical order, so they are read side by side, once, in memory that does not grow with them; knows no
+learner.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pydantic
+from numpy.typing import NDArray
 
-from datamask_pipeline import duck, schema
+from datamask_pipeline import schema
+from datamask_pipeline.ahead import drawn_ahead
+from datamask_pipeline.arrays import equal_strings, values_of
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import combined_digest
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages.gather import SCORE_PREFIX, index_extra
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
+from datamask_pipeline.storage.aligned import Aligned
+from datamask_pipeline.storage.row_index import CONTENT, URL
 
 STAGE: Final = "materialise"
 VERSION: Final = "5"
 
 #: What makes a document of a subset the one it is, whatever the mask thought of it.
 DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
+#: Columns whose values hardly repeat.
+PLAIN: Final = ("text", "id", "url", "content_hash")
+#: Columns by which what a subset holds is asked for, beside its ids.
+INDEXES: Final = (CONTENT, URL)
+#: Rows of tables without texts read at a time.
+_READ_ROWS: Final = 8 * ROW_GROUP_ROWS
 
 
 class MaterialiseConfig(Settings):
     """How the subset is written."""
 
-    memory_limit: duck.MemoryLimit = execution_field(
-        "2GB", description="Memory DuckDB may use before it spills to disk."
-    )
     batch_rows: int = execution_field(ROW_GROUP_ROWS, ge=1, description="Rows held at once while writing.")
     score_columns: bool = pydantic.Field(
         True, description="Add one column score_<scorer> for each quality scorer in the record."
@@ -71,44 +82,38 @@ def run(
     )
     if (done := builder.finished()) is not None:
         return done
-    with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        extra = pa.schema(
-            [
-                field
-                for field in index_extra(store, index)
-                if config.score_columns or not field.name.startswith(SCORE_PREFIX)
-            ]
-        )
-        subset_schema = pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *extra])
-        connection.execute(
-            f"""
-            CREATE TEMP TABLE selected AS
-            SELECT s.position, s.id, s.quality, s.logit, s.probability, c.num_copies, c.token_count,
-                c.part_order AS crawl_order, c.part_row AS document {_listed("i", extra)}
-            FROM {duck.parts_sql(store, [selection])} AS s
-            JOIN {duck.parts_sql(store, [candidates])} AS c ON c.position = s.position AND c.id = s.id
-            JOIN {duck.parts_sql(store, [index])} AS i ON i.position = s.position AND i.id = s.id
-            WHERE s.selected
-            """
-        )
-        labels = (release, arm, selection_id(selection))
-        parts = [
+    extra = pa.schema(
+        [
+            field
+            for field in index_extra(store, index)
+            if config.score_columns or not field.name.startswith(SCORE_PREFIX)
+        ]
+    )
+    subset_schema = pa.schema([*schema.DOCUMENTS, *schema.SUBSET_EXTRA, *extra])
+    labels = {"release": release, "arm": arm, "selection_id": selection_id(selection)}
+    chosen = _Chosen(store, selection, ["id", "quality", "logit", "probability"])
+    beside = ((Aligned(store, candidates), ["num_copies"]), (Aligned(store, index), extra.names))
+    length = _Length()
+    parts, first = [], 0
+    for number, (ref, pooled) in enumerate(
+        zip(documents.values(), store.manifest(candidates)["parts"], strict=True)
+    ):
+        last = first + int(pooled["rows"])
+        texts = Aligned(store, ref, first=first, groups=8)
+        joined = (_joined(rows, beside, texts) for rows in chosen.between(first, last, config.batch_rows))
+        # In one piece: what is digested and written chunk by chunk costs more.
+        whole = (_labelled(rows, labels).combine_chunks() for rows in joined)
+        batches = (rows.select(subset_schema.names).cast(subset_schema) for rows in whole)
+        parts.append(
             builder.write_part(
                 f"{number:05d}",
-                duck.stream(
-                    connection,
-                    _subset_sql(store, number, ref, labels, extra),
-                    subset_schema,
-                    batch_rows=config.batch_rows,
-                ),
+                drawn_ahead(length.of(batches)),
                 subset_schema,
                 identity=DOCUMENT_IDENTITY,
+                plain=PLAIN,
             )
-            for number, ref in enumerate(documents.values())
-        ]
-        tokens, counted = connection.execute(
-            "SELECT coalesce(sum(token_count), 0)::BIGINT, count(token_count) FROM selected"
-        ).fetchall()[0]
+        )
+        first = last
     selected = int(store.manifest(selection)["counts"]["kept"])
     written = sum(int(part["rows"]) for part in parts)
     if written != selected:
@@ -119,12 +124,13 @@ def run(
     metadata = {
         "release": release,
         "arm": arm,
-        "tokens": tokens if counted == written else None,  # a sum over some of them is no length of all
-        "without_token_count": written - counted,
+        "tokens": length.tokens if length.known == written else None,  # a sum over some is no length of all
+        "without_token_count": written - length.known,
         "selection": selection_id(selection),
         "documents_digest": combined_digest((part["name"], part["identity_digest"]) for part in parts),
     }
-    return builder.commit(parts, counts={"rows_in": selected, "kept": written}, metadata=metadata)
+    counts = {"rows_in": selected, "kept": written}
+    return builder.commit(parts, counts=counts, metadata=metadata, indexes=INDEXES)
 
 
 def documents_digest(store: Store, subset: Ref) -> str:
@@ -146,21 +152,81 @@ def selection_id(selection: Ref) -> str:
     return selection.content_digest[:16]
 
 
-def _subset_sql(
-    store: Store, crawl_order: int, documents: Ref, labels: tuple[str, str, str], extra: pa.Schema
-) -> str:
-    """The selected documents of one crawl; each is found by its place, and its id is seen to be the same."""
-    columns = ", ".join(f"d.{name}" for name in schema.DOCUMENTS.names)
-    release, arm, mask_id = map(duck.literal, labels)
-    return f"""
-        SELECT {columns}, s.quality, s.logit, s.probability, s.num_copies,
-            {release} AS release, {arm} AS arm, {mask_id} AS selection_id {_listed("s", extra)}
-        FROM {duck.parts_sql(store, [documents], ", ".join(schema.DOCUMENTS.names))} AS d
-        JOIN selected AS s ON s.document = d.artefact_row AND s.id = d.id
-        WHERE s.crawl_order = {crawl_order}
-        ORDER BY s.position
+class _Chosen:
+    """The selected rows of a mask, read once, in ascending order of position."""
+
+    def __init__(self, store: Store, selection: Ref, columns: Sequence[str]) -> None:
+        batches = store.iter_batches(selection, ["position", "selected", *columns], batch_rows=_READ_ROWS)
+        self._batches = (batch.filter(batch["selected"]).drop_columns(["selected"]) for batch in batches)
+        self._held: pa.RecordBatch | None = None
+
+    def between(self, first: int, last: int, most: int) -> Iterator[pa.Table]:
+        """Those from position ``first`` to before ``last``, so many at a time; earlier ones are passed over."""
+        waiting: list[pa.RecordBatch] = []
+        while (batch := self._next()) is not None:
+            start, stop = np.searchsorted(values_of(batch["position"], np.int64), [first, last])
+            waiting.append(batch.slice(start, stop - start))
+            while sum(each.num_rows for each in waiting) >= most:
+                rows = pa.concat_batches(waiting)
+                yield pa.Table.from_batches([rows.slice(0, most)])
+                waiting = [rows.slice(most)]
+            if stop < batch.num_rows:
+                self._held = batch.slice(stop)
+                break
+        if any(each.num_rows for each in waiting):
+            yield pa.Table.from_batches(waiting).combine_chunks()
+
+    def _next(self) -> pa.RecordBatch | None:
+        held, self._held = self._held, None
+        return next(self._batches, None) if held is None else held
+
+
+def _joined(rows: pa.Table, beside: Iterable[tuple[Aligned, Sequence[str]]], texts: Aligned) -> pa.Table:
+    """Rows with columns of other tables at their positions, and their documents.
+
+    What is missing in one of them, or is another document by its id, is left out.
     """
+    for other, columns in beside:
+        rows, found = _found(rows, other, columns)
+        for name in columns:
+            rows = rows.append_column(found.schema.field(name), found[name])
+    rows, found = _found(rows, texts, schema.DOCUMENTS.names)
+    is_same = pc.equal(found["id"], rows["id"])
+    if not pc.all(is_same, min_count=0).as_py():
+        rows, found = rows.filter(is_same), found.filter(is_same)
+    rows = rows.drop_columns(["id"])
+    for name in schema.DOCUMENTS.names:
+        rows = rows.append_column(found.schema.field(name), found[name])
+    return rows
 
 
-def _listed(table: str, columns: pa.Schema) -> str:
-    return "".join(f", {table}.{duck.identifier(name)}" for name in columns.names)
+def _found(rows: pa.Table, other: Aligned, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """The rows that another table has, and what it says of them."""
+    found, is_found_n = other.at(_positions(rows), columns)
+    return rows if is_found_n.all() else rows.filter(pa.array(is_found_n)), found
+
+
+def _labelled(rows: pa.Table, labels: Mapping[str, str]) -> pa.Table:
+    for name, label in labels.items():
+        labels_n = equal_strings(label.encode() * rows.num_rows, len(label.encode()))
+        rows = rows.append_column(name, labels_n)
+    return rows
+
+
+def _positions(rows: pa.Table) -> NDArray[np.int64]:
+    return values_of(rows["position"].combine_chunks(), np.int64)
+
+
+class _Length:
+    """Tokens of the documents that passed by, and of how many these are known."""
+
+    def __init__(self) -> None:
+        self.tokens = self.known = 0
+
+    def of(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The batches, counted."""
+        for rows in batches:
+            counts = rows["token_count"]
+            self.tokens += pc.sum(counts, min_count=0).as_py()
+            self.known += len(counts) - counts.null_count
+            yield rows

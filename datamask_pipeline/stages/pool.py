@@ -16,25 +16,39 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pyarrow as pa
 import pydantic
 
-from datamask_pipeline import duck, schema
+from datamask_pipeline import domains, duck, schema
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.evaluation.config import DecontaminationConfig
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages.contaminated import find_hits, left_out
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
-from datamask_pipeline.storage.tombstones import erased_contents
+from datamask_pipeline.storage.tombstones import erased_contents, tombstones
 
 if TYPE_CHECKING:
     import duckdb
 
 STAGE: Final = "pool"
-VERSION: Final = "2"
+VERSION: Final = "3"
+#: What a manifest's metadata names of the requests, by their entries.
+REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
 _LARGEST_PART: Final = 5
 
+#: In place of the questions' folder, whose files are an input.
+_TAKEN_IN: Final = "as taken in"
 #: Why a document may not be selected; the first that holds is recorded.
-EXCLUSIONS: Final = ("takedown", "near_duplicate", "duplicate_content", "duplicate_id", "validation")
+EXCLUSIONS: Final = (
+    "takedown",
+    "near_duplicate",
+    "duplicate_content",
+    "duplicate_id",
+    "validation",
+    "contaminated",
+)
 
 
 class PoolConfig(Settings):
@@ -67,6 +81,11 @@ class PoolConfig(Settings):
         description="Also collapse texts that share nearly all words, by MinHash; {} takes the defaults below, null "
         "collapses exact copies alone. Near-copies by embedding are `copies.threshold`.",
     )
+    decontaminate: DecontaminationConfig | None = pydantic.Field(
+        None,
+        description="Also leave out documents that share words with evaluation questions: {questions: DIR, ngram: 13}; null "
+        "leaves none out.",
+    )
 
 
 def run(
@@ -76,6 +95,7 @@ def run(
     release: str,
     documents: Mapping[str, Ref],
     takedown: Ref | None = None,
+    question_texts: Ref | None = None,
 ) -> Ref:
     """Decide the candidates of a release.
 
@@ -86,14 +106,19 @@ def run(
         documents: The ingested documents of each crawl, in the release's order of crawls; of several copies
             the first by (crawl, shard, row) represents the content.
         takedown: What is asked to be withdrawn, as stage `takedown` took it in; ``None`` where nothing is.
+        question_texts: The questions that documents are held against, as stage `decontaminate` took them in; or ``None``.
 
     Returns:
         One row per document of the crawls, one part per crawl.
 
     Raises:
         ConfigurationError: the release has no crawl, or none of its documents is eligible; or something is to be
-            withdrawn, and was not taken in.
+            withdrawn, or held against questions, and was not taken in.
     """
+    if question_texts is None and config.decontaminate is not None:
+        raise ConfigurationError(
+            "the questions of pool.decontaminate were not taken in; run stage 'decontaminate'"
+        )
     if takedown is None and (config.takedown or config.robots):
         raise ConfigurationError(
             "what pool.takedown and pool.robots ask was not taken in; run stage 'takedown'"
@@ -103,9 +128,15 @@ def run(
     crawls = list(documents)  # their order decides who represents a content, so it is part of the settings
     settings = config.result_config() | {"crawls": crawls, "takedown": []}
     del settings["robots"]  # what is withdrawn is an input, not a setting
+    if config.decontaminate is None:
+        del settings["decontaminate"]
+    else:  # so are the questions
+        settings["decontaminate"] = {"questions": _TAKEN_IN, "ngram": config.decontaminate.ngram}
     inputs: dict[str, Ref | str] = {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     if takedown is not None:
         inputs["takedown"] = takedown
+    if question_texts is not None:
+        inputs["question_texts"] = question_texts
     if (purged := erased_contents(store)) is not None:
         inputs["purged"] = purged.digest
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
@@ -124,6 +155,13 @@ def run(
                 )
                 connection.register("found_near", found_near)
                 connection.execute("INSERT INTO near SELECT content_hash, group_hash FROM found_near")
+        tasks = {}
+        connection.execute("CREATE TEMP TABLE hits (content_hash VARCHAR, task VARCHAR, question BIGINT)")
+        if config.decontaminate is not None and question_texts is not None:
+            contents = _contents(connection, store, list(documents.values()))
+            tasks = find_hits(
+                connection, store.read_table(question_texts), contents, config.decontaminate.ngram
+            )
         connection.execute(_candidates_sql(store, list(documents.values()), config))
         parts = [
             builder.write_part(
@@ -138,7 +176,12 @@ def run(
             )
             for index in range(len(crawls))
         ]
-        withdrawal = {} if takedown is None else _withdrawal(connection)
+        told = {} if takedown is None else _withdrawal(connection, store, release)
+        if config.decontaminate is not None:
+            told["decontaminate"] = {
+                "ngram": config.decontaminate.ngram,
+                "tasks": left_out(connection, tasks),
+            }
         tally = connection.execute(
             "SELECT coalesce(exclusion, 'kept'), count(*) FROM candidates GROUP BY 1 ORDER BY 1"
         ).fetchall()
@@ -147,11 +190,16 @@ def run(
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
     if not counts["kept"]:
         _refuse_empty(store, release, documents, counts)
-    return builder.commit(parts, counts=counts, metadata={"crawls": crawls} | withdrawal)
+    return builder.commit(parts, counts=counts, metadata={"crawls": crawls} | told)
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """What a log says of takedowns: how many entries name no document, and which comes first."""
+    """What a log says of takedowns (how many entries name no document, and which comes first), and of questions."""
+    if about := manifest["metadata"].get("decontaminate"):
+        yield (
+            f"{manifest['counts']['dropped_contaminated']} documents left out, with {about['ngram']} words in a row of a "
+            "question; `datamask audit contamination` tells by task"
+        )
     if unmatched := manifest["metadata"].get("takedown_unmatched"):
         yield (
             f"warning: {len(unmatched)} of {manifest['metadata']['takedown_entries']} entries of pool.takedown name no "
@@ -194,6 +242,7 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
         withdrawn AS (
             SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)
         ),
+        contaminated AS (SELECT DISTINCT group_hash FROM documents SEMI JOIN hits USING (content_hash)),
         ranked AS (
             SELECT documents.*,
                 row_number() OVER (ORDER BY artefact_order, part_order, part_row) - 1 AS position,
@@ -205,6 +254,7 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
                 first_value(id) OVER (
                     same_group ORDER BY artefact_order, part_order, part_row) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
+                group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
                 {prefix} < {held_out_below} AS is_validation
             FROM documents
             WINDOW same_id AS (PARTITION BY id), same_group AS (PARTITION BY group_hash)
@@ -215,25 +265,41 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
                      WHEN content_hash <> group_hash THEN 'near_duplicate'
                      WHEN copy_rank > 1 THEN 'duplicate_content'
                      WHEN id_rank > 1 THEN 'duplicate_id'
-                     WHEN is_validation THEN 'validation' END AS exclusion
+                     WHEN is_validation THEN 'validation'
+                     WHEN is_contaminated THEN 'contaminated' END AS exclusion
             FROM ranked
         )
         SELECT position, crawl, shard, row, id, content_hash,
-            coalesce(regexp_extract(lower(url), '^[a-z][a-z0-9+.-]*://(?:www[.])?([^/:?#]+)', 1), '') AS domain,
+            {domains.domain_sql("url")} AS domain,
             token_count, num_copies, representative_crawl, representative_id,
             exclusion IS NULL AS eligible,
             coalesce(exclusion = 'validation', false) AS validation,
-            exclusion, artefact_order
+            exclusion, artefact_order, group_hash
         FROM judged
     """
 
 
-def _withdrawal(connection: "duckdb.DuckDBPyConnection") -> dict[str, Any]:
-    """How many entries there are, and which of them name no document; a host of a robots snapshot is none."""
+def _withdrawal(connection: "duckdb.DuckDBPyConnection", store: Store, release: str) -> dict[str, Any]:
+    """How many entries there are, and which of them name no document; a host of a robots snapshot is none.
+
+    Those that named what was purged since are told apart.
+    """
     entries = "SELECT entry FROM asked WHERE kind <> 'robots'"
     ((number,),) = connection.execute(f"SELECT count(*) FROM ({entries})").fetchall()
-    found = connection.execute(f"{entries} AND entry NOT IN (SELECT entry FROM named) ORDER BY entry")
-    return {"takedown_entries": number, "takedown_unmatched": [entry for (entry,) in found.fetchall()]}
+    hidden = f"kind IN ('{HIDDEN}', '{HIDDEN_URL}')"  # what they named was purged: nothing to warn of
+    found = connection.execute(
+        f"{entries} AND NOT {hidden} AND entry NOT IN (SELECT entry FROM named) ORDER BY entry"
+    )
+    nothing = [entry for (entry,) in found.fetchall()]
+    reports = (each.reports.get(release, {}) for each in tombstones(store))
+    purged = {one["asked"] for report in reports for one in report.get("entries", ()) if one["withdrawn"]}
+    told: dict[str, Any] = {
+        "takedown_entries": number,
+        "takedown_unmatched": [entry for entry in nothing if entry not in purged],
+    }
+    if before := [entry for entry in nothing if entry in purged]:
+        told["takedown_purged"] = before
+    return told
 
 
 def _contents(

@@ -1,4 +1,4 @@
-"""Train a scorer: labelled examples become a model in the record, with its held-out figures.
+"""Train a scorer: examples become a model in the record, with its held-out figures where labels are measured.
 
 Knows the record, the examples and an encoder; knows no crawl, so every crawl is scored by the same model.
 """
@@ -18,7 +18,7 @@ from datamask_pipeline.embedding.presets import PRESETS
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
-from datamask_pipeline.quality.trained import TrainedScorer
+from datamask_pipeline.quality.trained import HeldOutConfig, TrainedScorer
 from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
@@ -134,13 +134,15 @@ def _trained(
 
 
 def _held_out(scorer: TrainedScorer, examples: Examples) -> NDArray[np.bool_]:
-    """Which examples are held out, once both sides are seen to have labels to learn from and to measure by.
+    """Which examples are held out, once both sides are seen to have labels to learn from and to measure by, if any are.
 
     Raises:
         InputError: too few examples, or one label alone.
     """
+    if not isinstance(scorer.config, HeldOutConfig):
+        return np.zeros(len(examples.texts), dtype=bool)
     linear.check_labels(examples.labels_N)
-    held_out = linear.held_out_rows(examples.texts, scorer.config.held_out_share)
+    held_out = linear.held_out_rows(examples.held_by, scorer.config.held_out_share)
     if held_out.all() or not held_out.any():
         raise InputError(
             f"{len(examples.texts)} labelled examples are too few to hold some out",
@@ -163,7 +165,9 @@ def _fit(
         "num_examples": len(examples.texts),
         "num_unlabelled": examples.num_unlabelled,
         "num_held_out": int(held_out.sum()),
-        "held_out": scorer.figures(vectors_ND[held_out], examples.labels_N[held_out]),
+        "held_out": scorer.figures(vectors_ND[held_out], examples.labels_N[held_out])
+        if held_out.any()
+        else {},
     }
     return model, report
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.quality.trained import INSTALLED, ExamplesConfig
+from datamask_pipeline.quality.trained import INSTALLED, ExamplesConfig, HeldOutConfig
 from datamask_pipeline.schema import EMBEDDING_DIM
 from datamask_pipeline.sources.formats.lines import raw_lines
 
@@ -35,9 +35,11 @@ class Examples:
         labels_N: Finite numbers, higher is better.
         vectors_ND: Their embeddings, or ``None``.
         num_unlabelled: Rows of the file left out because text or label is null.
+        held_by: The text by which each is held out or not: a shuffled one goes where its original goes.
     """
 
     texts: list[str]
+    held_by: list[str]
     labels_N: NDArray[np.float64]
     vectors_ND: NDArray[np.float32] | None
     num_unlabelled: int
@@ -75,22 +77,56 @@ def read_examples(config: ExamplesConfig) -> Examples:
             or a vector not as the documents' are.
     """
     if config.examples == INSTALLED:
+        assert isinstance(config, HeldOutConfig), "others refuse it in their settings"
         return _installed(config.per_class)
     path = _existing(config.examples)
     rows = list(_rows(path, _wanted(config)))
     labelled = [
         (row, entry)
         for row, entry in enumerate(rows)
-        if entry[config.text_column] is not None and entry[config.label_column] is not None
+        if entry[config.text_column] is not None
+        and (config.label_column is None or entry[config.label_column] is not None)
     ]
     if not labelled:
         raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
-    labels = [_label(entry[config.label_column], path, row, config.label_column) for row, entry in labelled]
+    labels = [1.0] * len(labelled)
+    if column := config.label_column:
+        labels = [_label(entry[column], path, row, column) for row, entry in labelled]
     texts = [_text(entry[config.text_column], path, row, config.text_column) for row, entry in labelled]
+    if isinstance(config, HeldOutConfig) and config.label_column is None:
+        return _against_shuffled(texts, config, len(rows) - len(labelled))
     vectors = None
     if column := config.vector_column:
         vectors = np.stack([_vector(entry[column], path, row, column) for row, entry in labelled])
-    return Examples(texts, np.array(labels), vectors, len(rows) - len(labelled))
+    return Examples(texts, texts, np.array(labels), vectors, len(rows) - len(labelled))
+
+
+def _against_shuffled(texts: list[str], config: HeldOutConfig, num_left_out: int) -> Examples:
+    """The texts, and each of them with its words in random order.
+
+    Raises:
+        InputError: there are vectors, which the shuffled texts have not.
+    """
+    if config.vector_column is not None:
+        raise InputError(
+            "texts without labels are told from their shuffled words, which have no vectors",
+            file=config.examples,
+            field=config.vector_column,
+            remedy="leave out `vector_column`, or name a column of labels",
+        )
+    shuffled = []
+    for text in texts:
+        # By the text itself, so that other rows change nothing.
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        shuffled.append(
+            " ".join(np.random.default_rng(seed).permutation(np.array(text.split(), dtype=object)))
+        )
+    kept = [place for place, text in enumerate(texts) if shuffled[place] != " ".join(text.split())]
+    if not kept:
+        raise InputError("no text has words to shuffle", file=config.examples, remedy="give longer texts")
+    pairs = [*(texts[place] for place in kept), *(shuffled[place] for place in kept)]
+    labels_N = np.repeat([1.0, 0.0], len(kept))
+    return Examples(pairs, [*pairs[: len(kept)]] * 2, labels_N, None, num_left_out + len(texts) - len(kept))
 
 
 def _installed(per_class: int) -> Examples:
@@ -112,7 +148,7 @@ def _installed(per_class: int) -> Examples:
         ordered = sorted(members, key=lambda text: hashlib.sha256(text.encode()).digest())[:taken]
         texts += ordered
         labels += [float(is_prose)] * len(ordered)
-    return Examples(texts, np.array(labels), None, 0)
+    return Examples(texts, texts, np.array(labels), None, 0)
 
 
 def _wanted(config: ExamplesConfig) -> list[str]:

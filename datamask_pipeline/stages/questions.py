@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.evaluation.questions import QuestionSet
 
 STAGE: Final = "questions"
-VERSION: Final = "1"
+VERSION: Final = "2"
 TREE: Final = "questions"
 
 
@@ -52,7 +52,7 @@ def run(
         inputs = {"candidates": candidates}
         inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     else:
-        inputs = {"files": _digest_of_files(Path(config.questions))}
+        inputs = {"files": digest_of_files(config)}
         settings["questions"] = Path(config.questions).name  # where the files lie does not matter
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
@@ -65,7 +65,8 @@ def run(
         held_out = texts.pool_documents(store, candidates, documents, "c.validation")
     sets = prepare_questions(config, directory, held_out)
     tree = builder.write_tree(TREE, directory)
-    read, rejected = sum(item.num_read for item in sets), sum(item.num_rejected for item in sets)
+    read = sum(item.num_read + item.num_examples_read for item in sets)
+    rejected = sum(item.num_rejected for item in sets)
     counts = {"rows_in": read, "kept": read - rejected, "dropped_rejected": rejected}
     return builder.commit(
         [], trees=[tree], counts=counts, metadata={"sets": [_as_dict(s, directory) for s in sets]}
@@ -80,7 +81,7 @@ def amount(manifest: Mapping[str, Any]) -> str:
 def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
     """The question sets of an artefact, their files on local disk."""
     from datamask_pipeline.evaluation.benchmarks import all_benchmarks
-    from datamask_pipeline.evaluation.questions import QuestionSet, RejectedRow
+    from datamask_pipeline.evaluation.questions import QuestionSet, RejectedRow, SourceFile
 
     folder = store.local_copy(questions, TREE, scratch)
     sets = []
@@ -89,6 +90,8 @@ def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
         values["benchmark"] = all_benchmarks()[values.pop("task")]
         values["file"] = folder / values["file"]
         values["demonstrations"] = folder / values["demonstrations"] if values["demonstrations"] else None
+        values["files"] = tuple(SourceFile(**file) for file in values["files"])
+        values["files_beside"] = tuple(values["files_beside"])
         values["rejected"] = tuple(RejectedRow(**row) for row in values["rejected"])
         sets.append(QuestionSet(**values))
     return sets
@@ -99,14 +102,23 @@ def _as_dict(item: "QuestionSet", directory: Path) -> dict[str, Any]:
     values["task"] = values.pop("benchmark").task
     values["file"] = item.file.relative_to(directory).as_posix()
     values["demonstrations"] = item.demonstrations and item.demonstrations.relative_to(directory).as_posix()
+    values["files"] = [dataclasses.asdict(file) for file in item.files]
+    values["files_beside"] = list(item.files_beside)
     values["rejected"] = [dataclasses.asdict(row) for row in item.rejected]
     return values
 
 
-def _digest_of_files(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+def digest_of_files(config: QuestionsConfig) -> str:
+    """Of the files that will be read, and of the names of those beside them."""
+    from datamask_pipeline.evaluation.checks import question_folder, splits_read
+
+    folder, digest = question_folder(config), hashlib.sha256()
+    for task, splits in splits_read(config).items():
+        for split in splits:
+            for path in split.files:
+                digest.update(f"{task} {split.name} {path.relative_to(folder).as_posix()}".encode() + b"\0")
+                with path.open("rb") as stream:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+            for path in split.others:
+                digest.update(f"beside {path.relative_to(folder).as_posix()}".encode() + b"\0")
     return digest.hexdigest()

@@ -17,7 +17,6 @@ from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex, coverage_of
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
-from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
 
@@ -25,7 +24,7 @@ STAGE: Final = "redundancy"
 VERSION: Final = "1"
 
 
-class RedundancyConfig(Settings):
+class RedundancyConfig(duck.QuerySettings):
     """How alike an arm's documents are, and how they stand for the others."""
 
     threshold: float = pydantic.Field(
@@ -40,9 +39,6 @@ class RedundancyConfig(Settings):
         description="Documents of the pool that coverage is measured on; all of them where there are no more.",
     )
     seed: int = pydantic.Field(0, ge=0, description="Draws those documents.")
-    memory_limit: duck.MemoryLimit = execution_field(
-        "2GB", description="Memory DuckDB may use before it spills to disk."
-    )
 
 
 def run(

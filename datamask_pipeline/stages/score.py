@@ -25,8 +25,9 @@ from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
 from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.probe_examples import check_examples
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.stages.windows import windows_of
-from datamask_pipeline.storage import Ref, Store, open_array
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, open_array
 
 STAGE: Final = "score"
 VERSION: Final = "2"
@@ -76,6 +77,32 @@ def check(config: ScoreConfig) -> None:
             check_examples(scorer.config)
 
 
+def begin(
+    config: ScoreConfig,
+    *,
+    store: Store,
+    crawl: str,
+    documents: Ref,
+    embeddings: Ref,
+    progress: Progress | None = None,
+) -> "_Scoring":
+    """The work on one crawl, shard by shard; arguments and errors as of `run`."""
+    scorers = SCORERS.make_each(config.scorers, config.options, "score.options", "score.scorers")
+    inputs: dict[str, Ref | str] = {"documents": documents}
+    for scorer in scorers:
+        if isinstance(scorer, TrainedScorer):
+            space = probe.space_of_embeddings(store, embeddings)
+            inputs[scorer.name] = probe.run(scorer, store=store, space=space, progress=progress)
+    heads = _heads(store, embeddings, scorers)
+    if heads or any(scorer.needs_embeddings for scorer in scorers):
+        inputs["embeddings"] = embeddings
+    settings: dict[str, Any] = {"scorers": [scorer.identity() for scorer in scorers]}
+    if any(scorer.batch_dependent and scorer.name not in heads for scorer in scorers):
+        settings["window_documents"] = config.window_documents
+    builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=inputs)
+    return _Scoring(config, builder, documents, embeddings, scorers, heads, progress)
+
+
 def run(
     config: ScoreConfig,
     *,
@@ -104,66 +131,62 @@ def run(
         ConfigurationError: a scorer's option is wrong, or options are given for a scorer that is not used.
         InputError: a column that a scorer reads is missing.
     """
-    scorers = SCORERS.make_each(config.scorers, config.options, "score.options", "score.scorers")
-    inputs: dict[str, Ref | str] = {"documents": documents}
-    for scorer in scorers:
-        if isinstance(scorer, TrainedScorer):
-            space = probe.space_of_embeddings(store, embeddings)
-            inputs[scorer.name] = probe.run(scorer, store=store, space=space, progress=progress)
-    heads = _heads(store, embeddings, scorers)
-    if heads or any(scorer.needs_embeddings for scorer in scorers):
-        inputs["embeddings"] = embeddings
-    settings: dict[str, Any] = {"scorers": [scorer.identity() for scorer in scorers]}
-    if any(scorer.batch_dependent and scorer.name not in heads for scorer in scorers):
-        settings["window_documents"] = config.window_documents
-    builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=inputs)
-    if (done := builder.finished()) is not None:
-        return done
-
-    work = _Work(config, store, documents, embeddings, scorers, heads)
-    parts, scored = [], 0
-    for name in store.part_names(documents):
-        # Windows of another size hold other documents under the same number.
-        checkpoints = builder.scratch() / f"{config.window_documents} documents" / name
-        parts.append(builder.write_part(name, work.rows(name, checkpoints), schema.SCORES))
-        scored += parts[-1]["rows"] // len(scorers)
-        if progress is not None:
-            progress(f"score {crawl}", scored, documents.rows)
-    rows_in = documents.rows * len(scorers)
-    counts = {"rows_in": rows_in, "kept": sum(part["rows"] for part in parts)}
-    paths = [builder.part_path(name) for name in store.part_names(documents)]
-    metadata = {"scorers": {scorer.name: _about(scorer) for scorer in scorers}}
-    for name, summary in summaries(store, paths).items():
-        metadata["scorers"][name] |= summary
-    return builder.commit(parts, counts=counts, metadata=metadata)
+    given: dict[str, Any] = {"documents": documents, "embeddings": embeddings, "progress": progress}
+    return begin(config, store=store, crawl=crawl, **given).complete()
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """What a log says of scores that were made: how each trained scorer did on held-out labels."""
     for name, scorer in sorted(manifest["metadata"]["scorers"].items()):
-        if scorer["report"]:
+        if scorer["report"].get("held_out"):
             yield f"{name}: {probe.held_out_line(scorer['report'])}"
 
 
-class _Work:
-    """The scorers over one crawl's parts."""
+class _Scoring(ShardWork[Ref]):
+    """A crawl's scores in the making."""
 
     def __init__(
         self,
         config: ScoreConfig,
-        store: Store,
+        builder: ArtefactBuilder,
         documents: Ref,
         embeddings: Ref,
         scorers: Sequence[Scorer],
         heads: Sequence[str],
+        progress: Progress | None,
     ) -> None:
-        self._config, self._store = config, store
+        super().__init__(builder, builder.store.part_names(documents))
+        self._config, self._store, self._progress = config, builder.store, progress
         self._documents, self._embeddings, self._scorers = documents, embeddings, scorers
         self._columns = list(dict.fromkeys(["id", *(c for scorer in scorers for c in scorer.columns)]))
         self._heads = heads
         self._reads_vectors = bool(self._heads) or any(scorer.needs_embeddings for scorer in scorers)
+        self._scored = 0
 
-    def rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:
+    def finished(self) -> Ref | None:
+        return self.builder.finished()
+
+    def has(self, name: str) -> bool:
+        return self.builder.part(name) is not None
+
+    def write(self, name: str) -> None:
+        # Windows of another size hold other documents under the same number.
+        checkpoints = self.builder.scratch() / f"{self._config.window_documents} documents" / name
+        part = self.builder.write_part(name, self._rows(name, checkpoints), schema.SCORES)
+        self._scored += part["rows"] // len(self._scorers)
+        if self._progress is not None:
+            self._progress(f"score {self.builder.key}", self._scored, self._documents.rows)
+
+    def finish(self) -> Ref:
+        parts = self.builder.parts(self.names)
+        rows_in = self._documents.rows * len(self._scorers)
+        counts = {"rows_in": rows_in, "kept": sum(part["rows"] for part in parts)}
+        metadata = {"scorers": {scorer.name: _about(scorer) for scorer in self._scorers}}
+        for name, summary in summaries(self._store, [*map(self.builder.part_path, self.names)]).items():
+            metadata["scorers"][name] |= summary
+        return self.builder.commit(parts, counts=counts, metadata=metadata)
+
+    def _rows(self, name: str, checkpoints: Path) -> Iterator[pa.RecordBatch]:
         """Scores of one part; windows that an earlier attempt finished are read back.
 
         Raises:

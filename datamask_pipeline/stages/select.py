@@ -3,9 +3,11 @@
 Knows the record and the engine's one function; knows no metric and no learner.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,9 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.ratio import documents_of
+from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
+from datamask_pipeline.stages.held import SUMS_FILE, Held, held_of, sums_array
 from datamask_pipeline.stages.release_rows import (
     ReleaseRows,
     naming_documents,
@@ -27,11 +32,33 @@ from datamask_pipeline.stages.release_rows import (
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, npy_bytes
 
 if TYPE_CHECKING:
+    from datamask_pipeline.selection.given import Given
     from datamask_pipeline.selection.result import SelectionResult
+    from datamask_pipeline.selection.shards.source import Shard
+
+Constants = dict[str, tuple[float, float]]
+#: What a block is conditioned on, and the scale that it is measured on; none of either is the rule.
+BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "14"
+VERSION: Final = "17"
+
+
+class Compute(Protocol):
+    """Who works beside this process, as `pipeline.config.ComputeConfig` says."""
+
+    @property
+    def engine(self) -> Literal["processes", "ray"]:
+        """Local processes or Ray."""
+
+    @property
+    def workers(self) -> int:
+        """How many."""
+
+    @property
+    def address(self) -> str | None:
+        """Of a Ray cluster."""
 
 
 class SelectConfig(SelectionConfig):
@@ -50,6 +77,18 @@ class SelectConfig(SelectionConfig):
     block_rows: int = pydantic.Field(
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
     )
+    over: Literal["blocks", "shards"] = pydantic.Field(
+        "blocks",
+        description="blocks: each block is selected from by itself; shards: one objective over all documents, which stay "
+        "with `compute.workers` processes or Ray actors. For metrics of moments.",
+    )
+
+    def result_config(self) -> dict[str, Any]:
+        """Every setting that can change the mask; blocks, which were all there was, are not named."""
+        found = super().result_config()
+        if self.over == "blocks":
+            del found["over"]
+        return found
 
     @pydantic.field_validator("scorers")
     @classmethod
@@ -102,6 +141,13 @@ def check(config: SelectConfig, where: Callable[[str], str]) -> None:
     METRICS.make_each(
         config.diversity_weights, config.diversity_options, where("diversity_options"), where("diversity")
     )
+    if config.over == "shards":
+        from datamask_pipeline.selection.shards.api import over_shards
+
+        try:
+            over_shards(None, _engine(config))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where('over')}: {error}") from error
     if config.device != "cpu":  # sparing the import of torch
         try:
             present_device(config.device)
@@ -117,9 +163,15 @@ def run(
     arm: str,
     index: Ref,
     embeddings: Mapping[str, Ref],
+    given: str | None = None,
+    held: Ref | None = None,
+    compute: Compute | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> tuple[Ref, Ref]:
     """Learn one mask.
+
+    Of a release that goes on from an earlier one, the mask holds what the arm selected there, and what is selected from
+    the added crawls beside it: the budget, too, is that of the added documents.
 
     Args:
         config: The arm's settings.
@@ -128,13 +180,16 @@ def run(
         arm: The arm's name.
         index: The release's index: its eligible documents, their scores, and where their vectors lie.
         embeddings: Embeddings of each crawl, those that the index was made from.
+        given: The release that this one goes on from, if it does.
+        held: The arm's mask there.
+        compute: Who holds the documents of a selection over shards; this process alone by default.
         progress: Told of the learner's steps.
 
     Returns:
         The selection, one row per eligible document in canonical order, and its learning curve.
 
     Raises:
-        ConfigurationError: nothing is eligible.
+        ConfigurationError: nothing is eligible, or the earlier release has no mask of this arm.
         UnknownNameError: a scorer has no scores in the record.
         InputError: the budget is in tokens and a document has no token count.
         IntegrityError: the index was made from other vectors.
@@ -142,6 +197,12 @@ def run(
     key = f"{release}/{arm}"
     inputs: dict[str, Ref | str] = {"index": index}
     inputs |= {f"embeddings/{crawl}": ref for crawl, ref in embeddings.items()}
+    if held is not None:
+        inputs["held"] = held
+    elif given is not None:
+        raise ConfigurationError(
+            f"release {release!r} goes on from {given!r}, which has no mask of arm {arm!r}; run {given!r} with it first"
+        )
     settings = config.result_config()
     builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs)
     curve_builder = store.begin(CURVE_STAGE, key, version=VERSION, config=settings, inputs=inputs)
@@ -155,48 +216,99 @@ def run(
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
     if config.num_tokens is not None:
         require_token_counts(store, index, rows)
-    blocks, kind = blocks_of(len(rows), config), device_kind(config.device)
+    kind = device_kind(config.device)
     try:
+        before = None
+        if held is not None:
+            before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
+        blocks = blocks_of(len(rows), config, before)
         budgets = budgets_of(config, blocks)
         results = []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
             folder = builder.scratch() / f"{kind}-{number:05d}"
             with naming_documents(store, index, rows, block):
-                results.append(_select_block(budgeted, rows, block, folder, progress))
+                of_block = given_block(before, block)
+                if config.over == "shards":
+                    results.append(_select_shards(budgeted, rows, block, of_block, folder, compute, progress))
+                else:
+                    results.append(_select_block(budgeted, rows, block, of_block, folder, progress))
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
-    columns = {"quality": rows.quality_N, **_columns(blocks, results)}
+    columns = {"quality": rows.quality_N, **_columns(len(rows), blocks, results, before)}
     part = builder.write_part("00000", with_index(store, index, rows, columns), schema.SELECTION)
     curve = _curve_table(results)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
     selected, unscored = int(columns["selected"].sum()), index.rows - len(rows)
+    sums = _held_now(results)
     metadata = _metadata(results) | {
         "arm": arm,
         "release": release,
         "unscored": unscored,
         "selected": selected,
     }
+    if sums is not None:
+        metadata["holds"] = {
+            "documents": selected,
+            "squared_norms": sums.squared,
+            "second_moments": sums.second_DD is not None,
+        }
+    if before is not None:
+        metadata["given"] = {
+            "release": before.release,
+            "held": int(before.held_N.sum()),
+            "gone": before.gone,
+            "passed_over": int(before.past_N.sum()),
+            "vectors_read": before.read_vectors,
+        }
     curve_ref = curve_builder.commit([curve_part], metadata={"arm": arm, "release": release})
-    counts = {
-        "rows_in": index.rows,
-        "kept": selected,
-        "dropped_not_selected": len(rows) - selected,
-        "dropped_no_score": unscored,
-    }
+    counts = counts_of(index.rows, columns["selected"], before)
     _write_plot(builder, curve)
+    if sums is not None:
+        builder.write_file(SUMS_FILE, npy_bytes(sums_array(sums)))
     for name in schema.CERTIFICATE.names:
-        if (values := _certified_at(name, blocks, results)) is not None:
+        if (values := _certified_at(name, len(rows), blocks, results)) is not None:
             builder.write_file(f"{name}.npy", npy_bytes(values))
     return builder.commit([part], counts=counts, metadata=metadata), curve_ref
 
 
-def blocks_of(num_rows: int, config: SelectConfig) -> list[NDArray[np.int64]]:
-    """Random blocks of nearly equal size; one block keeps the canonical order."""
-    num_blocks = -(-num_rows // config.block_rows)
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What a release that goes on from an earlier one holds of it."""
+    if (given := manifest["metadata"].get("given")) is None:
+        return
+    added = manifest["counts"]["kept"] - given["held"]
+    yield f"holds {given['held']} documents of {given['release']} and adds {added}, given those"
+    if given["gone"]:
+        yield (
+            f"{given['gone']} documents of {given['release']} are not eligible any more and are not held; the vectors of "
+            "those that are were read for their sums"
+        )
+
+
+def blocks_of(num_rows: int, config: SelectConfig, before: Held | None = None) -> list[NDArray[np.int64]]:
+    """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What was judged before is
+    in none.
+
+    Raises:
+        ConfigurationError: nothing was added to what was judged before.
+    """
+    rows_n = np.arange(num_rows) if before is None else np.flatnonzero(before.new_N)
+    if before is not None and not len(rows_n):
+        raise ConfigurationError(
+            f"none of the crawls that were added to release {before.release!r} has an eligible document of its own"
+        )
+    num_blocks = 1 if config.over == "shards" else -(-len(rows_n) // config.block_rows)
     if num_blocks == 1:
-        return [np.arange(num_rows)]
-    order = np.random.default_rng(config.seed).permutation(num_rows)
-    return [np.sort(block) for block in np.array_split(order, num_blocks)]
+        return [rows_n]
+    order = np.random.default_rng(config.seed).permutation(len(rows_n))
+    return [rows_n[np.sort(block)] for block in np.array_split(order, num_blocks)]
+
+
+def given_block(before: Held | None, block: NDArray[np.int64]) -> BlockGiven:
+    """What a block is conditioned on: the share of what is held that it is of all blocks; and the scale."""
+    if before is None or before.given is None:
+        return None, None
+    share = len(block) / int(before.new_N.sum())
+    return before.given if share == 1 else before.given.share(share), before.constants
 
 
 def budgets_of(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
@@ -211,7 +323,8 @@ def budgets_of(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[Se
         return [config]
     sizes = np.array([len(block) for block in blocks])
     name = "num_tokens" if config.budget == "num_tokens" else "num_documents"
-    whole = round(config.ratio * int(sizes.sum())) if config.budget == "ratio" else getattr(config, name)
+    by_ratio = config.budget == "ratio"
+    whole = documents_of(config.ratio, int(sizes.sum())) if by_ratio else getattr(config, name)
     shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
     for size, share in zip(sizes, shares, strict=True):
         if name == "num_documents" and share < 2:
@@ -228,30 +341,98 @@ def _select_block(
     config: SelectConfig,
     rows: ReleaseRows,
     block: NDArray[np.int64],
+    of_block: BlockGiven,
     checkpoint_dir: Path,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> "SelectionResult":
-    """One block's selection; its vectors are read where they lie."""
+    """One block's selection, given what is held; its vectors are read where they lie."""
     from datamask_pipeline.selection.api import select_documents
 
     assert rows.vectors is not None
     tokens_n = rows.token_counts_N[block]
-    of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
-    engine = {name: getattr(config, name) for name in config.model_fields_set - of_stage}
+    given, constants = of_block
+    engine = _engine(config, constants)
     return select_documents(
         rows.vectors.chosen(block),
         rows.quality_N[block],
         token_counts=None if np.isnan(tokens_n).any() else tokens_n,
         groups=[rows.groups[place] for place in block] if rows.groups else None,
+        given=given,
         checkpoint_dir=checkpoint_dir,
         progress=progress,
         **engine,
     )
 
 
-def _columns(blocks: list[NDArray[np.int64]], results: "list[SelectionResult]") -> dict[str, NDArray[Any]]:
-    """What the blocks' results say of each document, in canonical order."""
-    order = np.argsort(np.concatenate(blocks), kind="stable")
+def _engine(config: SelectConfig, constants: Constants | None = None) -> dict[str, Any]:
+    """The engine's own settings, on a frozen scale where there is one."""
+    of_stage = SelectConfig.model_fields.keys() - SelectionConfig.model_fields.keys()
+    engine = {name: getattr(config, name) for name in config.model_fields_set - of_stage}
+    return engine if constants is None else engine | {"normalisation_constants": constants}
+
+
+def _select_shards(
+    config: SelectConfig,
+    rows: ReleaseRows,
+    block: NDArray[np.int64],
+    of_block: BlockGiven,
+    folder: Path,
+    compute: Compute | None,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> "SelectionResult":
+    """One selection over all documents, each process at those that it was dealt; vectors are read where they lie."""
+    from datamask_pipeline.selection.shards.api import select_over_shards
+
+    given, constants = of_block
+    found = select_over_shards(
+        shards_of(rows, block, folder),
+        folder / "columns",
+        workers=1 if compute is None else compute.workers,
+        engine="processes" if compute is None else compute.engine,
+        address=None if compute is None else compute.address,
+        given=given,
+        progress=progress,
+        **_engine(config, constants),
+    ).in_memory()
+    tokens_n = rows.token_counts_N[block]
+    if not np.isnan(tokens_n).any():
+        found.record["selected_tokens"] = int(tokens_n[found.mask].sum())
+    return found
+
+
+def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path) -> "list[Shard]":
+    """The documents as shards, one for each file of vectors; their numbers are written to a folder, for every process."""
+    from datamask_pipeline.selection.shards.source import Shard
+
+    assert rows.vectors is not None
+    vectors = rows.vectors.chosen(block)
+    columns: dict[str, NDArray[Any]] = {"rows": vectors.rows_N, "quality": rows.quality_N[block]}
+    if not np.isnan(rows.token_counts_N[block]).any():
+        columns["token_counts"] = rows.token_counts_N[block]
+    if rows.groups:
+        columns["groups"] = np.array([rows.groups[place] for place in block])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in columns.items():
+        np.save(folder / f"{name}.npy", values, allow_pickle=False)
+    edges = [*np.flatnonzero(np.diff(vectors.files_N, prepend=-1)).tolist(), len(block)]
+    return [
+        Shard(
+            vectors=vectors.files[vectors.files_N[start]],
+            rows=folder / "rows.npy",
+            quality={"quality": folder / "quality.npy"},
+            token_counts=folder / "token_counts.npy" if "token_counts" in columns else None,
+            groups=folder / "groups.npy" if rows.groups else None,
+            start=start,
+            num_rows=stop - start,
+        )
+        for start, stop in itertools.pairwise(edges)
+    ]
+
+
+def _columns(
+    num_rows: int, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]", before: Held | None
+) -> dict[str, NDArray[Any]]:
+    """What the blocks' results say of each document, in canonical order; what was judged before is as it was."""
     thresholds = [
         np.full(len(block), result.threshold) for block, result in zip(blocks, results, strict=True)
     ]
@@ -264,16 +445,48 @@ def _columns(blocks: list[NDArray[np.int64]], results: "list[SelectionResult]") 
         "threshold": thresholds,
         "reason": [result.reasons for result in results],
     }
-    return {name: np.concatenate(values)[order] for name, values in of_blocks.items()}
+    columns = judged_before(num_rows, before)
+    for name, values in of_blocks.items():
+        columns[name][np.concatenate(blocks)] = np.concatenate(values)
+    return columns
+
+
+def judged_before(num_rows: int, before: Held | None) -> dict[str, NDArray[Any]]:
+    """The columns of documents that an earlier release judged; of all others nothing yet."""
+    from datamask_pipeline.selection.result import CERTAIN
+
+    held_N = np.zeros(num_rows, bool) if before is None else before.held_N
+    nothing_N = np.full(num_rows, np.nan)
+    return {
+        "selected": held_N.copy(),
+        "logit": np.where(held_N, CERTAIN, -CERTAIN),
+        "probability": held_N.astype(np.float64),
+        "quality_marginal": nothing_N.copy(),
+        "diversity_marginal": nothing_N.copy(),
+        "threshold": nothing_N.copy(),
+        "reason": np.where(held_N, HELD, PASSED_OVER).astype(object),
+    }
+
+
+def _held_now(results: "list[SelectionResult]") -> "Given | None":
+    """Sums over all that the mask holds; ``None`` where a metric is none of moments."""
+    from datamask_pipeline.selection.given import Given
+
+    parts = [result.held for result in results]
+    if any(part is None for part in parts):
+        return None
+    moments = [part.moments(needs_second=True) for part in parts if part is not None]
+    total = functools.reduce(lambda left, right: left.plus(right), moments)
+    return Given.of_moments(total, {}, None)
 
 
 def _certified_at(
-    name: str, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
+    name: str, num_rows: int, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
 ) -> NDArray[np.float64] | None:
     """What the bounds of the blocks were computed from, in canonical order; NaN where a block has none of that kind."""
     if not any(name in result.certified_at for result in results):
         return None
-    values = np.full(sum(map(len, blocks)), np.nan)
+    values = np.full(num_rows, np.nan)
     for block, result in zip(blocks, results, strict=True):
         values[block] = result.certified_at.get(name, np.nan)
     return values
@@ -286,6 +499,18 @@ def _curve_table(results: "list[SelectionResult]") -> pa.Table:
     ]
     told = [name for name in results[0].curve.column_names if name != "wall_seconds"]
     return pa.Table.from_pylist(rows, schema=schema.curve_schema(told))
+
+
+def counts_of(rows_in: int, selected_N: NDArray[np.bool_], before: Held | None) -> dict[str, int]:
+    """The counters of a mask over the documents with every score; what is held counts as kept."""
+    kept, passed_over = int(selected_N.sum()), 0 if before is None else int(before.past_N.sum())
+    counts = {
+        "rows_in": rows_in,
+        "kept": kept,
+        "dropped_not_selected": len(selected_N) - kept - passed_over,
+        "dropped_no_score": rows_in - len(selected_N),
+    }
+    return counts if before is None else counts | {"dropped_passed_over": passed_over}
 
 
 def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:

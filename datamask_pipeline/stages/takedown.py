@@ -14,7 +14,9 @@ from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.stages.pool import PoolConfig
 from datamask_pipeline.stages.takedown_entries import read_entries
 from datamask_pipeline.stages.takedown_robots import read_snapshot
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, hide
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.tombstones import unnamed
 
 STAGE: Final = "takedown"
 VERSION: Final = "1"
@@ -51,15 +53,33 @@ def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     rows = _rows(config)
     # Where files lie does not matter; what they say is hashed.
     asked = sha256_text(canonical_json([list(row.values()) for row in rows]))
-    snapshot = config.robots and config.robots.model_dump(mode="json", include={"date", "user_agents"})
-    builder = store.begin(
-        STAGE, release, version=VERSION, config={"robots": snapshot}, inputs={"asked": asked}
-    )
+    robots = config.robots
+    snapshot = None if robots is None else robots.model_dump(mode="json", include={"date", "user_agents"})
+    return take_in(store, release, rows, asked=asked, snapshot=snapshot)
+
+
+def take_in(
+    store: Store, release: str, rows: list[dict[str, Any]], *, asked: str, snapshot: Mapping[str, Any] | None
+) -> Ref:
+    """Write requests; what was purged from the record is named in them by a salted hash.
+
+    Args:
+        store: The record.
+        release: The release's name.
+        rows: The requests.
+        asked: Digest of the requests as they were asked.
+        snapshot: Date and crawlers of a robots snapshot.
+    """
+    inputs: dict[str, Ref | str] = {"asked": asked}
+    shown = hide(rows, unnamed(store))
+    if hidden := [row["entry"] for row in shown if row["kind"] in (HIDDEN, HIDDEN_URL)]:
+        inputs["hidden"] = sha256_text(canonical_json(hidden))
+    builder = store.begin(STAGE, release, version=VERSION, config={"robots": snapshot}, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
-    table = pa.Table.from_pylist(rows, schema=schema.TAKEDOWN)
-    hosts = sum(row["kind"] == "robots" for row in rows)
-    metadata = {"entries": len(rows) - hosts, "robots_hosts": hosts, "robots": snapshot}
+    table = pa.Table.from_pylist(shown, schema=schema.TAKEDOWN)
+    hosts = sum(row["kind"] == "robots" for row in shown)
+    metadata = {"entries": len(shown) - hosts, "robots_hosts": hosts, "robots": snapshot}
     return builder.commit(
         [builder.write_part("00000", table.to_batches(), schema.TAKEDOWN)], metadata=metadata
     )

@@ -6,6 +6,7 @@ An entry is an id or a content hash as it stands, or one of::
     content:SHA256      exactly that content hash
     url:https://HOST/P  every URL that begins so; http and https count as one
     domain:NAME         a domain with all its subdomains
+    suffix:NAME         every domain under a public suffix, such as github.io, and that itself
     file:PATH           in the settings alone: a file with one entry a line; empty lines and those that begin with # are none
 """
 
@@ -15,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from datamask_pipeline.domains import canonical_host, is_host, is_suffix_of_the_root, split_url
+from datamask_pipeline.domains import canonical_host, is_host, is_public_suffix, list_version, split_url
 from datamask_pipeline.errors import InputError
 
-KINDS: Final = ("id", "content", "url", "domain")
+KINDS: Final = ("id", "content", "url", "domain", "suffix")
 _FILE: Final = "file"
 _CONTENT_HASH: Final = re.compile(r"[0-9a-fA-F]{64}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -40,11 +41,11 @@ def read_entries(entries: Iterable[str], where: str) -> list[Row]:
     """
     found: dict[str, Row] = {}
     for number, entry in enumerate(entries):
-        kind, _, path = entry.partition(":")
+        kind, _, path = entry.strip().partition(":")
         if kind == _FILE:
             rows = [_row(line, place) for place, line in _lines(Path(path), f"{where}[{number}]")]
         else:
-            rows = [_row(entry, f"{where}[{number}]")]
+            rows = [_row(entry.strip(), f"{where}[{number}]")]
         found |= {row["entry"]: row for row in rows}
     return [found[entry] for entry in sorted(found)]
 
@@ -74,9 +75,12 @@ def _row(entry: str, place: str) -> Row:
     kind = prefix if colon and prefix in (*KINDS, _FILE) else "name"
     row: Row = {"entry": entry, "kind": kind, "host": None, "value": None, "robots": None}
     if kind == "name":
-        near = difflib.get_close_matches(prefix, KINDS, n=1, cutoff=_ALIKE) if colon else []
+        near = difflib.get_close_matches(prefix.lower(), KINDS, n=1, cutoff=_ALIKE) if colon else []
         if near:
             raise refused(f"{prefix!r} is no kind of entry", f"write {near[0]}:..., or id:{entry} for an id")
+        if value.startswith("//"):
+            remedy = f"write url:{entry} for every URL that begins so, or id:{entry} for an id that is a URL"
+            raise refused("a URL without its kind", remedy)
         return row | {"value": _lowered(entry)}
     if kind == _FILE:
         raise refused("a list names no further list", f"name it in the settings: {entry}")
@@ -96,14 +100,18 @@ def _row(entry: str, place: str) -> Row:
         return row | {"host": found[0], "value": found[1]}
     host = canonical_host(value)
     if not is_host(host):
-        problem = "no domain"
         remedy = "give its name alone, e.g. domain:example.com; its subdomains go with it"
-    elif is_suffix_of_the_root(host):
-        problem = "would withdraw every domain under a public suffix"
-        remedy = "name the domain, e.g. domain:example.com"
-    else:
-        return row | {"entry": f"domain:{host}", "host": host}
-    raise refused(problem, remedy)
+        raise refused("no domain", remedy)
+    if is_public_suffix(host) and kind == "domain":
+        problem = (
+            f"{host} is a public suffix: the domains under it belong to different people ({list_version()})"
+        )
+        raise refused(
+            problem, f"name one, e.g. domain:example.{host}, or write suffix:{host} to withdraw all of them"
+        )
+    if kind == "suffix" and not is_public_suffix(host):
+        raise refused(f"{host} is no public suffix ({list_version()})", f"write domain:{host}")
+    return row | {"entry": f"{kind}:{host}", "host": host}
 
 
 def _lowered(name: str) -> str:

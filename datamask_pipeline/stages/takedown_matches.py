@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from datamask_pipeline import domains, duck
 from datamask_pipeline.stages.takedown_robots import forbids
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.tombstones import Erased, hashed_sql
+from datamask_pipeline.storage.tombstones import Erased, hashed_sql, salt_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,19 +29,26 @@ def find_named(
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE named (entry VARCHAR, artefact_order BIGINT, artefact_row BIGINT)"
     )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE asked (entry VARCHAR, kind VARCHAR, host VARCHAR, value VARCHAR)"
+    )
     if requests is None:
         return
-    asked = duck.parts_sql(store, [requests], "entry, kind, host, value")
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE asked AS SELECT entry, kind, host, value FROM {asked}")
+    columns = "entry, kind, host, value"
+    connection.execute(
+        f"INSERT INTO asked SELECT {columns} FROM {duck.parts_sql(store, [requests], columns)}"
+    )
     rows = duck.parts_sql(store, documents, "id, content_hash, url")
     for column, kinds in (("id", "'name', 'id'"), ("content_hash", "'name', 'content'")):
         connection.execute(f"""
             INSERT INTO named SELECT entry, artefact_order, artefact_row
             FROM {rows} AS d JOIN asked ON asked.value = d.{column} WHERE kind IN ({kinds})
         """)
+        _find_hidden(connection, store, rows, column)
     if connection.execute("SELECT count(host) FROM asked").fetchall() != [(0,)]:
         _locate(connection, rows)
         _find_by_host(connection)
+        _find_hidden_urls(connection, store)
         _find_forbidden(connection, store, requests)
 
 
@@ -64,36 +72,57 @@ def find_purged(
     """)
 
 
+def _find_hidden(connection: "duckdb.DuckDBPyConnection", store: Store, rows: str, column: str) -> None:
+    """What an id or content hash names of which the record keeps a salted hash alone."""
+    if _any_of(connection, HIDDEN):
+        connection.execute(f"""
+            INSERT INTO named SELECT entry, artefact_order, artefact_row
+            FROM {rows} AS d JOIN asked ON asked.value = {hashed_sql(salt_of(store), f"d.{column}")}
+            WHERE kind = '{HIDDEN}'
+        """)
+
+
+def _find_hidden_urls(connection: "duckdb.DuckDBPyConnection", store: Store) -> None:
+    """What URL prefixes name of which the record keeps host, length and salted hash alone."""
+    if _any_of(connection, HIDDEN_URL):
+        prefix = "host || rest[:split_part(value, ':', 1)::INTEGER]"
+        connection.execute(f"""
+            INSERT INTO named SELECT entry, artefact_order, artefact_row
+            FROM (SELECT * FROM located WHERE kind = '{HIDDEN_URL}')
+            WHERE split_part(value, ':', 2) = {hashed_sql(salt_of(store), f"({prefix})")}
+        """)
+
+
+def _any_of(connection: "duckdb.DuckDBPyConnection", kind: str) -> bool:
+    return bool(connection.execute("SELECT true FROM asked WHERE kind = ? LIMIT 1", [kind]).fetchall())
+
+
 def _locate(connection: "duckdb.DuckDBPyConnection", rows: str) -> None:
     """Make the table `located`: documents of the hosts that are asked for, with the requests that may name them."""
-    connection.create_function("canonical_host", _canonical_hosts, ["VARCHAR"], "VARCHAR", type="arrow")
-    connection.execute(f"""
-        CREATE OR REPLACE TEMP TABLE hosts AS
-        SELECT spelt, canonical_host(spelt) AS host
-        FROM (SELECT DISTINCT {domains.host_sql("url")} AS spelt FROM {rows}) WHERE spelt <> ''
-    """)
     connection.execute(f"""
         CREATE OR REPLACE TEMP TABLE located AS
-        WITH parents AS (
-            SELECT spelt, host, string_split(host, '.') AS labels,
-                unnest(generate_series(1, len(string_split(host, '.')))) AS first FROM hosts
+        WITH hosts AS (SELECT DISTINCT {domains.host_sql("url")} AS host FROM {rows}),
+        parents AS (
+            SELECT host, string_split(host, '.') AS labels,
+                unnest(generate_series(1, len(string_split(host, '.')))) AS first FROM hosts WHERE host <> ''
         ),
         wanted AS (
-            SELECT spelt, parents.host, entry, kind, value
+            SELECT parents.host, entry, kind, value
             FROM parents JOIN asked ON asked.host = array_to_string(labels[first:], '.')
-            WHERE kind = 'domain' OR first = 1
+            WHERE kind IN ('domain', 'suffix') OR first = 1
         )
-        SELECT entry, kind, value, host, url, {domains.after_host_sql("url")} AS rest, artefact_order, artefact_row
-        FROM {rows} AS d JOIN wanted ON wanted.spelt = {domains.host_sql("url")}
+        SELECT entry, kind, value, host, {domains.after_host_sql("url")} AS rest, artefact_order, artefact_row
+        FROM {rows} AS d JOIN wanted ON wanted.host = {domains.host_sql("url")}
     """)
 
 
 def _find_by_host(connection: "duckdb.DuckDBPyConnection") -> None:
-    """What domains and URL prefixes name."""
+    """What domains, suffixes and URL prefixes name."""
     connection.execute("""
         INSERT INTO named SELECT entry, artefact_order, artefact_row FROM located
-        WHERE kind = 'domain' OR (
-            kind = 'url' AND starts_with(rest, value) AND (value <> '' OR rest[1] IN ('', '/', '?', '#'))
+        WHERE kind IN ('domain', 'suffix') OR (
+            kind = 'url' AND starts_with(rest, value)
+            AND (regexp_matches(value, '[/?#]') OR rest[len(value) + 1] IN ('', '/', '\\', '?', '#'))
         )
     """)
 
@@ -106,16 +135,12 @@ def _find_forbidden(connection: "duckdb.DuckDBPyConnection", store: Store, reque
     table = store.read_table(requests, ["host", "kind", "robots"]).to_pylist()
     texts = {row["host"]: row["robots"] for row in table if row["kind"] == "robots"}
 
-    def forbidden(hosts: pa.ChunkedArray, urls: pa.ChunkedArray) -> pa.Array:
-        pairs = zip(hosts.to_pylist(), urls.to_pylist(), strict=True)
-        return pa.array([forbids(texts[host], snapshot["user_agents"], url) for host, url in pairs])
+    def forbidden(hosts: pa.ChunkedArray, rests: pa.ChunkedArray) -> pa.Array:
+        pairs = zip(hosts.to_pylist(), rests.to_pylist(), strict=True)
+        return pa.array([forbids(texts[host], snapshot["user_agents"], rest) for host, rest in pairs])
 
     connection.create_function("forbidden", forbidden, ["VARCHAR", "VARCHAR"], "BOOLEAN", type="arrow")
     connection.execute("""
         INSERT INTO named SELECT entry, artefact_order, artefact_row
-        FROM (SELECT * FROM located WHERE kind = 'robots') WHERE forbidden(host, url)
+        FROM (SELECT * FROM located WHERE kind = 'robots') WHERE forbidden(host, rest)
     """)
-
-
-def _canonical_hosts(hosts: pa.ChunkedArray) -> pa.Array:
-    return pa.array([domains.canonical_host(host) for host in hosts.to_pylist()], pa.string())

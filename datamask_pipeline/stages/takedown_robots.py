@@ -6,6 +6,7 @@ Rules are those of RFC 9309, wildcards included, as the library `protego` reads 
 import datetime
 import functools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,14 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.settings import Settings
 
 _ROBOTS: Final = "robots.txt"
+#: What a crawler is called in a robots.txt: what follows it, such as `/1.0`, does not count (RFC 9309, 2.2.1).
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_AGENT_LINE: Final = re.compile(
+    r"^([ \t]*user[- ]?agent[ \t]*[: \t][ \t]*)([^#\r\n]*)", re.IGNORECASE | re.MULTILINE
+)
+#: A name that no crawler has.
+_NOBODY: Final = "~"
+_PORT: Final = re.compile(r"^:[^/?#\\]*")
 _FORM: Final = (
     'give a folder of HOST.txt or HOST/robots.txt, or JSON Lines of {"host": "example.com", "robots": "..."}'
 )
@@ -32,8 +41,20 @@ class RobotsSnapshot(Settings):
     date: datetime.date = pydantic.Field(description="The day on which the snapshot was taken.")
     user_agents: tuple[str, ...] = pydantic.Field(
         min_length=1,
-        description="Crawlers whose rules count, e.g. [CCBot, GPTBot]; a URL that one of them may not fetch is withdrawn.",
+        description="Crawlers whose rules count, by product token, e.g. [CCBot, GPTBot]; what one of them may not fetch is "
+        "withdrawn. `GPTBot/1.0` counts as GPTBot.",
     )
+
+    @pydantic.field_validator("user_agents")
+    @classmethod
+    def _product_tokens(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        tokens = [name.partition("/")[0].strip() for name in names]
+        for name, token in zip(names, tokens, strict=True):
+            if not _TOKEN.fullmatch(token):
+                raise ValueError(
+                    f"{name!r} is no product token of a crawler; give its name alone, e.g. GPTBot"
+                )
+        return tuple(dict.fromkeys(tokens))
 
 
 def read_snapshot(snapshot: RobotsSnapshot, where: str) -> list[dict[str, Any]]:
@@ -62,15 +83,32 @@ def read_snapshot(snapshot: RobotsSnapshot, where: str) -> list[dict[str, Any]]:
     return [hosts[host] for host in sorted(hosts)]
 
 
-def forbids(robots: str, user_agents: Sequence[str], url: str) -> bool:
-    """Whether one of the crawlers may not fetch a URL of the robots.txt's host."""
-    rules = _parsed(robots)
-    return not all(rules.can_fetch(url, agent) for agent in user_agents)
+def forbids(robots: str, user_agents: Sequence[str], rest: str) -> bool:
+    """Whether one of the crawlers may not fetch a URL of the robots.txt's host.
+
+    Args:
+        robots: The host's robots.txt.
+        user_agents: The crawlers, by their product tokens.
+        rest: What of the URL follows the host.
+    """
+    path = _PORT.sub("", rest)
+    return not all(_rules_for(robots, agent).can_fetch(f"https://host{path}", agent) for agent in user_agents)
 
 
-@functools.lru_cache(maxsize=256)
-def _parsed(robots: str) -> Protego:
-    return Protego.parse(robots)
+@functools.lru_cache(maxsize=1024)
+def _rules_for(robots: str, agent: str) -> Protego:
+    """The rules with the crawler's own groups under its product token, and no other group that `protego` could take for it.
+
+    It would take `GPTBot/1.1` in a file for another crawler than GPTBot, and `GPT` for the same.
+    """
+
+    def named(line: re.Match[str]) -> str:
+        token = _TOKEN.match(line[2])
+        if token is None:
+            return line[0]  # `*`, or nobody
+        return line[1] + (agent if token[0].lower() == agent.lower() else _NOBODY)
+
+    return Protego.parse(_AGENT_LINE.sub(named, robots.removeprefix("\ufeff")))
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -85,11 +123,11 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _text(path: Path) -> str:
-    return path.read_bytes().decode("utf-8", "replace")  # as crawlers do
+    return path.read_bytes().decode("utf-8-sig", "replace")  # as crawlers do
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, str, str]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

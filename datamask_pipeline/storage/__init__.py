@@ -9,7 +9,7 @@ Knows fsspec, Parquet and JSON; knows no stage. Layout under the root::
     <stage>/<key>/<fingerprint, 16 digits>/manifest.json        last: without it nothing exists
     <stage>/<key>/current.json                                  pointer to the newest, replaced at once
     record.json                                                 the version of this format; without it, 1
-    .staging/  .scratch/  .locks/                               private to writers
+    .staging/  .scratch/  .leases/                               private to writers
 
 Every file is written under a private name and then published by one atomic step (rename on local disk, one
 put on object storage), so a reader sees a whole file or none. Two writers of one fingerprint write the same

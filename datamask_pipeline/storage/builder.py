@@ -1,10 +1,13 @@
 """Builds one artefact: parts, arrays, directories, and the manifest last. Knows no stage."""
 
+import contextlib
 import hashlib
 import json
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,6 +21,7 @@ from datamask_pipeline.storage.npy import write_blocks
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import (
     MANIFEST,
+    SHARDS,
     Ref,
     location_of,
     manifest_digest,
@@ -25,13 +29,14 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
-from datamask_pipeline.storage.row_index import INDEX_FILES, ids_of, indexed_columns, write_index
+from datamask_pipeline.storage.row_index import INDEX_FILES, indexed_columns, write_index
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
 
 #: What the record of a part holds.
 PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
+_INDEXES_AT_ONCE: Final = 2
 
 
 class ArtefactBuilder:
@@ -69,6 +74,31 @@ class ArtefactBuilder:
         """Local directory for checkpoints inside this artefact's work; removed by ``commit``."""
         return self.store.scratch(self.location)
 
+    def writing(self, name: str, *, wait: bool) -> contextlib.AbstractContextManager[bool]:
+        """Inside it, nobody else on any machine writes the part; arguments and value as of ``Store.exclusive``."""
+        return self.store.exclusive(self.stage, f"{self.key}/{SHARDS}/{name}", wait=wait, tell=False)
+
+    def write_note(self, name: str, private: Path) -> None:
+        """Publish a file for whoever goes on with this artefact, on any machine; removed by ``commit``.
+
+        Args:
+            name: Its name.
+            private: A file on this disk; it is moved.
+        """
+        with self.store.staged(self._note(name)) as staged:
+            shutil.move(private, staged)
+
+    def has_note(self, name: str) -> bool:
+        """Whether a note is there."""
+        return bool(self.store.fs.exists(f"{self.store.root}/{self._note(name)}"))
+
+    def open_note(self, name: str) -> Any:
+        """A note, opened for reading."""
+        return self.store.fs.open(f"{self.store.root}/{self._note(name)}", "rb")
+
+    def _note(self, name: str) -> str:
+        return f".scratch/{self.location}/{name}"
+
     def part_path(self, name: str) -> str:
         """Where a part lies or will lie, as the store's file system spells it."""
         return f"{self.store.root}/{self.location}/{name}.parquet"
@@ -91,6 +121,20 @@ class ArtefactBuilder:
         folder = f"{self.store.root}/{self.location}"
         sizes = {file: self._size(f"{folder}/{file}") for file in part_files(record)}
         return record if sizes == part_files(record) else None
+
+    def parts(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Records of parts that are all published.
+
+        Raises:
+            IntegrityError: one is not.
+        """
+        records = [self.part(name) for name in names]
+        for name, record in zip(names, records, strict=True):
+            if record is None:
+                raise IntegrityError(
+                    f"part {name} of {self.stage} of {self.key} vanished while others were written"
+                )
+        return [record for record in records if record is not None]
 
     def _size(self, path: str) -> int | None:
         return int(self.store.fs.size(path)) if self.store.fs.exists(path) else None
@@ -184,6 +228,14 @@ class ArtefactBuilder:
         self.store.publish_bytes(f"{self.location}/{name}", data)
         self._files[name] = {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
+    def write_folder(self, name: str, directory: Path) -> None:
+        """A directory of files beside the parts that are not part of the content digest, e.g. an index."""
+        self.store.publish_tree(directory, f"{self.location}/{name}")
+        for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+            relative = f"{name}/{path.relative_to(directory).as_posix()}"
+            record = {"name": relative, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
+            self._files[relative] = record
+
     def write_tree(self, name: str, directory: Path) -> dict[str, Any]:
         """A directory of files that *is* content, e.g. a model.
 
@@ -200,23 +252,31 @@ class ArtefactBuilder:
             "files": dict(named),
         }
 
-    def _write_index(self, parts: Sequence[str]) -> None:
+    def _write_index(self, parts: Sequence[str], more: Sequence[str]) -> None:
         """The indexes of rows by document, and digests of what is read by them, where the parts name documents."""
-        columns = indexed_columns(self._schema_of(parts[0])) if parts else []
+        named = [*indexed_columns(self._schema_of(parts[0])), *more] if parts else []
+        columns = [column for column in INDEX_FILES if column in named]
         paths = [self.part_path(name) for name in parts] if columns else []
         digests = bytearray()
         for path in paths:
             with self.store.fs.open(path, "rb") as stream:
                 digests += digests_of(stream)
-        for column in columns:
-            name = INDEX_FILES[column]
-            with self.store.staged(f"{self.location}/{name}") as private:
-                record = write_index(ids_of(self.store, paths, column), private, self.scratch())
-                with private.open("rb") as stream:
-                    digests += digests_of(stream)
-            self._files[name] = {"name": name, **record}
+        with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
+            for column, (record, pieces) in zip(
+                columns, pool.map(partial(self._indexed, paths), columns), strict=True
+            ):
+                self._files[INDEX_FILES[column]] = record
+                digests += pieces
         if columns:
             self.write_file(PIECES_FILE, bytes(digests))
+
+    def _indexed(self, paths: Sequence[str], column: str) -> tuple[dict[str, Any], bytes]:
+        """Write the index by a column: its record, and the digests of what is read of it."""
+        name = INDEX_FILES[column]
+        with self.store.staged(f"{self.location}/{name}") as private:
+            record = write_index(self.store, paths, column, private, self.scratch())
+            with private.open("rb") as stream:
+                return {"name": name, **record}, digests_of(stream)
 
     def _schema_of(self, part: str) -> pa.Schema:
         with self.open_part(part) as opened:
@@ -229,6 +289,7 @@ class ArtefactBuilder:
         trees: Sequence[Mapping[str, Any]] = (),
         counts: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        indexes: Sequence[str] = (),
     ) -> Ref:
         """Write the manifest, point to the artefact, drop its scratch.
 
@@ -238,13 +299,14 @@ class ArtefactBuilder:
             counts: Rows in, kept, dropped by reason: ``rows_in`` must equal ``kept`` plus
                 every ``dropped_*``.
             metadata: Anything else worth reading; not part of the content digest.
+            indexes: Columns of ``INDEX_FILES`` by which it gets an index beside those that every table gets.
 
         Raises:
             IntegrityError: the counts do not balance.
         """
         totals = dict(counts or {})
         check_balance(self.stage, self.key, totals)
-        self._write_index([str(part["name"]) for part in parts])
+        self._write_index([str(part["name"]) for part in parts], indexes)
         arrays = [{"name": f"{part['name']}.npy", **part["array"]} for part in parts if "array" in part]
         content = [(str(item["name"]), str(item["digest"])) for item in [*parts, *arrays, *trees]]
         manifest = {
@@ -270,6 +332,8 @@ class ArtefactBuilder:
         ref = ref_of(manifest)
         self.store.point_to(ref)
         shutil.rmtree(self.store.scratch(self.location), ignore_errors=True)
+        self.store.remove_notes(self.location)
+        self.store.leases.forget(f"{self.stage}/{self.key}/{SHARDS}")
         return ref
 
 

@@ -5,8 +5,8 @@ version without index is scanned, after its parts were hashed as a whole.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.pieces import PIECES_FILE, CheckedFile, split
 from datamask_pipeline.storage.ref import MANIFEST, Ref, manifest_digest, pretty_json, ref_of
-from datamask_pipeline.storage.row_index import ID, INDEX_FILES, find_rows, indexed_columns
+from datamask_pipeline.storage.row_index import CONTENT, ID, INDEX_FILES, URL, find, indexed_columns, key_of
 from datamask_pipeline.storage.store import Store
 
 _REMEDY: Final = "`datamask audit prove` tells more; delete it and run its stage again, which makes it anew"
@@ -123,6 +123,19 @@ class CheckedTables:
             first = last
         raise self._altered(f"{location}/{part}.parquet", f"has no row {row}, which its index names")
 
+    def num_documents(self, location: str, value: str, by: Literal["content_hash", "url"]) -> int | None:
+        """How many rows have a text, by its content hash, or a URL at a domain or below it; ``None``: no index tells.
+
+        Raises:
+            IntegrityError: what was read is not what was written.
+        """
+        stated = self._index(location, by)
+        if stated is None:
+            return None
+        if by == CONTENT:
+            return sum(1 for _ in self.rows(location, value, [CONTENT], by=CONTENT))
+        return sum(self._found(location, stated, key_of(URL, value)))
+
     def close(self) -> None:
         """Close what was opened."""
         for opened in self._opened.values():
@@ -144,18 +157,23 @@ class CheckedTables:
         self, location: str, document_id: str, column: str
     ) -> Iterator[tuple[Mapping[str, Any], int]]:
         """Part and row of what may be the document's rows."""
-        manifest = self.manifest(location)
-        name = INDEX_FILES[column]
-        index = next((file for file in manifest.get("files", ()) if file["name"] == name), None)
-        if index is None:
+        stated = self._index(location, column)
+        if stated is None:
             yield from self._scan(location, document_id, column)
             return
-        with self._checked(location, name) as stream:
-            rows = find_rows(stream, index["bytes"], document_id)
-        first = 0
-        for part in manifest["parts"]:
+        rows, first = self._found(location, stated, key_of(column, document_id)), 0
+        for part in self.manifest(location)["parts"]:
             yield from ((part, row - first) for row in rows if first <= row < first + part["rows"])
             first += part["rows"]
+
+    def _index(self, location: str, column: str) -> Mapping[str, Any] | None:
+        """What the manifest states of the index by a column, if there is one."""
+        files: Iterable[Mapping[str, Any]] = self.manifest(location).get("files", ())
+        return next((file for file in files if file["name"] == INDEX_FILES[column]), None)
+
+    def _found(self, location: str, index: Mapping[str, Any], key: int) -> list[int]:
+        with self._checked(location, index["name"]) as stream:
+            return find(stream, index["bytes"], key)
 
     def _scan(self, location: str, document_id: str, column: str) -> Iterator[tuple[Mapping[str, Any], int]]:
         for part in self.manifest(location)["parts"]:

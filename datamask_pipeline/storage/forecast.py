@@ -61,6 +61,6 @@ class Forecast(Store):
         """Write nothing."""
 
     @contextlib.contextmanager
-    def exclusive(self, stage: str, key: str) -> Iterator[None]:
+    def exclusive(self, stage: str, key: str, *, wait: bool = True, tell: bool = True) -> Iterator[bool]:
         """Wait for nobody: what is at work is not there yet."""
-        yield
+        yield True

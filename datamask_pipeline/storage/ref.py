@@ -41,6 +41,9 @@ class Ref:
         return dataclasses.asdict(self)
 
 
+#: Below a key, the leases of those who write its parts.
+SHARDS = "shards"
+
 #: What has to stand in a pointer, and in a manifest.
 REF_FIELDS: Mapping[str, type] = {field.name: str for field in dataclasses.fields(Ref)} | {"rows": int}
 MANIFEST_FIELDS: Mapping[str, type] = {

@@ -1,14 +1,23 @@
-"""Which crawls a release is made of, frozen in the record when it is first asked for. Knows no stage."""
+"""Which crawls a release is made of and what it goes on from, frozen in the record when it is first asked for.
+
+Knows no stage. A retired release stays frozen and readable; nothing is made of it any more.
+"""
 
 import json
+from typing import Any
 
-from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage.ref import read_json
 from datamask_pipeline.storage.store import Store
 
 
 def names(store: Store) -> set[str]:
-    """The releases that the record knows."""
+    """The releases that the record knows and that are not retired."""
+    return {name for name in every_name(store) if not is_retired(store, name)}
+
+
+def every_name(store: Store) -> set[str]:
+    """The releases that the record knows, retired ones too."""
     base = f"{store.root}/releases"
     found = store.fs.ls(base, detail=False) if store.fs.exists(base) else []
     return {str(path).rsplit("/", 1)[1].removesuffix(".json") for path in found}
@@ -20,21 +29,48 @@ def frozen_crawls(store: Store, release: str) -> list[str] | None:
     Raises:
         IntegrityError: the record's file of the release is damaged.
     """
-    path = f"{store.root}/releases/{release}.json"
-    if not store.fs.exists(path):
-        return None
-    remedy = (
-        'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
-        f"{store.root}/pool/{release}/*/manifest.json has them"
-    )
-    crawls = read_json(store.fs.cat_file(path), path, {"crawls": list}, remedy=remedy)["crawls"]
-    if not crawls or not all(isinstance(crawl, str) for crawl in crawls):
-        raise IntegrityError(f"{path} names no crawls; {remedy}")
-    return list(crawls)
+    found = _read(store, release)
+    return None if found is None else list(found["crawls"])
 
 
-def freeze(store: Store, release: str, crawls: list[str]) -> list[str]:
-    """Record the crawls of a new release, in order of precedence.
+def frozen_given(store: Store, release: str) -> str | None:
+    """The release whose subsets are held in this one; ``None`` where there is none, or the release is not frozen.
+
+    Raises: as `frozen_crawls`.
+    """
+    return (_read(store, release) or {}).get("given")
+
+
+def rolled_by(store: Store, release: str) -> str | None:
+    """The rolling release of the configuration that made this one; ``None`` where none did, or it is not frozen.
+
+    Raises: as `frozen_crawls`.
+    """
+    return (_read(store, release) or {}).get("rolls")
+
+
+def is_retired(store: Store, release: str) -> bool:
+    """Whether nothing is made of the release any more.
+
+    Raises: as `frozen_crawls`.
+    """
+    return bool((_read(store, release) or {}).get("retired"))
+
+
+def rolled(store: Store, template: str) -> list[tuple[str, list[str]]]:
+    """The releases that a rolling release of the configuration made, each with its crawls, in their order.
+
+    Raises: as `frozen_crawls`.
+    """
+    found = [(name, _read(store, name) or {}) for name in every_name(store)]
+    made = [(name, list(values["crawls"])) for name, values in found if values.get("rolls") == template]
+    return sorted(made, key=lambda each: (len(each[1]), each[0]))  # each has the crawls of those before
+
+
+def freeze(
+    store: Store, release: str, crawls: list[str], given: str | None = None, rolls: str | None = None
+) -> list[str]:
+    """Record the crawls of a new release, in order of precedence, what it goes on from, and which rolling release made it.
 
     Raises:
         ConfigurationError: no crawls, or the release exists already.
@@ -44,10 +80,50 @@ def freeze(store: Store, release: str, crawls: list[str]) -> list[str]:
     relative = f"releases/{release}.json"
     if store.fs.exists(f"{store.root}/{relative}"):
         raise ConfigurationError(f"release {release!r} exists and is frozen; choose another name")
-    store.publish_bytes(relative, frozen_bytes(crawls))
+    store.publish_bytes(relative, frozen_bytes(crawls, given, rolls))
     return crawls
 
 
-def frozen_bytes(crawls: list[str]) -> bytes:
+def retire(store: Store, release: str, *, retired: bool = True) -> None:
+    """Mark a release as one of which nothing is made any more, or take the mark away. Nothing is deleted.
+
+    Raises:
+        UnknownNameError: the record has no such release.
+        IntegrityError: its file is damaged.
+    """
+    found = _read(store, release)
+    if found is None:
+        raise UnknownNameError("release", release, every_name(store))
+    data = frozen_bytes(found["crawls"], found.get("given"), found.get("rolls"), retired=retired)
+    store.publish_bytes(f"releases/{release}.json", data)
+
+
+def frozen_bytes(
+    crawls: list[str], given: str | None = None, rolls: str | None = None, *, retired: bool = False
+) -> bytes:
     """The file of a release of these crawls."""
-    return (json.dumps({"crawls": crawls}, indent=1) + "\n").encode()
+    values: dict[str, Any] = {"crawls": crawls}
+    if given is not None:
+        values["given"] = given
+    if rolls is not None:
+        values["rolls"] = rolls
+    if retired:
+        values["retired"] = True
+    return (json.dumps(values, indent=1) + "\n").encode()
+
+
+def _read(store: Store, release: str) -> dict[str, Any] | None:
+    path = f"{store.root}/releases/{release}.json"
+    if not store.fs.exists(path):
+        return None
+    remedy = (
+        'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
+        f"{store.root}/pool/{release}/*/manifest.json has them"
+    )
+    found: dict[str, Any] = read_json(store.fs.cat_file(path), path, {"crawls": list}, remedy=remedy)
+    if not found["crawls"] or not all(isinstance(crawl, str) for crawl in found["crawls"]):
+        raise IntegrityError(f"{path} names no crawls; {remedy}")
+    for name in ("given", "rolls"):
+        if not isinstance(found.get(name, ""), str):
+            raise IntegrityError(f'{path}: "{name}" names no release; write the name of one, or take it out')
+    return found

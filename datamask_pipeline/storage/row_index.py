@@ -1,12 +1,14 @@
-"""Indexes of a table by document id: sorted files beside the parts that lead from an id to its rows.
+"""Indexes of a table: sorted files beside the parts that lead from an id or a content hash to its rows, and count domains.
 
-Knows the columns that name documents; knows no stage. A file holds pairs of unsigned 64-bit numbers,
+Knows the columns that name documents and texts; knows no stage. A file holds pairs of unsigned 64-bit numbers,
 little-endian: XXH3 of the id's UTF-8, and the row in the artefact; sorted by both, without null ids. As the hashes are
-spread evenly, one read where the id should stand finds it, on disk as in an object store.
+spread evenly, one read where the id should stand finds it, on disk as in an object store. Of domains, each stands once: the
+first 64 bits of its SHA-256, and how many rows have a URL there or below it.
 """
 
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -17,13 +19,20 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from datamask_pipeline import domains
+from datamask_pipeline.arrays import are_null
 from datamask_pipeline.storage.pieces import CheckedFile
 from datamask_pipeline.storage.store import Store
 
 ID: Final = "id"
-#: Columns that name a document, and the file beside the parts that finds rows by it; no part's file ends so. A row that
-#: names itself by another column than `id` stands in no index by that.
-INDEX_FILES: Final = {name: f"rows_by_{name}.u64" for name in (ID, "representative_id", "near_copy_of")}
+CONTENT: Final = "content_hash"
+URL: Final = "url"
+#: Columns that name another document; a row that names itself stands in no index by these.
+_OTHERS: Final = ("representative_id", "near_copy_of")
+#: Columns, and the file beside the parts that is the index by each; no part's file ends so.
+INDEX_FILES: Final = {name: f"rows_by_{name}.u64" for name in (ID, *_OTHERS, CONTENT)} | {
+    URL: "documents_by_domain.u64"
+}
 
 _hash = xxhash.xxh3_64_intdigest
 _PAIR: Final = 16
@@ -34,48 +43,47 @@ _DEVIATIONS, _MARGIN = 6, 16
 
 
 def indexed_columns(schema: pa.Schema) -> list[str]:
-    """The columns by which a table gets an index; none where it has no ids."""
+    """The columns by which every table gets an index; none where it has no ids."""
     named = [
-        name for name in INDEX_FILES if name in schema.names and pa.types.is_string(schema.field(name).type)
+        name
+        for name in (ID, *_OTHERS)
+        if name in schema.names and pa.types.is_string(schema.field(name).type)
     ]
     return named if ID in named else []
 
 
-def id_hash(document_id: str) -> int:
-    """The number under which an id stands."""
-    return _hash(document_id.encode(errors="surrogatepass"))
+def key_of(column: str, value: str) -> int:
+    """The number under which a value stands in the index by a column; of URLs it is a domain."""
+    if column == URL:
+        # Nobody can choose a domain so that it stands under the number of another.
+        return int.from_bytes(hashlib.sha256(value.encode(errors="surrogatepass")).digest()[:8], "little")
+    return _hash(value.encode(errors="surrogatepass"))
 
 
-def ids_of(store: Store, paths: Iterable[str], column: str = ID) -> Iterator[pa.Array]:
-    """What an index of some parts' rows is made from, a batch at a time; null where a row stands in none."""
-    for path in paths:
-        with store.open_parquet(path) as opened:
-            for batch in opened.iter_batches(columns=list(dict.fromkeys([column, ID]))):
-                names = batch.column(column)
-                if column != ID:
-                    names = pc.if_else(pc.equal(names, batch.column(ID)), None, names)
-                yield names
-
-
-def write_index(ids: Iterable[pa.Array], target: Path, scratch: Path) -> dict[str, str | int]:
-    """Write the index; memory holds a bounded number of pairs, however many there are.
+def write_index(
+    store: Store, paths: Iterable[str], column: str, target: Path, scratch: Path
+) -> dict[str, str | int]:
+    """Write an index; memory holds a bounded number of pairs, however many there are.
 
     Args:
-        ids: What names each row, in canonical order, a batch at a time; null: nothing.
+        store: The record.
+        paths: The artefact's parts, in canonical order.
+        column: The column by which it is an index.
         target: The file.
         scratch: A folder for what lies between.
 
     Returns:
         ``bytes`` and ``sha256`` of the file.
     """
-    unsorted = scratch / "unsorted.u64"
+    unsorted = scratch / f"{target.name}.unsorted"
     with unsorted.open("wb") as stream:
-        for pairs_n2 in _pairs(ids):
+        values = _values(store, paths, column)
+        for pairs_n2 in _domain_pairs(values) if column == URL else _pairs(values):
             stream.write(pairs_n2.tobytes())
     hashed, num_bytes = hashlib.sha256(), 0
     with target.open("wb") as stream:
         for pairs_n2 in _sorted(unsorted):
-            data = pairs_n2.tobytes()
+            data = (_summed(pairs_n2) if column == URL else pairs_n2).tobytes()
             stream.write(data)
             hashed.update(data)
             num_bytes += len(data)
@@ -83,18 +91,18 @@ def write_index(ids: Iterable[pa.Array], target: Path, scratch: Path) -> dict[st
     return {"bytes": num_bytes, "sha256": hashed.hexdigest()}
 
 
-def find_rows(stream: CheckedFile, num_bytes: int, document_id: str) -> list[int]:
-    """The rows of an artefact whose ids have the hash of this one: those of the id, and by rare chance of others.
+def find(stream: CheckedFile, num_bytes: int, wanted: int) -> list[int]:
+    """What stands under a number: rows of the value with this key, and by rare chance of others; or a domain's count.
 
     Args:
         stream: The index, opened.
         num_bytes: Its length.
-        document_id: The id.
+        wanted: ``key_of`` the value.
 
     Returns:
-        Rows of the artefact, counted from 0, ascending.
+        Rows of the artefact, counted from 0, ascending; of a domain one count, or none.
     """
-    wanted, count = id_hash(document_id), num_bytes // _PAIR
+    count = num_bytes // _PAIR
     middle = wanted * count >> 64
     half = _DEVIATIONS * int(count**0.5) // 2 + _MARGIN
     while True:
@@ -108,6 +116,40 @@ def find_rows(stream: CheckedFile, num_bytes: int, document_id: str) -> list[int
         half *= 4
 
 
+def _values(store: Store, paths: Iterable[str], column: str) -> Iterator[pa.Array]:
+    """A column of some parts' rows, a batch at a time; null where a row stands in no index by it."""
+    columns = [column, ID] if column in _OTHERS else [column]
+    for path in paths:
+        with store.open_parquet(path) as opened:
+            for batch in opened.iter_batches(columns=columns):
+                values = batch.column(column)
+                if column in _OTHERS:
+                    values = pc.if_else(pc.equal(values, batch.column(ID)), None, values)
+                yield values
+
+
+def _domain_pairs(urls: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
+    """Of each batch, the domains by number and how many rows each has."""
+    for column in urls:
+        counted: Counter[str] = Counter()
+        for host, number in domains.hosts_of(column):
+            for domain in domains.with_those_above(host):
+                counted[domain] += number
+        keys = (key_of(URL, domain) for domain in counted)
+        pairs_n2 = np.empty((len(counted), 2), "<u8")
+        pairs_n2[:, 0] = np.fromiter(keys, np.uint64, len(counted))
+        pairs_n2[:, 1] = np.fromiter(counted.values(), np.uint64, len(counted))
+        yield pairs_n2
+
+
+def _summed(pairs_n2: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sorted pairs, those of one key added up."""
+    if len(pairs_n2) == 0:
+        return pairs_n2
+    firsts_k = np.flatnonzero(np.diff(pairs_n2[:, 0], prepend=~pairs_n2[:1, 0]))
+    return np.column_stack([pairs_n2[firsts_k, 0], np.add.reduceat(pairs_n2[:, 1], firsts_k)])
+
+
 def _pairs(ids: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
     first = 0
     for column in ids:
@@ -115,7 +157,7 @@ def _pairs(ids: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
         pairs_n2 = np.empty((len(known), 2), "<u8")
         names = known.cast(pa.binary()).to_pylist()
         pairs_n2[:, 0] = np.fromiter(map(_hash, names), np.uint64, len(names))
-        rows_n = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        rows_n = np.flatnonzero(~are_null(column))
         pairs_n2[:, 1] = first + rows_n
         first += len(column)
         yield pairs_n2

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
+from datamask_pipeline.storage.leases import Lease, Leases, is_alive
 from datamask_pipeline.storage.places import unwritable
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
     MANIFEST_FIELDS,
     REF_FIELDS,
+    SHARDS,
     Ref,
     check_key,
     location_of,
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
+
+#: After so long without a change, a private file of another machine belongs to nobody.
+ABANDONED_SECONDS = 86_400
 
 
 class Store:
@@ -70,6 +74,8 @@ class Store:
             self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
         )
         self._format: int | None = None
+        self.leases = Leases(self.fs, f"{self.root}/.leases", is_local=self.is_local)
+        self._held: list[Lease] = []
 
     def reach(self) -> None:
         """Refuse a record that cannot be reached, read or, on this machine's disks, written; creates nothing.
@@ -172,9 +178,10 @@ class Store:
         try:
             data = self.fs.cat_file(path)
         except FileNotFoundError:
-            raise IntegrityError(
-                f"no manifest at {path}; run the stage again to rebuild the artefact"
-            ) from None
+            from datamask_pipeline.storage.tombstones import missing
+
+            remedy = "run the stage again to rebuild the artefact"
+            raise IntegrityError(missing(self, location, remedy)) from None
         return read_json(data, path, MANIFEST_FIELDS, remedy="run the stage again to rebuild the artefact")
 
     def part_names(self, ref: Ref) -> list[str]:
@@ -196,15 +203,16 @@ class Store:
             IntegrityError: it is missing, or no Parquet file.
             StorageError: the file system refuses.
         """
-        with _reading(path):
-            return pq.ParquetFile(path, filesystem=self._arrow_fs())
+        with reading(path):
+            # Read ahead, Arrow would keep the compressed bytes of all row groups to the end.
+            return pq.ParquetFile(path, filesystem=self._arrow_fs(), pre_buffer=not self.is_local)
 
     def iter_batches(
         self, ref: Ref, columns: Sequence[str] | None = None, *, batch_rows: int = ROW_GROUP_ROWS
     ) -> Iterator[pa.RecordBatch]:
         """The rows in canonical order, one bounded batch at a time."""
         for path in self.part_paths(ref):
-            with self.open_parquet(path) as part, _reading(path):
+            with self.open_parquet(path) as part, reading(path):
                 yield from part.iter_batches(
                     batch_size=batch_rows, columns=list(columns) if columns else None
                 )
@@ -213,7 +221,7 @@ class Store:
         """All rows at once: for small tables and for columns known to fit."""
         tables = []
         for path in self.part_paths(ref):
-            with self.open_parquet(path) as part, _reading(path):
+            with self.open_parquet(path) as part, reading(path):
                 tables.append(part.read(columns=list(columns) if columns else None))
         return pa.concat_tables(tables, promote_options="none") if tables else pa.table({})
 
@@ -277,21 +285,22 @@ class Store:
         The first file that is written to a record states its format.
 
         Raises:
-            StorageError: the disk is full or the file system refuses.
+            StorageError: the disk is full or the file system refuses; or this run gave no sign of life for so long that
+                another took its work over.
             ConfigurationError: as ``format``.
         """
         if relative != FORMAT_FILE and self.format() < FORMAT:  # before anything of this format stands there
             self.publish_bytes(FORMAT_FILE, format_bytes())
             self._format = FORMAT
-        directory = (
-            Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
-        )
+        directory = self._staging()
         name = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
         with storage_errors(relative):
             directory.mkdir(parents=True, exist_ok=True)
             private = directory / name
             try:
                 yield private
+                for lease in self._held:
+                    lease.check()
                 self._publish(private, f"{self.root}/{relative}")
             finally:
                 private.unlink(missing_ok=True)
@@ -318,41 +327,48 @@ class Store:
             directory.mkdir(parents=True, exist_ok=True)
         return directory
 
+    def remove_notes(self, location: str) -> None:
+        """Remove what was kept in a remote store for whoever goes on with an artefact; a local one's is its scratch."""
+        folder = f"{self.root}/.scratch/{location}"
+        if not self.is_local and self.fs.exists(folder):
+            self.fs.rm(folder, recursive=True)
+
     def cached(self, name: str) -> Path:
         """Where a local copy of a remote file lies or will lie; it may be deleted whenever no run is at work."""
         return self._local("cache") / name
 
     @contextlib.contextmanager
-    def exclusive(self, stage: str, key: str) -> Iterator[None]:
-        """Inside it, no other process on this machine is at work on that stage and key; waits for one that is.
+    def exclusive(self, stage: str, key: str, *, wait: bool = True, tell: bool = True) -> Iterator[bool]:
+        """Inside it, no other process on any machine is at work on that stage and key.
 
-        The system frees the lock when its holder ends, however that happens.
+        Args:
+            stage: The stage.
+            key: The key.
+            wait: Wait for one that is.
+            tell: Say in the log that it waits.
+
+        Yields:
+            Whether it is this process's turn; always so where it waits.
         """
-        lock = self._lock(stage, key)
-        with storage_errors(lock.lock_file):
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                logger.warning("another run is at work on %s of %s; waiting for it", stage, key)
-                lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _lock(self, stage: str, key: str) -> FileLock:
         check_key(stage, key)
-        path = self._local("locks") / f"{stage}/{key}.lock"
-        with storage_errors(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(path)
+        with contextlib.ExitStack() as stack:
+            with storage_errors(self.leases.folder):
+                lease = stack.enter_context(self.leases.hold(f"{stage}/{key}", wait=wait, tell=tell))
+            if lease is not None:
+                self._held.append(lease)
+                stack.callback(self._held.remove, lease)
+            yield lease is not None
+
+    def is_busy(self, stage: str, key: str) -> bool:
+        """Whether anybody is at work on that stage and key, or on a shard of it; nobody is waited for."""
+        return self.leases.is_held(f"{stage}/{key}") or self.leases.are_held(f"{stage}/{key}/{SHARDS}")
 
     def sweep(self) -> int:
-        """Remove what nobody on this machine will use again; returns how many things.
+        """Remove what nobody will use again; returns how many things.
 
-        That is staging files of writers that no longer live, and checkpoints that were last written before the current
-        artefact of their stage and key: work that was given up for other settings. Checkpoints without such an artefact
-        are what the next run goes on from.
+        That is staging files of this machine's writers that no longer live, those of other machines that have not changed
+        for a day, and checkpoints that were last written before the current artefact of their stage and key: work that was
+        given up for other settings. Checkpoints without such an artefact are what the next run goes on from.
         """
         return self._sweep_staging() + self._sweep_scratch()
 
@@ -363,28 +379,35 @@ class Store:
                 folder = scratch / stage / key
                 if not folder.is_dir():
                     continue
-                try:
-                    with self._lock(stage, key).acquire(blocking=False):
+                with self.exclusive(stage, key, wait=False) as is_idle:
+                    if is_idle and not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):
+                        self.leases.forget(f"{stage}/{key}/{SHARDS}")
                         removed += sum(map(_remove_before(self._written(stage, key)), folder.iterdir()))
-                except (Timeout, IntegrityError):
-                    continue  # somebody is at work; or the artefact is damaged and will be made again
         return removed
 
     def _written(self, stage: str, key: str) -> int:
-        """When the current artefact was finished, in nanoseconds; 0 where there is none."""
-        ref = self.current(stage, key)
-        return 0 if ref is None else int(self.manifest(ref)["written_at_ns"])
+        """When the current artefact was finished, in nanoseconds; 0 where there is none, or a damaged one."""
+        try:
+            ref = self.current(stage, key)
+            return 0 if ref is None else int(self.manifest(ref)["written_at_ns"])
+        except IntegrityError:
+            return 0
 
     def _sweep_staging(self) -> int:
-        staging = Path(self.root) / ".staging"
+        staging, host = self._staging(), f"{socket.gethostname()}."
         removed = 0
-        for path in staging.glob(f"{socket.gethostname()}.*") if self.is_local and staging.exists() else []:
-            pid = path.name[len(socket.gethostname()) + 1 :].split(".", 1)[0]
+        for path in sorted(staging.iterdir()) if staging.is_dir() else []:
+            pid = path.name.removeprefix(host).split(".", 1)[0] if path.name.startswith(host) else ""
+            is_left = not is_alive(int(pid)) if pid.isdigit() else _is_abandoned(path)
             # Writers leave files only; a directory is somebody else's.
-            if pid.isdigit() and not path.is_dir() and not is_alive(int(pid)):
+            if is_left and not path.is_dir():
                 path.unlink(missing_ok=True)
                 removed += 1
         return removed
+
+    def _staging(self) -> Path:
+        """Where files are written before they are published."""
+        return Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
 
     def _local(self, purpose: str) -> Path:
         """A hidden folder of the record; of a remote one, a folder in the cache."""
@@ -444,7 +467,7 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
     remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
     try:
@@ -493,6 +516,15 @@ def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
     return True
 
 
+def _is_abandoned(path: Path) -> bool:
+    """Whether another machine's private file has not been written for `ABANDONED_SECONDS`, by the file system's clock."""
+    with tempfile.NamedTemporaryFile(dir=path.parent) as now:
+        try:
+            return os.stat(now.name).st_mtime - path.stat().st_mtime > ABANDONED_SECONDS
+        except FileNotFoundError:
+            return False
+
+
 def _remove_before(moment_ns: int) -> Callable[[Path], bool]:
     """Removes a directory in which nothing was written since; says whether it did."""
 
@@ -504,14 +536,3 @@ def _remove_before(moment_ns: int) -> Callable[[Path], bool]:
         return True
 
     return remove
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process of that number runs on this machine."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

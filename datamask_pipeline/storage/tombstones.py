@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import canonical_json, sha256_text
-from datamask_pipeline.storage.ref import pretty_json, read_json
+from datamask_pipeline.storage.ref import MANIFEST, pretty_json, read_json
 from datamask_pipeline.storage.store import Store
 
 FOLDER: Final = "purged"
@@ -28,6 +29,14 @@ _FIELDS: Final[Mapping[str, type]] = {
     "contents": list,
     "removed": dict,
     "standing": list,
+}
+#: What tombstones of earlier versions lack.
+_LATER: Final[Mapping[str, type]] = {
+    "urls": list,
+    "totals": dict,
+    "reports": dict,
+    "unfinished": list,
+    "kept": list,
 }
 
 
@@ -44,8 +53,15 @@ class Tombstone:
         documents: By crawl, the hashes of the ids that are gone from it.
         contents: Hashes of the content hashes of what was withdrawn, whatever the crawl.
         removed: By location, the manifest of each version that is gone, with the hashes of the documents it held under
-            ``held`` (by crawl).
+            ``held`` (by crawl), whether it had made use of one under ``used``, and of a subset what it held in numbers
+            under ``content``.
         standing: Locations of current versions that were made from one of these documents and stay.
+        urls: Hashes of the addresses of what was withdrawn, each its host and what follows it.
+        totals: By crawl, of what is gone from it ``documents``, ``bytes``, ``tokens`` (of those stated), ``without_tokens``
+            (documents), and ``domains``: of each registrable domain documents and bytes.
+        reports: By release, what was asked, found and done, and what it cost, when the purge began; no document is named.
+        unfinished: Where unfinished work lay that went with it.
+        kept: Superseded versions that stay because one of ``standing`` needs them.
     """
 
     number: int
@@ -57,11 +73,25 @@ class Tombstone:
     contents: list[str]
     removed: Mapping[str, Mapping[str, Any]]
     standing: list[str]
+    urls: list[str] = dataclasses.field(default_factory=list)
+    totals: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    unfinished: list[str] = dataclasses.field(default_factory=list)
+    kept: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def title(self) -> str:
         """The purge by its number, and what asked for it."""
         return f"request {self.number} ({self.request}) of {self.date}"
+
+    def erases(self, name: str) -> bool:
+        """Whether a hash is that of an id, content or address that it erased."""
+        return name in self.contents or name in self.urls or any(name in of for of in self.documents.values())
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Number, request and date, as JSON values."""
+        return {"number": self.number, "request": self.request, "date": self.date}
 
 
 def tombstones(store: Store) -> list[Tombstone]:
@@ -75,8 +105,15 @@ def tombstones(store: Store) -> list[Tombstone]:
         return []
     paths = sorted(path for path in store.fs.find(folder) if path.endswith(".json"))
     remedy = "restore it from a copy of the record: nothing else says what was purged"
-    read = (read_json(store.fs.cat_file(path), path, _FIELDS, remedy=remedy) for path in paths)
-    return [Tombstone(**{name: values[name] for name in _FIELDS}) for values in read]
+    names = (*_FIELDS, *_LATER)
+    read = [read_json(store.fs.cat_file(path), path, _FIELDS, remedy=remedy) for path in paths]
+    for path, values in zip(paths, read, strict=True):
+        of_dicts = (values["removed"], values.get("totals", {}), values.get("reports", {}))
+        if not all(isinstance(each, list) for each in values["documents"].values()) or not all(
+            isinstance(each, dict) for of in of_dicts for each in of.values()
+        ):
+            raise IntegrityError(f"{path} is no tombstone: its lists and objects are others; {remedy}")
+    return [Tombstone(**{name: values[name] for name in names if name in values}) for values in read]
 
 
 def publish(store: Store, tombstone: Tombstone) -> None:
@@ -105,9 +142,31 @@ def removed_by(store: Store, location: str) -> Tombstone | None:
     return next((each for each in tombstones(store) if location in each.removed), None)
 
 
+def purged_manifests(store: Store) -> dict[str, Mapping[str, Any]]:
+    """The manifests of all versions that were purged, by location."""
+    return {location: manifest for each in tombstones(store) for location, manifest in each.removed.items()}
+
+
+def kept_manifest(store: Store, location: str) -> Mapping[str, Any]:
+    """The manifest of a version; of one that was purged, as its tombstone keeps it.
+
+    Raises:
+        IntegrityError: it is missing, and no tombstone keeps it; or damaged.
+    """
+    by = removed_by(store, location)
+    return store.manifest_at(location) if by is None else by.removed[location]
+
+
+def missing(store: Store, location: str, remedy: str) -> str:
+    """Why a version has no manifest, and what to do."""
+    if (by := removed_by(store, location)) is not None:
+        return f"{location} was purged by {by.title}; `datamask run` makes what rests on it from what is left"
+    return f"no manifest at {store.root}/{location}/{MANIFEST}; {remedy}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Erased:
-    """Documents of one crawl, or contents of any, that must not come back.
+    """Documents of one crawl, or contents of any, that must not come back; or all that must not be named.
 
     Attributes:
         salt: Stands before an id or content hash when it is hashed.
@@ -138,3 +197,11 @@ def erased_contents(store: Store) -> Erased | None:
     found = [each for each in tombstones(store) if each.contents]
     hashes = frozenset(name for each in found for name in each.contents)
     return Erased(found[0].salt, hashes) if found else None
+
+
+def unnamed(store: Store) -> Erased | None:
+    """Every id, content and address of what was purged: the record names none of them; ``None``: nothing was."""
+    found = tombstones(store)
+    hashes = [each for tombstone in found for each in (*tombstone.contents, *tombstone.urls)]
+    hashes += [each for tombstone in found for names in tombstone.documents.values() for each in names]
+    return Erased(found[0].salt, frozenset(hashes)) if found else None

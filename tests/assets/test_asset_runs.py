@@ -24,6 +24,7 @@ ASSET_OF_STAGE = {
     "learning_curve": "learning_curve",
     "materialise": "fineweb_mask",
     "redundancy": "subset_redundancy",
+    "ngram": "ngram_answers",
     "pretrain": "pretrained_model",
     "evaluate": "benchmark_results",
     "answers": "benchmark_answers",
@@ -90,6 +91,10 @@ def test_metadata_says_what_an_artefact_is(dagster_run) -> None:
         assert shown.tags["dagster/data_version"] == ref.content_digest
         if store.part_names(ref):
             assert metadata["dagster/row_count"] == ref.rows
+            manifest = store.manifest(ref)
+            rows, seconds = manifest["counts"].get("rows_in", ref.rows), manifest["wall_seconds"]
+            assert metadata["parts"] == len(manifest["parts"])
+            assert metadata["rows per second"] == pytest.approx(rows / seconds if seconds else 0, abs=0.01)
             with store.part_file(ref, store.part_names(ref)[0]) as part:
                 names = [column.name for column in metadata["dagster/column_schema"].columns]
                 assert all(column.description for column in metadata["dagster/column_schema"].columns), asset

@@ -9,14 +9,17 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from tiny_chain import write_crawl, write_tiny_config
+from typer.testing import CliRunner
 
 from assets.jobs import JOBS
 from assets.plan import Wanted, runs, wanted
 from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs
+from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
-from datamask_pipeline.pipeline.flow import CRAWLS
+from datamask_pipeline.pipeline.flow import CRAWLS, RELEASES
+from datamask_pipeline.storage import Ref, require
 from resources import PipelineResource
 
 
@@ -133,27 +136,196 @@ def test_every_job_is_reached_by_the_plan(dagster_run) -> None:
 
 def test_the_schedule_freezes_what_is_scored_and_new(dagster_run, tmp_path: Path) -> None:
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
-    settings = {"store": str(tmp_path / "record")}
+    shutil.copytree(dagster_run.pipeline.config.source.options["root"], tmp_path / "crawls")
+    settings = {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(tmp_path / "crawls"),
+        "releases": {"web": {"every": "month"}},
+    }
     resource = PipelineResource(config=str(dagster_run.config_file), settings=settings)
-    month = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
 
-    def fire(instance: dg.DagsterInstance) -> dg.RunRequest | dg.SkipReason:
-        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=month)
+    def fire(instance: dg.DagsterInstance, month: int) -> list[dg.RunRequest] | dg.SkipReason:
+        time = datetime.datetime(2026, month, 1, 3, tzinfo=datetime.UTC)
+        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=time)
         return monthly_release(context, pipeline=resource)
 
+    defs = build_defs(config=str(dagster_run.config_file), settings=settings)
     with dg.instance_for_test() as instance:
-        skipped = fire(instance)
-        assert isinstance(skipped, dg.SkipReason)
-        assert "first" in str(skipped.skip_message)
+        files = files_of(tmp_path / "record")
+        for month, crawls in ((3, ["tiny-2024-10", "tiny-2024-18"]), (5, ["tiny-2024-22"])):
+            requests = fire(instance, month)
+            for _ in range(10):
+                assert fire(instance, month) == requests
+            assert files_of(tmp_path / "record") == files
+            assert isinstance(requests, list)
+            (request,) = requests
+            job = defs.resolve_job_def("freeze_job")
+            assert job.execute_in_process(instance=instance, run_config=request.run_config).success
+            assert resource.pipeline().release_crawls(f"web-2026-0{month}")[-len(crawls) :] == crawls
+            assert f"web-2026-0{month}" in instance.get_dynamic_partitions("releases")
+            assert isinstance(fire(instance, month + 1), dg.SkipReason), "no crawl is new"
+            shutil.copytree(tmp_path / "crawls/tiny-2024-18", tmp_path / f"crawls/tiny-2024-2{month - 1}")
+            assert isinstance(fire(instance, month + 1), dg.SkipReason), "it is not scored"
+            shutil.copytree(
+                tmp_path / "record/score/tiny-2024-18", tmp_path / f"record/score/tiny-2024-2{month - 1}"
+            )
+            files = files_of(tmp_path / "record")
 
-        shutil.copytree(tmp_path / "record/score/tiny-2024-18", tmp_path / "record/score/tiny-2024-22")
-        request = fire(instance)
-        assert isinstance(request, dg.RunRequest)
-        assert request.partition_key == "monthly-2026-03"
-        frozen = resource.pipeline().release_crawls("monthly-2026-03")
-        assert frozen == ["tiny-2024-10", "tiny-2024-18", "tiny-2024-22"]
-        assert instance.get_dynamic_partitions("releases") == ["monthly-2026-03"]
-        assert fire(instance) == request
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and date of every file."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("sensor", [discover, advance])
+def test_previewing_a_sensor_changes_no_file_of_the_record(
+    sensor: dg.SensorDefinition, dagster_run, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Not even of a configured release that nobody asked for yet."""
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "releases": {"fresh": {}}}
+    resource = PipelineResource(config=str(dagster_run.config_file), settings=settings)
+    files = files_of(tmp_path / "record")
+    for _ in range(10):
+        result = sensor(dg.build_sensor_context(instance=instance), pipeline=resource)
+        assert result.dynamic_partitions_requests
+    assert files_of(tmp_path / "record") == files
+    if sensor is advance:
+        assert result.run_requests
+
+
+def test_a_crawl_whose_files_changed_is_asked_for_again(
+    resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    for run in tick(advance, resource, instance).run_requests:
+        finish(instance, run, dg.DagsterRunStatus.STARTED)
+    assert not tick(advance, resource, instance).run_requests
+    crawl = tmp_path / "crawls" / "tiny-2024-18"
+    shutil.copy(crawl / "000.jsonl", crawl / "002.jsonl")
+    (added,) = tick(advance, resource, instance).run_requests
+    assert added.partition_key == "tiny-2024-18"
+    finish(instance, added, dg.DagsterRunStatus.STARTED)
+    (crawl / "002.jsonl").write_text("")
+    (repaired,) = tick(advance, resource, instance).run_requests
+    assert repaired.partition_key == "tiny-2024-18"
+
+
+def test_a_release_that_goes_on_waits_for_the_one_before(
+    dagster_run, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """Group by group: its mask is asked for once the earlier mask is there."""
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    releases = {"before": {"crawls": ["tiny-2024-10"]}, "after": {"given": "before"}}
+    settings = {"store": str(tmp_path / "record"), "releases": releases}
+    chain = Pipeline(load_config(str(dagster_run.config_file), settings))
+    for run in (wanted(chain, CRAWLS, crawl) for crawl in chain.crawls()):
+        finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    asked = {(run.job, str(run.partition_key)) for run in missing_runs(instance, chain)}
+    assert ("release_job", "before") in asked
+    assert ("release_job", "after") not in asked
+    for release in ("before", "after"):
+        for _, _, call in chain.steps(release, "gather"):
+            call()
+        for run in runs(chain, RELEASES, release):
+            finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    asked = {(run.job, str(run.partition_key)) for run in missing_runs(instance, chain)}
+    assert ("arm_job", "before|datamask") in asked
+    assert ("arm_job", "after|datamask") not in asked
+
+
+def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_arrives(
+    resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    releases = {"web": {"every": "crawl", "given": "previous"}}
+    rolling = PipelineResource(config=resource.config, settings={"releases": releases})
+    pipeline = rolling.pipeline()
+
+    def asked(status: dg.DagsterRunStatus | None = None) -> list[dict[str, object]]:
+        """What is to be frozen, once the crawls that are asked for have ended in some way."""
+        frozen = []
+        for run in tick(advance, rolling, instance).run_requests:
+            if run.job_name == "freeze_job":
+                frozen.append(run.run_config["ops"]["freeze_release"]["config"])
+            elif run.job_name == "crawl_job" and status is not None:
+                finish(instance, run, status)
+                if status is dg.DagsterRunStatus.SUCCESS:
+                    crawl = str(run.partition_key)
+                    pipeline.store.point_to(Ref("score", crawl, "f" * 64, "d" * 64, f"score/{crawl}/f", 3))
+        return frozen
+
+    def freeze(values: dict[str, object]) -> None:
+        defs = build_defs(config=resource.config, settings={"releases": releases})
+        job = defs.resolve_job_def("freeze_job")
+        done = job.execute_in_process(
+            instance=instance, run_config={"ops": {"freeze_release": {"config": values}}}
+        )
+        assert done.success
+
+    assert asked(dg.DagsterRunStatus.SUCCESS) == []
+    (first,) = asked()
+    assert (first["release"], first["given"]) == ("web-tiny-2024-18", None)
+    assert first["crawls"] == ["tiny-2024-10", "tiny-2024-18"]
+    files = files_of(tmp_path / "record")
+    assert all(asked() == [first] for _ in range(10))
+    assert files_of(tmp_path / "record") == files
+    freeze(first)
+    assert asked() == []
+    for name in ("tiny-2024-19", "tiny-2024-22"):
+        write_crawl(tmp_path / "crawls", name, 3, seed=5)
+    assert asked() == []
+    assert asked(dg.DagsterRunStatus.SUCCESS) == []
+    one, two = asked()
+    assert (one["release"], one["given"]) == ("web-tiny-2024-19", "web-tiny-2024-18")
+    assert (two["release"], two["given"]) == ("web-tiny-2024-22", "web-tiny-2024-19")
+    assert two["crawls"] == [*first["crawls"], "tiny-2024-19", "tiny-2024-22"]
+    freeze(one)
+    freeze(two)
+    write_crawl(tmp_path / "crawls", "tiny-2024-20", 3, seed=6)
+    assert asked(dg.DagsterRunStatus.FAILURE) == []
+    write_crawl(tmp_path / "crawls", "tiny-2024-26", 3, seed=7)
+    assert asked(dg.DagsterRunStatus.SUCCESS) == []
+    (later,) = asked()
+    assert later["release"] == "web-tiny-2024-26", "a crawl that failed holds no other up"
+    assert "tiny-2024-20" not in later["crawls"]
+    assert pipeline.given("web-tiny-2024-22") == "web-tiny-2024-19"
+
+
+def test_the_subset_of_a_rolling_release_becomes_overdue(tiny_config_file: Path) -> None:
+    releases = {"web": {"every": "month", "max_age_days": 40}}
+    defs = build_defs(config=str(tiny_config_file), settings={"releases": releases})
+    policies = {spec.key.to_user_string(): spec.freshness_policy for spec in defs.resolve_all_asset_specs()}
+    assert policies.pop("fineweb_mask") == dg.FreshnessPolicy.time_window(
+        fail_window=datetime.timedelta(days=40), warn_window=datetime.timedelta(days=32)
+    )
+    assert set(policies.values()) == {None}
+
+
+def request_of(run: Wanted) -> dg.RunRequest:
+    return dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
+
+
+def test_of_a_retired_release_nothing_is_asked_for(
+    dagster_run, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "pool.validation_share": 0.2}
+    chain = Pipeline(load_config(str(dagster_run.config_file), settings))
+    for run in (wanted(chain, CRAWLS, crawl) for crawl in chain.crawls()):
+        finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    assert [str(run.partition_key) for run in missing_runs(instance, chain)] == ["first"]
+    retired = CliRunner().invoke(app, ["retire", "first", "-s", f"store={tmp_path / 'record'}"])
+    assert retired.exit_code == 0, retired.output
+    assert list(missing_runs(instance, chain)) == []
+    assert require(chain.store, "materialise", "first/datamask").rows
+    back = CliRunner().invoke(app, ["retire", "first", "--undo", "-s", f"store={tmp_path / 'record'}"])
+    assert back.exit_code == 0, back.output
+    assert [str(run.partition_key) for run in missing_runs(instance, chain)] == ["first"]
+    unknown = CliRunner().invoke(app, ["retire", "nope", "-s", f"store={tmp_path / 'record'}"])
+    assert unknown.exit_code == 1
 
 
 def test_only_discover_runs_unless_it_is_switched_on(tiny_defs: dg.Definitions) -> None:

@@ -29,16 +29,18 @@ def test_what_no_column_tells_is_told_by_source_settings_or_step() -> None:
     untold = {
         asset: {name for name in table.columns.names if not ORIGINS[asset].get(name)}
         for asset, table in TABLES.items()
-        if asset not in ("crawl_documents", "rejected_documents", "takedown_requests")
+        if asset not in ("crawl_documents", "rejected_documents", "takedown_requests", "question_texts")
     }
     assert {asset: names for asset, names in untold.items() if names} == {
         "quality_scores": {"scorer", "scale_min", "scale_max", "model", "revision"},
         "learning_curve": {"step", "learning_rate", "block"},
         "fineweb_mask": {"release", "arm"},
         "subset_redundancy": {"near_copy_cosine", "coverage_documents"},
+        "ngram_answers": {"release", "arm", "task", "question_id", "gold_bytes"},
         "pretrained_model": {"step", "learning_rate"},
         "benchmark_results": set(schema.RESULTS.names) - {"checkpoint", "value", "stderr", "num_truncated"},
-        "benchmark_answers": set(schema.ANSWERS.names) - {"checkpoint", "value"},
+        "benchmark_answers": set(schema.ANSWERS.names)
+        - {"checkpoint", "value", "gold_bits", "gold_probability"},
     }
 
 

@@ -1,6 +1,7 @@
 """The asset publishes what the command publishes, and refuses what it refuses."""
 
 import json
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -8,7 +9,8 @@ import pytest
 
 from assets.data_set import ASSET, CHECK
 from assets.partitions import partition_key
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
 
@@ -50,3 +52,20 @@ def test_a_forbidden_licence_fails_with_its_reason(tiny_defs: dg.Definitions, tm
     assert reason is not None
     assert "'apache-2.0' is forbidden by 'odc-by'" in str(reason.description)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stale_subset_fails_with_its_reason(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "select.lamb": 0.1}
+    Pipeline(load_config(str(tiny_config_file), settings)).run("select", "first/datamask")
+    defs = build_defs(config=str(tiny_config_file), settings=settings)
+    options = {"to": str(tmp_path / "mask"), "license": "odc-by", "source_license": "odc-by"}
+    (failure,) = job(defs, **options).get_step_failure_events()
+    reason = failure.step_failure_data.user_failure_data
+    assert reason is not None
+    assert "subset first/datamask is stale" in str(reason.description)
+    assert not (tmp_path / "mask").exists()
+    assert job(defs, **options, stale=True).success
+    assert "was stale when it was published" in (tmp_path / "mask" / "README.md").read_text()

@@ -16,7 +16,7 @@ from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.builder import sha256_file
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import location_of, manifest_digest, pretty_json, ref_of
-from datamask_pipeline.storage.row_index import INDEX_FILES, ids_of, write_index
+from datamask_pipeline.storage.row_index import INDEX_FILES, write_index
 
 #: An artefact may be read once what it was made from is there.
 ORDER = "ingest rejected embed score pool copies gather select learning_curve materialise".split()
@@ -133,7 +133,7 @@ class Forger:
         for column, name in INDEX_FILES.items():
             if name in stated:
                 stated[name] |= write_index(
-                    ids_of(store, map(str, files[: len(manifest["parts"])]), column), folder / name, folder
+                    store, map(str, files[: len(manifest["parts"])]), column, folder / name, folder
                 )
                 files.append(folder / name)
         digests = b"".join(digests_of(file.open("rb")) for file in files)

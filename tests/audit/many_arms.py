@@ -19,6 +19,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "gradient": {"policy": "policy_gradient", "num_epochs": 50},
     "quotas": {"quotas": {"tiny-2024-10": 0.5, "tiny-2024-18": 0.5}},
     "pruned": {"quality_pruning": 0.3},
+    "outliers": {"outlier_deviations": 1.0},
     "tokens": {"num_tokens": 2_000},
     "facility_tokens": {"diversity": "Facility", "num_tokens": 2_000},
     "documents": {"num_documents": 11},

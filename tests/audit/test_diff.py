@@ -12,15 +12,24 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
+from datamask_pipeline.audit import diff_reasons
 from datamask_pipeline.audit.diff import REASONS, changed_documents, compare_selections
 from datamask_pipeline.audit.selections import paired
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
-from datamask_pipeline.selection.reasons import BY_DRAW, BY_MARGINALS, BY_QUALITY, BY_RULE, Decision
+from datamask_pipeline.selection.reasons import (
+    BY_DRAW,
+    BY_MARGINALS,
+    BY_QUALITY,
+    BY_RULE,
+    HELD,
+    PASSED_OVER,
+    Decision,
+)
 from datamask_pipeline.storage import Ref, Store
 
 INDEX = pa.schema([*schema.RELEASE_INDEX, schema.score_column("rules")])
-EXCLUSIONS = ("takedown", "near_duplicate", "duplicate_content", "duplicate_id", "validation")
+EXCLUSIONS = ("takedown", "near_duplicate", "duplicate_content", "duplicate_id", "validation", "contaminated")
 Row = dict[str, Any]
 
 
@@ -119,6 +128,8 @@ class World:
                 row["quality"] = draw.choice([0.5, 0.6])
                 if not row["selected"]:
                     row["reason"] = draw.choice([decision.out, decision.out_all_the_same])
+            if row["masked"] and draw.random() < 0.1:
+                row["reason"] = HELD if row["selected"] else PASSED_OVER
         embedded: Row = {f"embeddings/{crawl}": self.embeddings(crawl) for crawl in chosen}
         masked = [row for row in documents if row["masked"]]
         mask = write(self.store, "select", f"{name}/datamask", _only([masked], schema.SELECTION), schema.SELECTION,
@@ -160,6 +171,8 @@ def reason(mine: Row, other: Row | None, crawls: set[str], *, configured: bool) 
         return "text"
     if mine["score"] != other["score"]:
         return "score"
+    if mine["reason"] == HELD or other["reason"] == PASSED_OVER:
+        return "earlier_release"
     if other["reason"] == BY_DRAW.out:
         return "draw"
     if other["reason"] == BY_QUALITY.out_all_the_same and mine["quality"] == other["quality"] == 0.5:
@@ -176,7 +189,11 @@ def reason(mine: Row, other: Row | None, crawls: set[str], *, configured: bool) 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_document_has_the_reason_that_a_count_gives_it(tmp_path: Path, seed: int) -> None:
+def test_every_document_has_the_reason_that_a_count_gives_it(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed >= 4:  # crawls are cut into windows
+        monkeypatch.setattr(diff_reasons, "WINDOW_ROWS", 7)
     world = World(tmp_path, seed)
     decision = (BY_MARGINALS, BY_QUALITY, BY_DRAW, BY_RULE)[seed % 4]
     before, old = world.release("first", decision, {"lamb": 0.5}, text=0)
@@ -208,6 +225,44 @@ def test_every_document_has_the_reason_that_a_count_gives_it(tmp_path: Path, see
     assert found["stayed"] == sum(row["selected"] for row in new) - found["came"]["documents"]
     told = [line for line in found["settings"] if line.startswith("select")]
     assert told == ([] if lamb == 0.5 else [f"select: setting lamb 0.5 -> {lamb}"])
+
+
+def test_what_an_arm_does_not_read_is_no_reason(tmp_path: Path) -> None:
+    """Lambda says what a random mask is worth, and draws no other one."""
+    for number, (policy, decision) in enumerate((("random", BY_DRAW), ("datamask", BY_MARGINALS))):
+        world = World(tmp_path / policy, number)
+        before, _ = world.release(
+            "first", decision, {"policy": policy, "lamb": 0.5, "quota_by": "crawl"}, text=0
+        )
+        after, _ = world.release(
+            "second", decision, {"policy": policy, "lamb": 0.7, "quota_by": "domain"}, text=0
+        )
+        found = compare_selections(world.store, before, after)
+        read = {True: "select: setting lamb 0.5 -> 0.7", False: "select: setting quota_by crawl -> domain"}
+        reads_lambda = policy == "datamask"
+        told = [line for line in found["settings"] if line.startswith("select")]
+        assert told == [read[True]] * reads_lambda
+        unread = [line for line in found["settings_not_read"] if line.startswith("select")]
+        assert unread == [*([] if reads_lambda else [read[True]]), read[False]]
+        reasons = {row["name"] for side in ("came", "went") for row in found[side]["reasons"]}
+        assert ("configuration" in reasons) is reads_lambda
+
+
+def test_of_two_policies_only_what_both_read_is_compared(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    configs = (
+        {"policy": "random", "ratio": 0.2, "num_documents": None, "lamb": 0.5, "seed": 0},
+        {"policy": "datamask", "ratio": 0.1, "num_documents": 40, "lamb": 0.7, "seed": 3, "num_steps": 40},
+    )
+    before, _ = world.release("first", BY_DRAW, configs[0], text=0)
+    after, _ = world.release("second", BY_MARGINALS, configs[1], text=0)
+    found = compare_selections(world.store, before, after)
+    assert [line for line in found["settings"] if line.startswith("select")] == [
+        "select: setting num_documents 40 was not read before",
+        "select: setting policy random -> datamask",
+        "select: setting ratio, which was 0.2, is not read any more",
+        "select: setting seed 0 -> 3",
+    ]
 
 
 def test_targets_are_arms_releases_and_older_versions(tmp_path: Path) -> None:

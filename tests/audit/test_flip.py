@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
 from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, flips
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.cli.flip import _turn
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.quality.combine import combine_scores
+from datamask_pipeline.selection.ratio import documents_of, least_ratio
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store, require
 
@@ -185,6 +187,24 @@ def test_no_end_of_the_range_is_told_for_a_crossing(off: float) -> None:
         assert _both_ways(standing_n, slope_n, 0, 1, None, 0.5, 0.0, 1.0) == (None, None)
 
 
+@pytest.mark.parametrize("num_rows", [2, 7, 90, 246, 10_000_019])
+def test_the_least_ratio_that_selects_so_many_is_the_engines(num_rows: int) -> None:
+    for wanted in {1, 2, num_rows // 3 or 1, num_rows - 1, num_rows}:
+        ratio = least_ratio(wanted, num_rows)
+        assert documents_of(ratio, num_rows) == wanted
+        assert documents_of(float(np.nextafter(ratio, 0)), num_rows) == wanted - 1
+
+
+def test_a_printed_budget_changes_the_side() -> None:
+    assert _turn(Turn("ratio", 0.3, above=76.5 / 246, kind="exact"), selected=False) == "comes in at 0.310976"
+    assert (
+        _turn(Turn("ratio", 0.3, below=0.2123456789, kind="exact"), selected=True) == "goes out at 0.212345"
+    )
+    assert _turn(Turn("num_tokens", 3e6, above=3_456_789), selected=False) == (
+        "comes in at 3456789 (first order)"
+    )
+
+
 def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
     """With equal scores, of which lots decide."""
     base: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.3}
@@ -200,8 +220,10 @@ def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
             assert turn.kind == "exact"
             if name == "ratio":
                 end = turn.below if flip.selected else turn.above
-                step = (1 if flip.selected else -1) / NUM_DOCUMENTS
-                pairs = [] if end is None or min(end, end + step) < 2 / NUM_DOCUMENTS else [(end + step, end)]
+                near = None if end is None else float(np.nextafter(end, 1.0 if flip.selected else 0.0))
+                pairs = (
+                    [] if end is None or near is None or min(end, near) * NUM_DOCUMENTS < 2 else [(near, end)]
+                )
             else:
                 pairs = ends_of(turn)
             for pair in pairs:
@@ -232,6 +254,40 @@ def test_what_cannot_be_told_is_said(record: Record) -> None:
         flips(record.store, "d03", arm="nowhere")
 
 
+def test_of_a_copy_the_answer_is_that_of_what_stands_for_it(many_arms: Pipeline) -> None:
+    store = many_arms.store
+    pool = store.read_table(require(store, "pool", "first")).to_pylist()
+    arm = next(key.split("/")[1] for key in store.keys("select"))
+    by_name = {(row["crawl"], row["id"]): row for row in pool}
+    copies = [row for row in pool if row["exclusion"] == "duplicate_content"]
+    told = 0
+    for copy in copies:
+        first = by_name[copy["representative_crawl"], copy["representative_id"]]
+        (answer,) = flips(store, copy["id"], "first", arm)
+        assert answer.crawl == copy["crawl"]
+        assert answer.representative == {
+            "crawl": first["crawl"],
+            "id": first["id"],
+            "why": "duplicate_content",
+        }
+        if first["exclusion"] is None:
+            (own,) = flips(store, first["id"], "first", arm)
+            assert own.representative is None
+            alike = dataclasses.replace(answer, representative=None, crawl=own.crawl)
+            assert alike == own
+            told += 1
+        else:
+            assert (answer.selected, answer.reason, answer.turns) == (False, first["exclusion"], ())
+    assert told > 2
+    out = next(row for row in pool if row["exclusion"] == "validation")
+    (answer,) = flips(store, out["id"], "first", arm)
+    assert (answer.selected, answer.reason) == (False, "validation")
+    assert "left out before anything was selected: validation" in str(answer.cannot)
+    call = ["audit", "flip", copies[0]["id"], "--arm", arm, "-s", f"store={store.root}"]
+    printed = CliRunner().invoke(app, call)
+    assert f"an exact copy of {copies[0]['representative_id']} of" in printed.stdout
+
+
 def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
     rows = record.select("few", policy="quality_topk", num_documents=3, quality_pruning=0.1)
     best = sorted((row for row in rows if row["selected"]), key=lambda row: -row["quality"])
@@ -244,15 +300,19 @@ def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
 def test_a_mask_whose_sides_contradict_its_reasons_is_refused(record: Record) -> None:
     record.select("swapped", policy="datamask", **ARMS["plain"])
     ref = require(record.store, "select", "r/swapped")
-    path = Path(record.store.file_path(ref, "00000.parquet"))
-    table = pq.read_table(path)
+    made, table = record.store.manifest(ref), record.store.read_table(ref)
     selected = table["selected"].to_pylist()
     two = selected.index(True), selected.index(False)
     for place in two:
         selected[place] = not selected[place]
-    pq.write_table(
-        table.set_column(table.schema.get_field_index("selected"), "selected", pa.array(selected)), path
+    at = table.schema.get_field_index("selected")
+    table = table.set_column(at, table.schema.field(at), pa.array(selected))
+    inputs = {name: Ref(**item) for name, item in made["inputs"].items()}
+    builder = record.store.begin(
+        "select", ref.key, version="swapped", config=made["basis"]["config"], inputs=inputs
     )
+    part = builder.write_part("00000", table.to_batches(), table.schema)
+    ref = builder.commit([part], counts=made["counts"], metadata=made["metadata"])
     for place in (*two, 50):
         with pytest.raises(IntegrityError, match=f"{ref.location}.* row {min(two)} .*audit prove"):
             flips(record.store, table["id"][place].as_py(), arm="swapped")

@@ -46,11 +46,13 @@ def test_the_forger_changes_nothing_where_it_is_asked_for_nothing(forger: Forger
     assert found(forger) == []
 
 
-@pytest.mark.parametrize("name", [INDEX_FILES["id"], INDEX_FILES["representative_id"], PIECES_FILE])
+@pytest.mark.parametrize(
+    "name", [*(INDEX_FILES[each] for each in ("id", "representative_id", "url")), PIECES_FILE]
+)
 def test_an_index_that_leads_elsewhere_is_found(
     forger: Forger, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = "select" if name == INDEX_FILES["id"] else "pool"
+    stage = {INDEX_FILES["id"]: "select", INDEX_FILES["url"]: f"materialise/{forger.arm}"}.get(name, "pool")
     file = next((forger.record / stage).rglob(name))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

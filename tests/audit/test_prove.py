@@ -124,6 +124,24 @@ def test_a_file_that_is_lost_or_added_is_named(record: Path) -> None:
     assert found(record) == []
 
 
+def test_a_link_to_a_file_outside_is_named(record: Path, tmp_path: Path) -> None:
+    """Whoever can write where it leads can change it after the proof, without touching the record."""
+    wanted = ["ingest/*/*/*.parquet", "embed/*/*/*.npy", "pool/first/*/rows_by_id.u64", "select/first/*/*/manifest.json",
+              "gather/first/current.json", "releases/first.json", "record.json"]  # fmt: skip
+    for pattern in wanted:
+        path, outside = next(record.glob(pattern)), tmp_path / "outside"
+        path.rename(outside)
+        path.symlink_to(outside)
+        (finding,) = found(record)
+        assert finding.file == path.relative_to(record).as_posix()
+        assert f"is a link to {outside}, outside the record" in finding.problem
+        path.unlink()
+        outside.rename(path)
+    through = tmp_path / "record"
+    through.symlink_to(record)
+    assert found(through) == []
+
+
 def test_a_record_of_an_earlier_version_contradicts_nothing_and_cannot_be_told(tmp_path: Path) -> None:
     unpack(tmp_path)
     findings = found(tmp_path / "record")

@@ -9,7 +9,7 @@ import pytest
 from old_record import unpack
 from typer.testing import CliRunner
 
-from datamask_pipeline.audit.status import superseded
+from datamask_pipeline.audit.stale import superseded
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store, require
@@ -44,6 +44,7 @@ def test_another_setting_makes_steps_stale_for_as_long_as_they_took(
         ("select", "first/datamask"),
         ("materialise", "first/datamask"),
         ("redundancy", "first/datamask"),
+        ("ngram", "first/datamask"),
         ("pretrain", run),
         ("evaluate", run),
         ("compare", "first"),
@@ -86,17 +87,18 @@ def test_models_and_results_of_a_superseded_subset_are_told(
     run = "first/datamask.dense.seed0"
     assert [(each["asset"], each["key"]) for each in found["superseded"]] == [
         ("subset_redundancy", "first/datamask"),
+        ("ngram_answers", "first/datamask"),
         ("pretrained_model", run),
         ("benchmark_results", run),
         ("benchmark_answers", run),
         ("comparison_report", "first"),
     ]
-    model, results = found["superseded"][1:3]
+    model, results = found["superseded"][2:4]
     now = require(later.store, "materialise", "first/datamask")
-    assert model["why"] == [
-        f"made from subset {require(tiny_run.store, 'materialise', 'first/datamask').short}, which is {now.short} now"
-    ]
-    assert results["why"] == ["model is itself superseded"]
+    (why,) = model["why"]
+    assert why.startswith("materialise of first/datamask was made again since")
+    assert why.endswith(f"(fingerprint {now.short})")
+    assert results["why"] == [why], "the cause is told, not what stands between"
     assert ("select", "first/datamask") not in {(step["stage"], step["key"]) for step in found["steps"]}
 
 

@@ -1,6 +1,7 @@
 """Views over what is current: the rows that the record's pointers lead to, and no superseded one."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import duckdb
@@ -63,7 +64,48 @@ def test_the_funnel_is_that_of_the_command(tiny_run: Pipeline) -> None:
         for drop in level["dropped"]
         if level["stage"] != "ingest"
     ]
-    assert sorted(rows.fetchall()) == sorted(expected)
+    told = rows.fetchall()
+    assert sorted(row for row in told if row[1] != "ingest") == sorted(expected)
+    rejected = {
+        (arm["arm"], drop["rule"]): drop["examples"]  # of the last crawl; the first ones of all are told
+        for arm in funnel(tiny_run.store, RELEASE)["arms"]
+        for level in arm["levels"]
+        for drop in level["dropped"]
+        if level["stage"] == "ingest"
+    }
+    of_ingest = {(arm, rule): (number, tokens) for arm, at, rule, number, tokens, _ in told if at == "ingest"}
+    kept = [require(tiny_run.store, "ingest", key) for key in tiny_run.store.keys("ingest")]
+    read = [tiny_run.store.manifest(ref)["counts"] for ref in kept]
+    reasons = Counter[str]()
+    for counts in read:
+        reasons.update({name[8:]: number for name, number in counts.items() if name.startswith("dropped_")})
+    assert of_ingest == {
+        (arm, rule): (number, None)
+        for arm in tiny_run.config.arms
+        for rule, number in reasons.items()
+        if number
+    }
+    assert of_ingest.keys() == rejected.keys() != set()
+
+
+def test_the_funnel_has_every_row_that_the_crawls_have(hostile: Pipeline) -> None:
+    """A row without an id is named by its place."""
+    connection = opened(hostile.store)
+    refs = [require(hostile.store, "ingest", key) for key in hostile.store.keys("ingest")]
+    rows_in = sum(hostile.store.manifest(ref)["counts"]["rows_in"] for ref in refs)
+    told = connection.execute("SELECT arm, sum(documents) FROM funnel GROUP BY 1").fetchall()
+    assert {number for _, number in told} == {rows_in}
+    names = connection.execute(
+        "SELECT DISTINCT unnest(examples) FROM funnel WHERE left_at = 'ingest'"
+    ).fetchall()
+    rejected = connection.execute("SELECT crawl, shard, row, id, reason FROM rejected_documents").fetchall()
+    assert {name for (name,) in names} <= {
+        name or f"{shard} row {row}" for _, shard, row, name, _ in rejected
+    }
+    decided = (
+        "SELECT crawl, shard, row, id, reason FROM decisions WHERE arm = 'datamask' AND left_at = 'ingest'"
+    )
+    assert sorted(connection.execute(decided).fetchall(), key=str) == sorted(rejected, key=str)
 
 
 def test_a_decision_is_told_of_every_document(tiny_run: Pipeline) -> None:
@@ -73,7 +115,9 @@ def test_a_decision_is_told_of_every_document(tiny_run: Pipeline) -> None:
         "SELECT crawl, id, left_at IS NULL, reason FROM decisions WHERE arm = 'datamask' AND selected IS NOT NULL"
     ).fetchall()
     assert sorted(told) == sorted((row["crawl"], row["id"], row["selected"], row["reason"]) for row in mask)
-    ((documents,),) = connection.execute("SELECT count(*) FROM decisions WHERE arm = 'random'").fetchall()
+    ((documents,),) = connection.execute(
+        "SELECT count(*) FROM decisions WHERE arm = 'random' AND left_at IS DISTINCT FROM 'ingest'"
+    ).fetchall()
     assert documents == require(tiny_run.store, "pool", RELEASE).rows
 
 

@@ -1,5 +1,6 @@
 """Every document of every arm has a story, and the story is what the record holds."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from forger import Forger
 from typer.testing import CliRunner
 
-from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.render import _copy_lines, story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.summary import release_summary
@@ -56,6 +57,17 @@ def test_a_document_left_out_says_why(tiny_run: Pipeline) -> None:
         assert story["releases"][0]["candidate"]["exclusion"] == exclusion
         assert all(arm["selection"] is None and not arm["selected"] for arm in story["releases"][0]["arms"])
         assert f"not eligible: {exclusion}" in "\n".join(story_lines(story))
+
+
+def test_settings_that_say_nothing_are_not_told(tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    name = store.read_table(require(store, "materialise", "first/datamask"), ["id"]).column("id")[0].as_py()
+    story = document_story(store, name)
+    story["copies"][0]["scores"][0]["revision"] = ""
+    told = "\n".join(story_lines(story))
+    assert "settings: policy=" in told
+    assert "={}" not in told
+    assert "no revision stated" in told
 
 
 def test_a_rejected_row_has_a_story(tiny_run: Pipeline) -> None:
@@ -336,3 +348,18 @@ def test_a_copy_of_a_document_held_out_says_so_and_each_release_names_the_crawl(
         assert line.endswith(f", crawl {row['crawl']}")
         told.add(of in held)
     assert told == {True, False}
+
+
+def test_what_a_source_does_not_state_is_said_so() -> None:
+    copy = {
+        "crawl": "A",
+        "shard": "0",
+        "row": 1,
+        "url": "",
+        "date": None,
+        "language": "en",
+        "token_count": None,
+    }
+    assert [*itertools.islice(_copy_lines(copy), 2)][1] == (
+        "    url   date not stated  language en  tokens not stated"
+    )

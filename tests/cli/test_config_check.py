@@ -88,7 +88,7 @@ def check(path: Path, *settings: str) -> Any:
         ),
         (
             "releases.first=3",
-            "releases.first: must be settings, of: crawls; {} takes all defaults (given: 3)",
+            "releases.first: must be settings, of: crawls, given, every, max_age_days; {} takes all defaults (given: 3)",
         ),
         ("evaluate.shots=true", "evaluate.shots: a boolean stands where a number is needed (given: true)"),
         ("ingest={min_chars: 100, max_chars: 10}", "ingest: min_chars 100 is above max_chars 10"),
@@ -96,7 +96,7 @@ def check(path: Path, *settings: str) -> Any:
             "gather.memory_limit=2 bananas",
             "gather.memory_limit: is no amount of memory from 1MB; give a number",
         ),
-        ("materialise.memory_limit='2'", "materialise.memory_limit: is no amount of memory from 1MB"),
+        ("gather.memory_limit='2'", "gather.memory_limit: is no amount of memory from 1MB"),
         ("copies.memory_limit=101%", "(given: '101%')"),
         (
             "source.options.extra_columns={text: string}",

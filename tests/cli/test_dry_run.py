@@ -8,6 +8,10 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.estimate import duration
+from datamask_pipeline.storage import Store
+
+STEPS = ("select", "materialise")
 
 
 @pytest.fixture
@@ -34,14 +38,18 @@ def test_a_record_of_these_settings_needs_nothing(tiny_config_file: Path, record
 
 
 def test_what_is_told_is_what_is_computed(tiny_config_file: Path, record: Path) -> None:
-    before = files(record)
+    before, store = files(record), Store(record)
     change = ("-s", "arms.datamask.lamb=0.75")
-    *steps, last = told(tiny_config_file, record, *change, "--dry-run")
+    *steps, rests_on, takes, last = told(tiny_config_file, record, *change, "--dry-run")
     assert files(record) == before
     assert [line.split() for line in steps] == [
         "select first/datamask setting lamb 0.5 -> 0.75".split(),
         "materialise first/datamask after select".split(),
     ]
+    documents = sum(store.current("ingest", crawl).rows for crawl in ("tiny-2024-10", "tiny-2024-18"))
+    assert rests_on == f"first: 2 crawls, 4 shards; documents: {documents}"
+    seconds = [store.manifest(store.current(stage, "first/datamask"))["wall_seconds"] for stage in STEPS]
+    assert f"about {duration(sum(seconds))} as this record was made" in takes
     assert last == "first: 2 steps to compute"
     assert "first: 2 steps computed" in told(tiny_config_file, record, *change)[-1]
     # Back again: what was current before is found, not computed, and points nowhere yet.
@@ -51,7 +59,23 @@ def test_what_is_told_is_what_is_computed(tiny_config_file: Path, record: Path) 
 
 
 def test_a_new_record_stays_empty_and_freezes_no_release(tiny_config_file: Path, tmp_path: Path) -> None:
-    *steps, last = told(tiny_config_file, tmp_path / "new", "--dry-run")
+    *steps, rests_on, unknown, last = told(tiny_config_file, tmp_path / "new", "--dry-run")
+    assert rests_on.endswith("documents: unknown, as no crawl was read yet")
+    assert unknown.startswith(
+        "first: never measured in this record: ingest, embed, score, pool, gather, select"
+    )
     assert steps[0].split() == "ingest tiny-2024-10 not there yet".split()
     assert last == f"first: {len(steps)} steps to compute"
     assert not (tmp_path / "new").exists()
+
+
+def test_a_crawl_that_was_not_read_is_as_many_documents_a_shard_as_the_others(
+    tiny_config_file: Path, tiny_run: Pipeline, record: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
+    shutil.copytree(root / "tiny-2024-10", root / "tiny-2024-22")
+    options = ("-s", f"source.options.root={root}", "-s", "releases={second: {crawls: [tiny-2024-22]}}")
+    *_, rests_on, takes, _ = told(tiny_config_file, record, *options, "--dry-run")
+    rows = sum(tiny_run.store.current("ingest", crawl).rows for crawl in ("tiny-2024-10", "tiny-2024-18"))
+    assert rests_on == f"second: 1 crawls, 2 shards; documents: {round(rows / 2)}"
+    assert "never measured" not in takes

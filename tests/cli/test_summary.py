@@ -80,7 +80,15 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     assert "On 12 of 12 tasks" in summary(copied)
     assert "piqa (n 200)" in summary(copied)
     (told,) = json.loads(reported(copied, "--json"))
-    assert told["tasks"]["piqa"] == {"n": 200, "chance": 0.5, "above_chance": False}
+    piqa = {"n": 200, "chance": 0.5, "above_chance": False, "truncated": 0, "no_signal": None}
+    assert told["tasks"]["piqa"] == piqa
+    assert told["tasks"]["race_high"]["truncated"] > 0
+    shown = summary(copied)
+    assert "prompts that lost their beginning to evaluate.max_length: " in shown
+    assert "* winogrande has no signal below 1 B parameters: models of 150 M" in shown
+    assert "winogrande (n 200) *" in shown
+    assert "right answers less those of random, with the 95 % interval over questions" in shown
+    assert "piqa, bits per byte" in shown
     assert told["caveat"].startswith("On 12 of 12 tasks")
     for row in csv.DictReader(io.StringIO(reported(copied, "--csv"))):
         assert (row["piqa n"], row["piqa chance"], row["caveat"]) == ("200", "0.5", told["caveat"])
@@ -202,10 +210,16 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
     metadata = tiny_run.store.manifest(require(tiny_run.store, "compare", "first"))["metadata"]
     told = {"release": "first", "crawls": ["tiny-2024-10", "tiny-2024-18"], **metadata}
     assert {name: release[name] for name in told} == told
-    assert release.keys() - told.keys() == {"tasks", "caveat", "redundancy", "subsets", "superseded", "stale"}
+    assert release.keys() - told.keys() == {
+        *("tasks", "caveat", "redundancy", "ngram", "subsets", "superseded", "stale")
+    }
     for arm in metadata["arms"]:
         measured = tiny_run.store.read_table(require(tiny_run.store, "redundancy", f"first/{arm['arm']}"))
         assert [release["redundancy"][arm["arm"]]] == measured.to_pylist()
+        counted = tiny_run.store.manifest(require(tiny_run.store, "ngram", f"first/{arm['arm']}"))["metadata"]
+        told = release["ngram"][arm["arm"]]
+        assert (told["tokens"], told["bits_per_byte"]) == (counted["tokens"], counted["bits_per_byte"])
+        assert len(told["differences"]) == (0 if arm["arm"] == "random" else 13)
 
 
 def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:
@@ -241,7 +255,8 @@ def test_the_table_tells_what_needs_no_training(tiny_run: Pipeline, tmp_path: Pa
     assert cells("exact copies") == [str(row["exact_copies"]) for row in measured]
     assert cells("mean quality rank") == [f"{row['quality_rank']:.4f}" for row in measured]
     assert cells("coverage of the pool") == [f"{row['coverage']:.4f}" for row in measured]
-    assert sum(line.startswith("coverage: mean of the largest cosine") for line in lines) == 1
+    (told,) = (line for line in lines if line.startswith("coverage: mean of the largest cosine"))
+    assert "Facility alone seeks coverage" in told
 
 
 def test_a_record_without_these_figures_is_reported_without_them(tiny_run: Pipeline, tmp_path: Path) -> None:
@@ -254,6 +269,9 @@ def test_a_record_without_these_figures_is_reported_without_them(tiny_run: Pipel
     assert line.count(" - ") == 1
     shutil.rmtree(tmp_path / "record" / "redundancy")
     assert "quality rank" not in summary(copied)
+    assert "n-gram ruler" in summary(copied)
+    shutil.rmtree(tmp_path / "record" / "ngram")
+    assert "n-gram" not in summary(copied)
     assert json.loads(reported(copied, "--json"))[0]["redundancy"] == {}
     assert "subset coverage" not in reported(copied, "--csv")
 

@@ -13,7 +13,7 @@ TAKEDOWN = ("domain:site1.example", "<urn:uuid:tiny-2024-10-00002>", "nobody")
 
 def run_all_but_models(pipeline: Pipeline) -> None:
     """Everything that is made from documents without training."""
-    for stage in ("materialise", "redundancy", "tokenizer", "questions"):
+    for stage in ("materialise", "redundancy", "tokenizer", "questions", "ngram"):
         for _, _, call in pipeline.steps("first", stage):
             call()
 

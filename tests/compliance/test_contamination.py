@@ -35,7 +35,12 @@ def test_hits_are_those_that_a_plain_search_finds(withdrawn: Pipeline) -> None:
     assert found["documents"] == len(eligible)
     assert found["documents_hit"] == len(hit) >= found["tasks"]["winogrande"]["documents_hit"] > 0
     assert wanted <= set(hit)
+    assert f"{store.root}/{found['tasks']['winogrande']['file']}" == f"{place}/winogrande.parquet"
+    asked = pq.read_table(f"{place}/winogrande.parquet").to_pylist()
     for example in found["tasks"]["winogrande"]["examples"]:
+        question = asked[example["row"]]  # counted from 0
+        assert example["question_id"] == question["question_id"]
+        assert any(f" {example['words']} " in words(str(text)) for text in question.values())
         assert f" {example['words']} " in texts[example["document"]]
         assert len(example["words"].split()) == 8
     more, _ = contamination(store, "first", ngram=60)
@@ -61,6 +66,7 @@ def test_its_list_leaves_them_out(copied: Pipeline) -> None:
     assert told.exit_code == 0, told.output
     found, hit = contamination(store, "first")
     assert hit
+    assert "rows of its questions are counted from 0" in told.output
     assert f"{len(hit):,} of {found['documents']:,} eligible documents share 13 words" in told.output
     entries = (*copied.config.pool.takedown, f"file:{list_file}")
     copied.run("takedown", "first", overrides={"takedown": entries})

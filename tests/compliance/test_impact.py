@@ -4,15 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance import impact as impact_module
 from datamask_pipeline.compliance.impact import impact
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
-from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.pieces import PIECES_FILE
+from datamask_pipeline.storage.ref import manifest_digest, pretty_json, ref_of
+from datamask_pipeline.storage.row_index import INDEX_FILES
 
 CRAWL = "tiny-2024-10"
 
@@ -140,3 +144,67 @@ def test_the_command_prints_it(withdrawn: Pipeline) -> None:
     whole = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(whole.stdout) == impact(withdrawn.store, "site1.example")
     assert CliRunner().invoke(app, [*arguments, "--kind", "site"]).exit_code == 1
+
+
+def without_indexes(pipeline: Pipeline, *names: str) -> None:
+    """The record as an earlier version wrote it: no such indexes, and no digests of pieces."""
+    for path in Path(pipeline.store.root).rglob("manifest.json"):
+        manifest = json.loads(path.read_text())
+        gone = [file for file in manifest["files"] if file["name"] in (*names, PIECES_FILE)]
+        manifest["files"] = [file for file in manifest["files"] if file not in gone]
+        manifest["manifest_digest"] = manifest_digest(manifest)
+        path.write_text(pretty_json(manifest))
+        for file in gone:
+            (path.parent / file["name"]).unlink()
+
+
+def test_indexes_answer_as_a_scan_does(copied: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copied.store
+    ids = store.read_table(require(store, "ingest", CRAWL), ["id"])["id"].to_pylist()[:12]
+    targets = [
+        *((name, "document") for name in ids),
+        ("site1.example", "domain"),
+        ("example", "domain"),
+        ("ample", "domain"),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(impact_module, "_scan", None)  # nothing is scanned
+        indexed = [impact(store, name, kind) for name, kind in targets]  # type: ignore[arg-type]
+    assert any(found["subsets"] for found in indexed[:12])
+    without_indexes(copied, *INDEX_FILES.values())
+    assert [impact(store, name, kind) for name, kind in targets] == indexed  # type: ignore[arg-type]
+
+
+def test_a_domain_in_its_own_script_is_found_without_indexes(copied: Pipeline) -> None:
+    """And by its other spellings, in subsets of earlier versions."""
+    store = copied.store
+    ref = require(store, "materialise", "first/datamask")
+    path = Path(store.part_paths(ref)[0])
+    table = pq.read_table(path)
+    urls = [
+        "https://www.b\u00fccher.example/1",
+        "https://b\uff55cher.example/",
+        *table["url"].to_pylist()[2:],
+    ]
+    pq.write_table(table.set_column(table.schema.get_field_index("url"), "url", [urls]), path)
+    manifest_path = path.parent / "manifest.json"
+    manifest = json.loads(manifest_path.read_text())
+    del manifest["parts"][0]["sha256"]
+    manifest_path.write_text(json.dumps(manifest))
+    without_indexes(copied, *INDEX_FILES.values())
+    for name in ("b\u00fccher.example", "xn--bcher-kva.example"):
+        (found,) = impact(store, name, "domain")["subsets"]
+        assert (found["artefact"], found["documents_held"]) == (ref.location, 1)
+    (found,) = impact(store, "bucher.example", "domain")["subsets"]
+    assert found["documents_held"] == 1
+
+
+def test_altered_indexes_are_refused(copied: Pipeline) -> None:
+    store = copied.store
+    ref = require(store, "materialise", "first/datamask")
+    path = Path(store.root) / ref.location / INDEX_FILES["url"]
+    data = bytearray(path.read_bytes())
+    data[8] ^= 1  # a count
+    path.write_bytes(data)
+    with pytest.raises(IntegrityError, match="documents_by_domain"):
+        impact(store, "site1.example", "domain")

@@ -11,6 +11,7 @@ import pytest
 from compliance.conftest import TAKEDOWN, run_all_but_models
 from typer.testing import CliRunner
 
+from datamask_pipeline import schema
 from datamask_pipeline.audit.findings import exit_status
 from datamask_pipeline.audit.funnel import funnel
 from datamask_pipeline.audit.prove import prove_record
@@ -21,7 +22,11 @@ from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.compliance.purged import purged_story
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.storage import Store, open_array, require
+from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.releases import retire
 from datamask_pipeline.storage.tombstones import tombstones
 
 CRAWLS = ("tiny-2024-10", "tiny-2024-18")
@@ -220,6 +225,9 @@ def test_what_is_current_and_uses_a_withdrawn_document_is_in_the_way(
 ) -> None:
     with pytest.raises(ConfigurationError, match=r"no current pool .* withdraws a document"):
         purge(tiny_run.store, "x")
+    with pytest.raises(ConfigurationError, match=r"holds no pool.*name another record in `store`"):
+        purge(Store(tmp_path / "misspelt"), "x")
+    assert not (tmp_path / "misspelt").exists()
     shutil.copytree(tiny_run.store.root, tmp_path / "early")
     early = Pipeline(copied.config.model_copy(update={"store": str(tmp_path / "early")}))
     for _, _, call in early.steps("first", "pool"):
@@ -228,6 +236,38 @@ def test_what_is_current_and_uses_a_withdrawn_document_is_in_the_way(
     with pytest.raises(ConfigurationError, match=r"still use a withdrawn document, e\.g\. .*datamask run"):
         purge(early.store, "x")
     assert tree(early.store) == before
+    retire(early.store, "first")
+    with pytest.raises(ConfigurationError, match=r"`datamask retire first --undo`, run all releases"):
+        purge(early.store, "x")
+
+
+def test_an_experiment_on_a_withdrawn_document_stands(copied: Pipeline) -> None:
+    """No run of a release supersedes it, so it must not be in the way."""
+    store, current = copied.store, require(copied.store, "gather", "first")
+    (old,) = (each for each in store.all_manifests("gather") if each["location"] != current.location)
+    builder = store.begin(
+        "experiment", "small/whole/000", version="1", config={}, inputs={"index": ref_of(old)}
+    )
+    measured = builder.commit([builder.write_part("00000", [], schema.EXPERIMENT)])
+    tombstone = purge(store, "x")
+    assert tombstone is not None
+    assert measured.location in tombstone.standing
+    assert store.current("experiment", "small/whole/000") == measured
+
+
+def test_notes_of_an_unfinished_ingest_in_an_object_store_go_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = Store(f"memory://{tmp_path.name}-notes")
+    for crawl in ("one", "other"):
+        builder = store.begin("ingest", crawl, version="1", config={}, inputs={})
+        note = builder.scratch() / "private"
+        note.write_text("a withdrawn id")
+        builder.write_note("000.rejected.arrow", note)
+    purging._remove(store, "ingest/one/0123456789abcdef", "ingest", "one")
+    left = [path for path in store.fs.find(store.root) if path.endswith(".arrow")]
+    assert [path.split("/")[-3] for path in left] == ["other"]
 
 
 def test_the_commands(copied: Pipeline) -> None:
@@ -251,6 +291,14 @@ def test_the_commands(copied: Pipeline) -> None:
     assert "purged by request 1 (letter 17)" in why.output
     assert f"was held by ingest of {told['crawls'][0]}" in why.output
     assert CliRunner().invoke(app, ["audit", "why", "nobody at all", *record]).exit_code == 1
+    assert "release first reads these crawls" in planned.output
+    assert "release first reads these crawls" in done.output
+    after = tree(store)
+    for dry in ([], ["--dry-run"]):
+        again = CliRunner().invoke(app, ["purge", "--request", "letter 18", *dry, *record])
+        assert again.exit_code == 0, again.output
+        assert "nothing to purge" in again.output
+    assert tree(store) == after
 
 
 def test_a_purged_text_does_not_come_back_under_another_id(
@@ -301,3 +349,49 @@ def test_a_funnel_balances_where_documents_were_withdrawn_and_purged(copied: Pip
         drop["documents"] for level in arm["levels"] for drop in level["dropped"] if drop["rule"] == "erased"
     ]
     assert sum(erased) >= number
+
+
+def test_a_published_data_set_is_told_to_hold_what_was_purged(copied: Pipeline, tmp_path: Path) -> None:
+    store, folder = copied.store, tmp_path / "data set"
+    settings = PublishConfig(licence="odc-by", source_licence="odc-by", ids_only=True)
+    old = min(
+        (each for each in store.all_manifests("materialise") if each["key"] == "first/random"),
+        key=lambda each: each["written_at_ns"],
+    )
+    store.point_to(ref_of(old))
+    publish(store, "first", "random", str(folder), settings)
+    gone = {row["content_hash"] for row in withdrawn_rows(store)}
+    rows = store.read_table(ref_of(old), ["content_hash"]).column("content_hash").to_pylist()
+    number = sum(each in gone for each in rows)
+    assert number
+    run_all_but_models(copied)
+    arguments = ["purge", "--request", "x", "--data-set", str(folder), "-s", f"store={store.root}"]
+    for dry in (["--dry-run"], []):
+        told = CliRunner().invoke(app, [*arguments, *dry])
+        assert told.exit_code == 0, told.output
+        assert f"{number} of its documents are withdrawn; publish it again" in " ".join(told.output.split())
+    missing = CliRunner().invoke(app, [*arguments[:4], str(tmp_path), *arguments[5:]])
+    assert missing.exit_code == 1
+
+
+def test_a_later_purge_knows_models_whose_subset_was_purged_and_removes_them_once_superseded(
+    copied: Pipeline,
+) -> None:
+    store = copied.store
+    first = purge(store, "x")
+    assert first is not None
+    models = {location for location in first.standing if location.startswith("pretrain/")}
+    assert models
+    tokenizers = {store.manifest_at(each)["inputs"]["tokenizer"]["location"] for each in models}
+    run_all_but_models(copied)
+    planned = plan(store)
+    assert models <= {*planned.standing}
+    assert tokenizers == {*planned.kept}
+    for stage in ("pretrain", "evaluate", "answers", "compare"):
+        for pointer in Path(store.root, stage).rglob("current.json"):
+            pointer.unlink()
+    second = purge(store, "y")
+    assert second is not None
+    assert models | tokenizers <= {*second.removed}
+    assert not any(Path(store.root, location).exists() for location in models | tokenizers)
+    assert purge(store, "z") is None

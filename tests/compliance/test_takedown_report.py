@@ -48,6 +48,7 @@ def test_each_entry_is_told_with_what_it_names_and_what_goes_with_it(withdrawn: 
         "robots_hosts": 0,
         "documents_named": len(of_domain) + 1,
         "documents_withdrawn": pool["counts"]["dropped_takedown"],
+        "documents_purged": 0,
     }
     subset = withdrawn.store.read_table(
         require(withdrawn.store, "materialise", "first/datamask"), ["id", "url"]

@@ -45,8 +45,8 @@ def test_domains_are_listed_by_their_share_of_bytes(withdrawn: Pipeline) -> None
     ("number", "small", "listed"), [(95, False, 10), (95, True, 5), (40_000, True, 1_000), (0, False, 0)]
 )
 def test_how_many_domains_are_listed(number: int, small: bool, listed: int) -> None:
-    sizes = {f"d{each}.org": (number - each, 1) for each in range(number)} | {"": (7, 2)}
-    found = _listed(sizes, sum(size for size, _ in sizes.values()), small=small)
+    sizes = {f"d{each}.org": (1, number - each) for each in range(number)} | {"": (2, 7)}
+    found = _listed(sizes, sum(size for _, size in sizes.values()), small=small)
     assert (found["number"], len(found["listed"]), found["documents_without_domain"]) == (number, listed, 2)
     assert [each["domain"] for each in found["listed"]] == [f"d{each}.org" for each in range(listed)]
 
@@ -55,11 +55,15 @@ def test_markdown_holds_it_all_and_nothing_of_it_is_markup(withdrawn: Pipeline) 
     found: dict[str, Any] = training_content(withdrawn.store, "first", "random", licence="odc-by")
     found["domains"]["listed"][0]["domain"] = "<script>|`\x1b[31m"
     found["languages"][0]["language"] = "e`n|<b>"
+    by = {"number": 1, "request": "a|<i>`", "date": "2026-11-22"}
+    found["purged"] = by
+    found["models"][0] |= {"subset": "other/1234", "subset_purged": by, "purged": by}
+    found["reservations"]["purged"] = [by | {"documents": 1, "domains": {"<b>|": [1, 2]}}]
     text = as_markdown(found)
     assert "`odc-by`" in text
     assert "<" not in text
     assert "\x1b" not in text
-    assert all(line.count("|") in (0, 3, 5, 6) for line in text.splitlines())
+    assert all(line.count("|") in (0, 3, 4, 5, 6) for line in text.splitlines())
 
 
 def test_the_command(withdrawn: Pipeline) -> None:

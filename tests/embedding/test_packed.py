@@ -1,9 +1,12 @@
 """Packed linear layers give what torch's own give, and keep the parameters' names."""
 
+import platform
+
 import pytest
 import torch
 
 from datamask_pipeline.embedding import packed
+from datamask_pipeline.products import packable
 
 
 def network(dtype: torch.dtype, bias: bool = True) -> torch.nn.Module:
@@ -44,7 +47,7 @@ def test_the_exact_gelu_joins_its_product(dtype: torch.dtype, tolerance: float) 
 
 
 def test_layers_are_left_alone_where_they_cannot_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
     model = network(torch.float32)
     packed.pack_linears(model)
     assert isinstance(model[0], torch.nn.Linear)
@@ -52,6 +55,6 @@ def test_layers_are_left_alone_where_they_cannot_be_packed(monkeypatch: pytest.M
 
 def test_layers_are_packed_where_they_can_be() -> None:
     model = network(torch.float32)
-    can = packed._packable(model[0].weight)
+    can = packable(model[0].weight.dtype, model[0].weight.device)
     packed.pack_linears(model)
     assert isinstance(model[0], packed.PackedLinear) == can

@@ -1,6 +1,7 @@
 """Every published variant gives the same stock row; every fault has its reason."""
 
 import ast
+import random
 from typing import Any
 
 import pytest
@@ -95,29 +96,67 @@ def test_race_joins_the_questions_on_one_article() -> None:
     assert sum(item.num_rows for item in items) == len(rows)
 
 
-_ANSWERS = [*"abcdefghijkl", "1", "2", "3", "yes", "no", "1999-01-01"]
+_ANSWERS = [
+    *"abcdefghijkl",
+    *(f"Name {n}" for n in range(12)),
+    *map(str, range(12)),
+    "yes",
+    "no",
+    "1999-01-01",
+]
 
 
-def _kqa(seed: int, order: int = 1) -> dict[str, list[str]]:
+def _kqa(seed: int, order: int = 1, answers: list[str] = _ANSWERS) -> dict[str, Item]:
     layout = LAYOUTS.make("kqapro")
-    items = [
-        layout.read({"question": f"Q{answer}", "answers": [answer, "a"]}) for answer in _ANSWERS[::order]
-    ]
+    items = [layout.read({"question": f"Q{answer}", "answers": [answer, "a"]}) for answer in answers[::order]]
     finished = layout.finish(items, seed)
-    assert all(item.row["choices_drawn"] and item.num_choices == 10 for item in finished)
-    return {item.row["answer"]: item.row["choices"] for item in finished}
+    assert all(item.row["choices_drawn"] for item in finished)
+    assert all(item.num_choices == len(item.row["choices"]) for item in finished)
+    return {item.row["answer"]: item for item in finished}
 
 
-def test_kqapro_draws_nine_wrong_answers() -> None:
+def test_kqapro_draws_wrong_answers_of_the_right_ones_form() -> None:
     drawn = _kqa(seed=0)
     assert drawn == _kqa(seed=0, order=-1) != _kqa(seed=1)
-    for answer, choices in drawn.items():
-        assert len(set(choices)) == 10
+    for answer, item in drawn.items():
+        choices = item.row["choices"]
+        assert len(set(choices)) == len(choices)
         assert choices.count(answer) == 1
         assert answer == "a" or "a" not in choices  # accepted for every question
-    assert {"1", "2", "3"} <= set(drawn["1"])  # the same form comes first
-    assert {"yes", "no"} <= set(drawn["yes"])
-    assert len({choices.index(answer) for answer, choices in drawn.items()}) > 4
+    assert set(drawn["yes"].row["choices"]) == set(drawn["no"].row["choices"]) == {"yes", "no"}
+    for form in ("abcdefghijkl", [f"Name {n}" for n in range(12)], [str(n) for n in range(12)]):
+        for answer in form:
+            if drawn[answer].num_choices == 10:
+                assert set(drawn[answer].row["choices"]) <= {*form, "1999-01-01"}
+    assert {item.num_choices for item in drawn.values()} == {2, 10}
+    assert len({item.row["choices"].index(answer) for answer, item in drawn.items()}) > 4
+
+
+def test_kqapro_is_not_solved_without_the_question() -> None:
+    """The shortest, the longest or the middle one, or yes where it is offered, is right as often as chance says."""
+    generator = random.Random(0)
+    words = ["x" * generator.randint(2, 30) for _ in range(40)]
+    answers = [f"{word.title()} {n}" for n, word in enumerate(words * 5)]
+    answers += [str(generator.randint(0, 900)) for _ in range(60)] + [
+        "1990",
+        "2001-02-03",
+        "4.5 metre",
+        "21 metre",
+    ]
+    layout = LAYOUTS.make("kqapro")
+    rows = [
+        {"question": f"Q{n}", "answers": [answer]} for n, answer in enumerate(answers + ["yes", "no"] * 20)
+    ]
+    items = layout.finish([layout.read(row) for row in rows], 0)
+    chance = sum(1 / item.num_choices for item in items) / len(items)
+    error = (chance * (1 - chance) / len(items)) ** 0.5
+    for place in (0, 5, -1):
+        hits = 0
+        for item in items:
+            by_length = sorted(item.row["choices"], key=len)
+            guess = "yes" if "yes" in by_length else by_length[min(place, len(by_length) - 1)]
+            hits += guess == item.row["answer"]
+        assert abs(hits / len(items) - chance) < 3 * error
 
 
 def test_kqapro_keeps_the_choices_it_is_given() -> None:
@@ -127,11 +166,12 @@ def test_kqapro_keeps_the_choices_it_is_given() -> None:
     assert item.row == {**row, "choices_drawn": False}
 
 
-def test_kqapro_needs_ten_different_answers() -> None:
+def test_kqapro_offers_fewer_choices_or_needs_another_answer() -> None:
     layout = LAYOUTS.make("kqapro")
-    items = [layout.read({"question": f"Q{n}", "answers": [str(n)]}) for n in range(9)]
-    with pytest.raises(InputError, match="too few different answers"):
-        layout.finish(items, 0)
+    few = layout.finish([layout.read({"question": f"Q{n}", "answers": [str(n)]}) for n in range(9)], 0)
+    assert {item.num_choices for item in few} == {9}
+    with pytest.raises(InputError, match="no other answer of the form of 'one'"):
+        layout.finish([layout.read({"question": "Q", "answers": ["one"]})], 0)
 
 
 @pytest.mark.parametrize(
@@ -172,6 +212,11 @@ def test_kqapro_needs_ten_different_answers() -> None:
         ("race", {"article": "A", "problems": "[{"}, "'problems' is no list"),
         ("race", {"article": "A", "problems": []}, "'problems' is no list, or empty"),
         ("kqapro", {"question": "Q"}, "'answers' is missing"),
+        (
+            "commonsense_qa",
+            {"question": "Q", "choices": _ABCD, "answerKey": "A"},
+            "labels A, B, C, D, not A to E",
+        ),
         ("kqapro", {"question": "Q", "choices": ["a", "b"], "answer": "c"}, "0 times, not once"),
     ],
 )
@@ -181,5 +226,5 @@ def test_a_fault_has_its_reason(layout: str, row: dict[str, Any], reason: str) -
 
 
 def test_an_unknown_layout_names_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="choose one of: arc, hellaswag"):
+    with pytest.raises(UnknownNameError, match="choose one of: arc, commonsense_qa, hellaswag"):
         LAYOUTS.make("boolq")

@@ -40,13 +40,19 @@ def test_the_choice_depends_on_seed_and_question_alone(jsonl: Any, tmp_path: Pat
     jsonl(tmp_path / "two" / "piqa" / "a.jsonl", _GOOD[::-1][:11])
     jsonl(tmp_path / "two" / "piqa" / "b.jsonl", _GOOD[::-1][11:])
     one, two = (
-        _prepare(tmp_path / name, tmp_path / f"{name}-made", questions_per_task=7) for name in ("one", "two")
+        _prepare(
+            tmp_path / name,
+            tmp_path / f"{name}-made",
+            questions_per_task=7,
+            question_files={"piqa": "piqa*/**/*.jsonl" if name == "two" else "piqa.jsonl"},
+        )
+        for name in ("one", "two")
     )
     assert len(_goals(one.file)) == one.num_questions == 7
-    assert _goals(one.file) == _goals(two.file)
+    assert _goals(one.file) == _goals(two.file)[::-1]  # each in the order of its rows
     assert one.digest == two.digest
     more = _prepare(tmp_path / "one", tmp_path / "more", questions_per_task=9)
-    assert _goals(more.file)[:7] == _goals(one.file)
+    assert set(_goals(more.file)) > set(_goals(one.file))
     other = _prepare(tmp_path / "one", tmp_path / "other", questions_per_task=7, seed=1)
     assert set(_goals(other.file)) != set(_goals(one.file))
     assert other.digest != one.digest
@@ -56,43 +62,29 @@ def test_solved_examples_are_never_asked(jsonl: Any, tmp_path: Path) -> None:
     jsonl(tmp_path / "source" / "piqa.jsonl", _GOOD)
     found = _prepare(tmp_path / "source", tmp_path / "made", shots=4)
     asked, shown = _goals(found.file), _goals(found.demonstrations)
-    assert (len(asked), len(shown)) == (26, 4)
+    assert (len(asked), len(shown), len(set(shown))) == (26, 4 * 26, 4)
     assert not set(asked) & set(shown)
     jsonl(tmp_path / "source" / "train.jsonl", [*_GOOD[:2], {**_GOOD[2], "goal": "solved"}, "{"])
-    named = _prepare(
-        tmp_path / "source",
-        tmp_path / "named",
-        shots=1,
-        demonstration_files={"piqa": "train.jsonl"},
+    given: dict[str, Any] = {"demonstration_files": {"piqa": "train.jsonl"}}
+    named = _prepare(tmp_path / "source", tmp_path / "named", shots=1, **given)
+    shown = _goals(named.demonstrations)
+    assert set(shown) == {"goal 0", "goal 1", "solved"}
+    assert all(before != example for before, example in zip(_goals(named.file), shown, strict=True))
+    assert (named.num_read, named.num_examples_read, named.num_rejected, named.num_questions) == (
+        30,
+        4,
+        1,
+        30,
     )
-    assert _goals(named.demonstrations) == ["solved"]
-    assert (named.num_read, named.num_rejected, named.num_questions) == (34, 1, 30)
-    with pytest.raises(InputError, match="1 solved examples left for 2 shots"):
-        _prepare(tmp_path / "source", tmp_path, shots=2, demonstration_files={"piqa": "train.jsonl"})
-
-
-def test_mmlu_shows_examples_of_its_own_subject(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for split in ("dev", "test"):
-        (source / split).mkdir(parents=True)
-        for subject in ("anatomy", "virology"):
-            lines = [f"{split} {subject} {n} ?,p{n},q{n},r{n},s{n},B\n" for n in range(3)]
-            (source / split / f"{subject}_{split}.csv").write_text("".join(lines))
-    settings: dict[str, Any] = {
-        "question_files": {"mmlu": "test/*.csv"},
-        "demonstration_files": {"mmlu": "dev/*.csv"},
-    }
-    found = _prepare(source, tmp_path / "made", "mmlu", shots=2, **settings)
-    assert found.demonstrations is None
-    rows = pq.read_table(found.file).to_pylist()
-    assert len(rows) == 6
-    for row in rows:
-        shown = row["demonstrations"]
-        assert shown.count(f"Question: dev {row['subject']} ") == shown.count("Question: ") == 2
-        assert "\nAnswer: q" in shown
-    assert found.digest != _prepare(source, tmp_path / "none", "mmlu", **settings).digest
-    with pytest.raises(InputError, match="fewer than 4 solved examples"):
-        _prepare(source, tmp_path / "many", "mmlu", shots=4, **settings)
+    assert [(file.file, file.use, file.rows) for file in named.files] == [
+        ("piqa.jsonl", "asked", 30),
+        ("train.jsonl", "examples", 4),
+    ]
+    with pytest.raises(InputError, match="3 solved examples left where 5 are needed"):
+        _prepare(tmp_path / "source", tmp_path, shots=4, **given)
+    for chosen in (1, 2, 3):  # also where the split's first row is not among those asked
+        with pytest.raises(InputError, match="3 solved examples left where 5 are needed"):
+            _prepare(tmp_path / "source", tmp_path, shots=4, questions_per_task=chosen, **given)
 
 
 def test_answers_that_look_like_dates_stay_text(jsonl: Any, tmp_path: Path) -> None:
@@ -115,6 +107,9 @@ def test_what_cannot_be_asked_is_refused(jsonl: Any, tmp_path: Path) -> None:
     jsonl(tmp_path / "piqa.jsonl", [{"goal": "g"}, {"goal": "h"}])
     with pytest.raises(InputError, match=r"no usable question.*2 rows: field 'sol1' is missing"):
         _prepare(tmp_path, tmp_path / "made")
+    jsonl(tmp_path / "few" / "piqa.jsonl", _GOOD[:4])
+    with pytest.raises(InputError, match="'piqa' has 4 questions in one file; 4 solved examples need 5"):
+        _prepare(tmp_path / "few", tmp_path / "made", shots=4)
     with pytest.raises(InputError, match="does not exist"):
         _prepare(tmp_path / "nowhere", tmp_path / "made")
     with pytest.raises(UnknownNameError, match="unknown benchmark task 'boolq'"):

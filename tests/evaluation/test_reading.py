@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.evaluation.reading import find_files, read_rows
+from datamask_pipeline.evaluation.reading import read_rows
 
 
 def test_lines_that_are_no_object_have_a_reason(jsonl: Any, tmp_path: Path) -> None:
@@ -46,14 +46,3 @@ def test_a_file_that_cannot_be_read_is_named(name: str, content: bytes, tmp_path
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
         list(read_rows(tmp_path / name))
-
-
-def test_files_are_found_by_glob_name_or_folder(jsonl: Any, tmp_path: Path) -> None:
-    named = jsonl(tmp_path / "piqa.jsonl", [{}])
-    inside = [jsonl(tmp_path / "arc" / part / "x.jsonl", [{}]) for part in ("a", "b")]
-    (tmp_path / "arc" / "readme.txt").write_text("no questions")
-    assert find_files(tmp_path, None, "piqa") == [named]
-    assert find_files(tmp_path, None, "arc") == inside
-    assert find_files(tmp_path, "arc/b/*.jsonl", "arc") == inside[1:]
-    with pytest.raises(InputError, match=r"no question file for task 'mmlu'.*mmlu/\*\*/\*.*question_files"):
-        find_files(tmp_path, None, "mmlu")

@@ -2,9 +2,11 @@
 
 import itertools
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -12,12 +14,13 @@ from datamask_pipeline import duck
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.look import measured
+from datamask_pipeline.look.document import document_page
 from datamask_pipeline.look.embedding_map import embedding_map
 from datamask_pipeline.look.funnel import funnel
 from datamask_pipeline.look.page import page, write_page
 from datamask_pipeline.look.selected import Selected, selected
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import require
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Ref, Store, require
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def test_distributions_count_each_document_once(about: Selected, tmp_path: Path)
         tokens = [places[row["crawl"], row["id"]]["token_count"] for row in chosen]
         for place, number in enumerate(found.after):
             assert number == sum(found.edges[place] <= count < found.edges[place + 1] for count in tokens)
-        assert measured.tokens(about, connection)[1] == sum(tokens)
+        assert measured.tokens(about, connection)[1] == (sum(tokens), 0)
 
 
 def test_overlap_is_that_of_the_masks(about: Selected, tmp_path: Path) -> None:
@@ -104,6 +107,44 @@ def test_the_funnel_loses_nothing(hostile) -> None:
     assert steps[1].dropped["nul byte"] == 4
 
 
+def test_lengths_are_whole_numbers_and_a_stale_selection_is_marked(about: Selected, tmp_path: Path) -> None:
+    text = page(about)
+    assert "STALE" not in text
+    (table,) = re.findall(r"Length: documents</caption>.*?</table>", text, re.DOTALL)
+    ranges = re.findall(r'<th scope="row">(?:<bdi>)?([^<]+)', table)
+    assert ranges
+    assert all(re.fullmatch(r"[\d,]+ to [\d,]+", each) for each in ranges)
+    ends = [[int(end.replace(",", "")) for end in each.split(" to ")] for each in ranges]
+    assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ends))
+    shutil.copytree(about.store.root, tmp_path / "record")
+    config = load_config(
+        str(Path(about.store.root).parent / "tiny.yaml"),
+        {"store": str(tmp_path / "record"), "pool.validation_share": 0.2},
+    )
+    pipeline = Pipeline(config)
+    pipeline.run("pool", "first")
+    assert "STALE:</strong> pool of first was made again since" in page(
+        selected(pipeline.store, "first", "datamask")
+    )
+
+
+def test_a_copy_is_shown_with_what_stands_for_it(about: Selected, tmp_path: Path) -> None:
+    pool = rows_of(about, "pool", "first")
+    kept = {row["id"] for row in rows_of(about, "select", "first/datamask") if row["selected"]}
+    copies = [row for row in pool if row["exclusion"] == "duplicate_content"]
+    with duck.connect(about.store, tmp_path) as connection:
+        for copy in copies[:3]:
+            rows = rows_of(about, "ingest", str(copy["crawl"]))
+            number = next(place for place, row in enumerate(rows) if row["id"] == copy["id"])
+            found = document_page(about.store, about, str(copy["crawl"]), number, connection).representative
+            assert found is not None
+            assert (found["crawl"], found["id"]) == (copy["representative_crawl"], copy["representative_id"])
+            assert found["by"] == "an exact copy"
+            assert ("datamask" in found["kept_by"]) == (found["id"] in kept)
+            standing = rows_of(about, "ingest", found["crawl"])[found["row"]]
+            assert (standing["id"], standing["content_hash"]) == (found["id"], copy["content_hash"])
+
+
 def test_the_page_is_whole_in_itself(about: Selected, tmp_path: Path) -> None:
     text = page(about)
     assert text == page(about), "the same record gives the same page"
@@ -115,6 +156,7 @@ def test_the_page_is_whole_in_itself(about: Selected, tmp_path: Path) -> None:
     assert sources
     assert all(source.startswith(("data:", "#")) for source in sources)
     assert text.count("<img ") == text.count('" alt="')
+    assert "Facility alone seeks coverage" in text
     bound = about.manifest["metadata"]["blocks"][0]["certificate"]["bound"]
     assert f"Certified bound of the objective: {bound:.4f}" in text
 
@@ -155,7 +197,43 @@ def test_the_command_writes_the_page(tiny_run: Pipeline, tmp_path: Path) -> None
 def test_columns_of_no_value_are_told(about: Selected, tmp_path: Path) -> None:
     """A source that states neither tokens, languages nor addresses."""
     empty = measured.Distribution([], [], [], [], unknown=(3, 1))
-    from datamask_pipeline.look.page import _bins, _groups
+    from datamask_pipeline.look.page import _bins, _groups, _tokens
 
     assert _bins("Length", empty, "tokens").caption == "The source states none."
+    assert _tokens((20_000, 0), (12_345, 0)) == "12,345 of 20,000 tokens as the source counts them"
+    told = "7 tokens, of 20,000 tokens and 2 of unknown length, as the source counts them"
+    assert _tokens((20_000, 2), (7, 0)) == told
     assert _groups("Domain", empty, "domains").caption == "The source states none."
+
+
+def test_tokens_that_are_not_stated_are_told_beside_the_sum(hostile, tmp_path: Path) -> None:
+    about = selected(hostile.store, "first", "datamask")
+    with duck.connect(about.store, tmp_path) as connection:
+        index = connection.execute(
+            f"SELECT count(*) FILTER (token_count IS NULL) FROM {duck.parts_sql(about.store, [about.index])}"
+        )
+        ((unstated,),) = index.fetchall()
+        assert measured.tokens(about, connection)[0][1] == unstated
+        found = measured.length(about, connection)
+        assert (found.unknown[0], sum(found.before)) == (unstated, about.selection.rows - unstated)
+
+
+def _written(store: Store, stage: str, key: str, table: pa.Table, inputs: dict[str, Ref | str]) -> Ref:
+    builder = store.begin(stage, key, version="1", config={}, inputs=inputs)
+    return builder.commit([builder.write_part("00000", table.to_batches(), table.schema)])
+
+
+def test_documents_without_tokens_are_in_no_bin_of_their_length(tmp_path: Path) -> None:
+    from datamask_pipeline.look.page import _bins
+
+    store = Store(tmp_path / "record")
+    counts = pa.table({"position": [0, 1, 2], "token_count": pa.array([8, None, 1], pa.int64())})
+    sides = pa.table({"position": [0, 1, 2], "selected": [True, True, False]})
+    index = _written(store, "gather", "first", counts, {})
+    about = Selected(store, _written(store, "select", "first/datamask", sides, {"index": index}))
+    with duck.connect(store, tmp_path) as connection:
+        found = measured.length(about, connection)
+    assert (found.unknown, sum(found.before), sum(found.after)) == ((1, 1), 2, 1)
+    table = _bins("Length", found, "tokens", doubling=True).table
+    assert table is not None
+    assert table.rows[-1] == ["not stated", "1", "1"]

@@ -7,6 +7,7 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.config import split_run_name
+from datamask_pipeline.storage import releases
 
 
 @pytest.fixture
@@ -22,13 +23,13 @@ def test_a_release_is_frozen_when_first_asked_for(pipeline: Pipeline, tiny_confi
     with pytest.raises(ConfigurationError, match="was frozen with crawls"):
         other.release_crawls("first")
     with pytest.raises(ConfigurationError, match="exists and is frozen"):
-        pipeline.freeze_release("first", crawls)
+        releases.freeze(pipeline.store, "first", crawls)
 
 
 def test_a_release_can_be_named_later(pipeline: Pipeline) -> None:
     with pytest.raises(UnknownNameError, match=r"'second'.*first"):
         pipeline.release_crawls("second")
-    pipeline.freeze_release("second", ["tiny-2024-18"])
+    releases.freeze(pipeline.store, "second", ["tiny-2024-18"])
     assert pipeline.release_crawls("second") == ["tiny-2024-18"]
     assert pipeline.releases() == ["first", "second"]
 

@@ -49,9 +49,22 @@ def test_every_task_needs_a_file(chain: Any, folder: Path) -> None:
         chain(given | {"evaluate.tasks": ["piqa", "mmlu"]}), "tokenizer", "no question file for task 'mmlu'"
     )
     globs = given | {"evaluate.demonstration_files": {"piqa": "solved.*"}}
-    refused(chain(globs), "tokenizer", r"no question file for task 'piqa'.*solved\.\*")
+    refused(chain(globs), "tokenizer", r"no file for task 'piqa' matches demonstration_files.*solved\.\*")
     unknown = given | {"evaluate.question_files": {"piqua": "*.jsonl"}}
     refused(chain(unknown), "tokenizer", "benchmark task 'piqua'")
+
+
+def test_a_split_has_to_be_there(chain: Any, folder: Path) -> None:
+    (folder / "piqa").mkdir()
+    (folder / "piqa.jsonl").rename(folder / "piqa" / "train.jsonl")
+    given = {"evaluate.questions": str(folder), "evaluate.tasks": ["piqa"]}
+    refused(
+        chain(given), "tokenizer", "'piqa' asks the split 'validation', which is not there: piqa/train.jsonl"
+    )
+    (folder / "piqa" / "train.jsonl").rename(folder / "piqa" / "validation.jsonl")
+    chain(given).check()
+    shown = given | {"evaluate.shots": 2}
+    refused(chain(shown), "tokenizer", "takes its solved examples from the split 'train', which is not there")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What names a release's crawls is never lost: not by a misspelt name, not by a damaged file."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.rolling import this_month
 
 
 def chain(config: Path, record: Path, crawls: list[str]) -> Pipeline:
@@ -41,8 +43,8 @@ def test_a_crawl_that_came_later_is_told_and_not_taken_in(tiny_config_file: Path
     assert "is not in release" not in first.output
     shutil.copytree(root / "t1", root / "t3")
     second = CliRunner().invoke(app, ["run", *options])
-    told = "crawl t3 is not in release first, which was frozen with t1; name a new release to take it in"
-    assert told in second.output.splitlines()
+    told = "crawl t3 is not in release first, which was frozen with t1; name a new release to take it in, or have"
+    assert told in second.output
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"crawls": []}', '{"crawls": [1]}'])
@@ -54,3 +56,105 @@ def test_a_damaged_release_is_named_and_kept(content: str, tiny_config_file: Pat
     with pytest.raises(IntegrityError, match=r'releases/second\.json .*write \{"crawls"'):
         pipeline.release_crawls("second")
     assert path.read_text() == content
+
+
+def goes_on(tiny_config_file: Path, folder: Path, record: Path, **releases: object) -> list[str]:
+    """Options of a chain whose releases stand in this order, over three crawls and a record."""
+    root = Path(yaml.safe_load(tiny_config_file.read_text())["source"]["options"]["root"])
+    shutil.copytree(root, folder / "crawls")
+    shutil.copytree(root / "tiny-2024-10", folder / "crawls" / "tiny-2024-22")
+    pairs = {"store": str(record), "source.options.root": str(folder / "crawls"), "releases": releases}
+    options = [option for name, value in pairs.items() for option in ("-s", f"{name}={json.dumps(value)}")]
+    return ["-c", str(tiny_config_file), *options]
+
+
+OLD = {"crawls": ["tiny-2024-10", "tiny-2024-18"]}
+
+
+def test_a_release_is_refused_before_any_work_while_what_it_goes_on_from_has_no_mask(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    options = goes_on(tiny_config_file, tmp_path, record, first=OLD, second={"given": "first"})
+    refused = CliRunner().invoke(app, ["run", *options, "--release", "second", "--until", "materialise"])
+    assert isinstance(refused.exception, ConfigurationError), refused.output
+    assert "goes on from 'first', which has no mask yet of arm random, datamask; `datamask run" in str(
+        refused.exception
+    )
+    assert not list(record.glob("*/*/current.json"))
+    whole = CliRunner().invoke(app, ["run", *options, "--release", "second", "--until", "pool", "--dry-run"])
+    assert whole.exception is None, "what needs no mask is not refused"
+
+
+def test_releases_are_made_after_those_that_they_go_on_from_however_they_are_listed(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    listed = {"third": {"given": "second"}, "second": {"given": "first"}, "first": OLD}
+    options = goes_on(tiny_config_file, tmp_path, record, **listed)
+    told = CliRunner().invoke(app, ["run", *options, "--until", "materialise", "--dry-run"])
+    assert told.exception is None, told.output
+    lines = told.output.splitlines()
+    assert [line.partition(":")[0] for line in lines if "steps to compute" in line] == ["first", "second"]
+    assert "release third waits for a crawl to add to those of second" in lines
+
+
+def test_what_a_release_goes_on_from_is_frozen_before_it(tiny_config_file: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    first, second = {"crawls": ["tiny-2024-10"]}, {"given": "first", "crawls": ["tiny-2024-18"]}
+    settings = {"store": str(record), "releases": {"second": second, "first": first}}
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    assert pipeline.release_crawls("second") == ["tiny-2024-10", "tiny-2024-18"]
+    assert (record / "releases" / "first.json").exists()
+
+
+def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path, tmp_path: Path) -> None:
+    record, web = tmp_path / "record", {"every": "crawl", "given": "previous"}
+    options = goes_on(tiny_config_file, tmp_path, record, web=web, old=OLD, **{"web-all": {"every": "month"}})
+    later = tmp_path / "crawls" / "tiny-2024-22"
+    later.rename(tmp_path / "later")
+
+    def called(*command: str) -> str:
+        done = CliRunner().invoke(app, [*command, *options])
+        assert done.exception is None, done.output
+        return done.output
+
+    checked = called("config", "check")
+    assert "# release old will be frozen at its first run with tiny-2024-10, tiny-2024-18\n" in checked
+    assert "# release web makes one with each new crawl; so far: none; next: web-tiny-2024-18\n" in checked
+    called("run", "--until", "ingest")
+    (tmp_path / "later").rename(later)
+    assert "so far: web-tiny-2024-18; next: web-tiny-2024-22\n" in called("config", "check")
+    frozen = sorted((record / "releases").iterdir())
+    told = called("run", "--until", "pool", "--dry-run", "--release", "web")
+    assert "web-tiny-2024-22: 2 steps to compute" in told.replace(
+        "web-tiny-2024-22: 3", "web-tiny-2024-22: 2"
+    )
+    assert sorted((record / "releases").iterdir()) == frozen, "looking freezes nothing"
+    called("run", "--until", "ingest")
+    called("run", "--until", "ingest")
+    month = f"web-all-{this_month()}"
+    assert month not in told
+    files = {path.stem: json.loads(path.read_text()) for path in (record / "releases").iterdir()}
+    first = {"crawls": ["tiny-2024-10", "tiny-2024-18"], "rolls": "web"}
+    second = {"crawls": [*first["crawls"], "tiny-2024-22"], "given": "web-tiny-2024-18", "rolls": "web"}
+    assert files.pop(month)["rolls"] == "web-all"
+    assert files == {"old": OLD, "web-tiny-2024-18": first, "web-tiny-2024-22": second}
+    refused = CliRunner().invoke(app, ["run", *options, "--until", "select", "--release", "web-tiny-2024-22"])
+    assert "no mask yet of arm random, datamask" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("releases", "message"),
+    [
+        ({"web": {"every": "crawl", "crawls": ["a"]}}, "leave out `crawls`"),
+        ({"web": {"max_age_days": 3}}, "give `every` too"),
+        ({"web": {"every": "month"}, "on": {"given": "web"}}, "makes releases and is none itself"),
+        ({"web": {"every": "month", "given": "web-2026-10"}}, "say `previous`"),
+    ],
+)
+def test_a_rolling_release_that_makes_no_sense_is_refused(
+    releases: dict[str, object], message: str, tiny_config_file: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load_config(str(tiny_config_file), {"releases": releases})

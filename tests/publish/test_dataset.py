@@ -1,9 +1,11 @@
 """A published data set holds the subset's rows, opens everywhere, and appears whole or not at all."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,14 +18,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
+from datamask_pipeline.publish.card import _selection
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import Published, publish
+from datamask_pipeline.publish.facts import facts_of, subset_of
 from datamask_pipeline.publish.manifest import root_digest
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.builder import sha256_file
@@ -85,6 +90,38 @@ def test_rows_stand_in_canonical_order_with_columns_of_the_source(licensed: Stor
     assert rows_of(tmp_path / "mask") == expected
     first = next((tmp_path / "mask" / "data").iterdir())
     assert all(b"description" in field.metadata for field in pq.read_schema(first))
+
+
+def test_a_stale_subset_is_refused_unless_it_is_asked_for(licensed: Store, tmp_path: Path) -> None:
+    shutil.copytree(Path(licensed.root).parent, tmp_path / "chain")
+    config = ["-c", str(tmp_path / "chain" / "tiny.yaml"), "-s", f"store={tmp_path / 'chain' / 'record'}"]
+    again = CliRunner().invoke(app, ["run", "--until", "select", "-s", "select.seed=7", *config])
+    assert again.exit_code == 0, again.output
+    to = tmp_path / "mask"
+    licences = ["--license", "odc-by", "--source-license", "odc-by"]
+    command = ["release", "first", "--arm", "random", *licences, "--to", str(to), *config]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 1
+    told = str(refused.exception)
+    assert "subset first/random is stale: select of first/random was made again since" in told
+    assert "`datamask run --until materialise`" in told
+    assert not to.exists()
+    done = CliRunner().invoke(app, [*command, "--stale"])
+    assert done.exit_code == 0, done.output
+    assert (
+        "stale when it was published: `select of first/random was made again"
+        in (to / "README.md").read_text()
+    )
+    proved = CliRunner().invoke(app, ["audit", "prove", str(to), "--with-record", *config])
+    assert proved.exit_code == 0, proved.output
+    assert (
+        CliRunner().invoke(app, ["run", "--until", "materialise", "-s", "select.seed=7", *config]).exit_code
+        == 0
+    )
+    current = CliRunner().invoke(app, [*command[:-5], str(tmp_path / "current"), *config, "--stale"])
+    assert current.exit_code == 0, current.output
+    assert "stale" not in (tmp_path / "current" / "README.md").read_text()
+    assert "stale" not in (tmp_path / "current" / "manifest.json").read_text()
 
 
 @pytest.mark.parametrize("limits", [{"max_documents": 4}, {"max_bytes": 9_000}])
@@ -159,6 +196,13 @@ def test_the_same_again_changes_nothing_and_another_is_refused(licensed: Store, 
     with pytest.raises(StorageError, match="no data set of this program"):
         published(licensed, tmp_path / "mine")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mask", "mine"]
+
+
+def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_path: Path) -> None:
+    facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
+    assert "not stated" not in _selection(facts)
+    facts = dataclasses.replace(facts, scorers=[scorer | {"revision": ""} for scorer in facts.scorers])
+    assert "| not stated |" in _selection(facts)
 
 
 def test_names_and_addresses_of_documents_are_inert_in_the_card(licensed: Store, tmp_path: Path) -> None:
@@ -268,12 +312,15 @@ def test_an_object_store_takes_it_with_the_manifest_last(
     assert [finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")] == ["README.md"]
 
 
-def _publish_once(root: str, to: str) -> None:
-    publish(Store(root), "first", "datamask", to, PublishConfig(**ODC, max_documents=1))
+def _publish_once(root: str, to: str, max_documents: int) -> None:
+    try:
+        publish(Store(root), "first", "datamask", to, PublishConfig(**ODC, max_documents=max_documents))
+    except StorageError as error:
+        os._exit(3 if "another data set stands" in str(error) else 4)
 
 
 READER = """
-import json, sys, time
+import hashlib, json, sys, time
 from pathlib import Path
 folder, stop, reads = Path(sys.argv[1]), Path(sys.argv[2]), 0
 print("reading", flush=True)
@@ -281,15 +328,18 @@ while not stop.exists():
     if folder.exists():
         files = json.loads((folder / "manifest.json").read_text())["files"]
         for name, file in files.items():
-            assert len((folder / name).read_bytes()) == file["bytes"], name
+            assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == file["sha256"], name
         reads += 1
     time.sleep(0.005)
 assert reads, "it saw nothing"
 """
 
 
-def test_two_writers_and_five_readers_see_one_whole_data_set(licensed: Store, tmp_path: Path) -> None:
-    """Readers look from before the first writer until after the last."""
+@pytest.mark.parametrize(("shards", "ends"), [((1, 1), [0, 0]), ((1, 2), [0, 3])], ids=["the same", "others"])
+def test_two_writers_and_five_readers_see_one_whole_data_set(
+    licensed: Store, tmp_path: Path, shards: tuple[int, int], ends: list[int]
+) -> None:
+    """Readers look from before the first writer until after the last; of two different data sets one is refused."""
     folder, stop = tmp_path / "mask", tmp_path / "stop"
     command = [sys.executable, "-S", "-c", READER, str(folder), str(stop)]
     readers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(5)]
@@ -297,16 +347,19 @@ def test_two_writers_and_five_readers_see_one_whole_data_set(licensed: Store, tm
         assert reader.stdout is not None
         assert reader.stdout.readline() == b"reading\n"
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_publish_once, args=(licensed.root, str(folder))) for _ in range(2)]
+    writers = [
+        context.Process(target=_publish_once, args=(licensed.root, str(folder), number)) for number in shards
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
     stop.touch()
     assert [reader.wait() for reader in readers] == [0] * 5
-    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert sorted(writer.exitcode or 0 for writer in writers) == ends
     stop.unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["mask"]
+    assert list(prove_data_set(LocalFileSystem(), str(folder))) == []
 
 
 def test_the_command(licensed: Store, tmp_path: Path) -> None:

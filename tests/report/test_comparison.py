@@ -98,5 +98,14 @@ def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> N
     ("n", "value", "above"), [(2, 1.0, False), (2, 0.0, False), (200, 1.0, True), (3, 0.3, False)]
 )
 def test_a_few_right_answers_are_no_certainty(n: int, value: float, above: bool) -> None:
-    rows = [{"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25}]
-    assert tasks_asked(rows) == {"piqa": {"n": n, "chance": 0.25, "above_chance": above}}
+    row = {"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25, "num_truncated": 3}
+    asked = {"n": n, "chance": 0.25, "above_chance": above, "truncated": 3, "no_signal": None}
+    assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": asked}
+
+
+def test_tasks_that_rank_small_models_no_better_than_a_coin_are_known() -> None:
+    row = {"value": 0.5, "n": 9, "chance": 0.5, "num_truncated": 0}
+    tasks = ("social_iqa", "winogrande", "boolq", "piqa", "openbookqa", "nq_open")
+    asked = tasks_asked([row | {"task": task} for task in tasks])
+    assert [task for task in tasks if asked[task]["no_signal"]] == ["social_iqa", "winogrande", "boolq"]
+    assert "150 M parameters rank two corpora as models of 1 B do in 50%" in asked["winogrande"]["no_signal"]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
@@ -167,6 +168,14 @@ def test_what_cannot_be_read_or_looked_up_is_one_clear_line(clustered) -> None:
             select_documents(sparse, quality)
     with pytest.raises(InputError, match=r"a sparse tensor cannot be read \(field quality"):
         select_documents(rows, torch.from_numpy(quality).to_sparse())
+    for spoilt_one in ({"embeddings": csr_matrix(rows)}, {"quality": csr_matrix(quality)}):
+        given = {"embeddings": rows, "quality": quality, **spoilt_one}
+        with pytest.raises(
+            InputError, match=rf"a sparse array cannot be read .*{next(iter(spoilt_one))}.*toarray"
+        ):
+            select_documents(**given)
+    with pytest.raises(InputError, match=r"looked up \(row 0, field ids"):
+        select_documents(rows, quality, ids=[rows[0]] * 400)
     lists = [[row] for row in range(400)]
     with pytest.raises(InputError, match=r"looked up \(row 0, field ids, value \[0\]\)"):
         select_documents(rows, quality, ids=lists)

@@ -103,6 +103,21 @@ def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> N
 
 
 @pytest.mark.parametrize("name", METRIC_NAMES)
+def test_a_frozen_range_that_float32_does_not_resolve_is_refused(name: str) -> None:
+    """Accepted, such a range made values that were off by 2 to 36, with gaps from 0 on."""
+    rows, quality = block(80)
+    random = {"policy": "random", "diversity": name}
+    zero, one = select_documents(rows, quality, **random).normalisation[name]
+    for narrow in (2e-9, 1e-8, 1e-6):
+        frozen = {"quality": (0.0, 1.0), name: (zero, zero + narrow * abs(zero))}
+        with pytest.raises(ConfigurationError, match=f"normalisation_constants of '{name}'.*resolve"):
+            select_documents(rows, quality, normalisation_constants=frozen, **random)
+    frozen = {"quality": (0.0, 1.0), name: (zero, one)}
+    kept = select_documents(rows, quality, normalisation_constants=frozen, **random)
+    assert kept.normalisation[name] == (zero, one)
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
 @pytest.mark.parametrize("policy", ["datamask", "quality_topk"])
 def test_everything_selected_is_the_one_mask_there_is(name: str, policy: str) -> None:
     rows, quality = block(60)
@@ -110,3 +125,13 @@ def test_everything_selected_is_the_one_mask_there_is(name: str, policy: str) ->
     assert result.mask.all()
     assert result.objective.value == pytest.approx(result.objective.random, abs=1e-6)
     assert result.certificate.gap in (0.0, None)
+
+
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_the_scale_of_a_metric_is_the_same_whatever_the_seed(name: str) -> None:
+    rows, quality = block()
+    scales = [
+        select_documents(rows, quality, diversity=name, policy="random", seed=seed).normalisation[name]
+        for seed in range(2)
+    ]
+    assert scales[0] == scales[1]

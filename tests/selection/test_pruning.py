@@ -5,10 +5,12 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline import select_documents
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.pruning import prune
+from datamask_pipeline.selection.reasons import TOO_LONG
 from datamask_pipeline.selection.rows import MemoryRows
 
 SIZE = 50
@@ -61,6 +63,31 @@ def test_values_are_spread_over_the_whole_block() -> None:
     whole = prune(rows(), {"quality": scores()}, budget(), SelectionConfig())
     assert whole.kept_N.all()
     assert whole.spread(np.arange(50), -1).tolist() == list(range(50))
+
+
+def test_documents_too_long_for_a_token_budget_are_left_out_and_counted() -> None:
+    """One of 5 000 tokens and one of exactly half, among 48 of 10 to 57."""
+    draws = np.random.default_rng(0)
+    vectors, quality = draws.normal(size=(SIZE, 6)), draws.random(SIZE)
+    tokens = np.arange(SIZE) + 10
+    tokens[[7, 9]] = 5000, 150
+    quality[[7, 9]] = 9.0
+    for policy in ("datamask", "quality_topk", "random"):
+        result = select_documents(vectors, quality, policy=policy, num_tokens=300, token_counts=tokens)
+        assert result.reasons[7] == TOO_LONG
+        assert (result.reasons == TOO_LONG).sum() == 1
+        assert not result.mask[7]
+        assert np.isnan(result.marginals.total_N[7])
+        assert result.record["rows_too_long"] == 1
+        assert result.record["rows_pruned_by_quality"] == 0
+        assert tokens[result.mask].sum() <= 300
+    assert select_documents(vectors, quality, num_tokens=300, token_counts=tokens).mask[9]
+    everything = select_documents(vectors, quality, num_tokens=2000, token_counts=tokens)
+    assert everything.mask.sum() == SIZE - 1
+    with pytest.raises(
+        InputError, match=r"all documents but one.*half of num_tokens 15, .*row 7.*raise num_tokens"
+    ):
+        select_documents(vectors, quality, num_tokens=15, token_counts=tokens)
 
 
 def test_a_quota_that_pruning_leaves_too_few_for_is_refused() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import METRICS
 draws = np.random.default_rng(0)
-rows = draws.standard_normal((1500, 96)).astype(np.float32) + 0.3
+rows = draws.standard_normal((900, 96)).astype(np.float32) + 0.3
 rows[:200] = rows[200:400] + 0.1
-quality = draws.standard_normal(1500)
+quality = draws.standard_normal(900)
 workers = int(sys.argv[1])
 runs = [{"diversity": name, "num_steps": 6, "gap_tolerance": 0.0} for name in METRICS.names()]
 runs += [{"diversity": "DiSF", "dtype": "bfloat16", "num_steps": 6}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]

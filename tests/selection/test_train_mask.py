@@ -1,5 +1,6 @@
 """Upstream's quick test on upstream's file format, and ``datamask select`` on the same file."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_the_quick_test(algorithm: str, source: Path) -> None:
     assert record["config"]["num_epochs"] == 30
     assert record["config"]["policy"] == "policy_gradient"
     assert record["rows_normalised_to_unit"] == 400
+
+
+def test_lamb_weighs_raw_values_where_it_is_asked_to(source: Path, capsys) -> None:
+    """Upstream's scale: the printed objective is lamb x mean score + (1 - lamb) x the metric itself."""
+    target = source.with_name("raw.parquet")
+    options = ["--input", str(source), "--output", str(target), *QUICK.format("Pair_simi").split()]
+    assert main([*options, "--lamb", "0.25", "--normalisation", "none"]) == 0
+    table = pq.read_table(target).to_pandas()
+    rows = np.stack(table["feature_arr"])[table["selected"].to_numpy()].astype(np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    num = len(rows)
+    similarity = (np.square(rows.sum(0)).sum() - num) / (num * (num - 1))
+    value = 0.25 * table["quality_score"][table["selected"]].mean() - 0.75 * similarity
+    assert float(re.search(r"objective (\S+) ", capsys.readouterr().out)[1]) == pytest.approx(value, abs=2e-6)
+    assert read_record(target)["config"]["normalisation"] == "none"
 
 
 def test_a_missing_device_names_cpu(source: Path, capsys) -> None:

@@ -94,6 +94,28 @@ LONG, NEAR, FAR = " ".join(WORDS), " ".join([*WORDS[:112], *"stuvwxyz"]), " ".jo
 NEAR_ROWS = {"one": [("a", LONG), ("b", FAR), ("c", NEAR)], "two": [("d", NEAR), ("e", LONG), ("f", "short")]}
 
 
+def test_a_domain_is_the_host_that_takedowns_find(store: Store) -> None:
+    rows = [
+        {
+            "id": url,
+            "text": url,
+            "url": url,
+            "crawl": "one",
+            "shard": "0",
+            "row": row,
+            "content_hash": hashlib.sha256(url.encode()).hexdigest(),
+        }
+        for row, url in enumerate(
+            ["https://me@www.dots.org./a", "https://DOTS.org:8080/b", "https://münchen.de/", "https:///c"]
+        )
+    ]
+    builder = store.begin("ingest", "one", version="1", config={}, inputs={})
+    table = pa.Table.from_pylist(rows, schema=schema.DOCUMENTS)
+    documents = {"one": builder.commit([builder.write_part("0", table.to_batches(), schema.DOCUMENTS)])}
+    found = [row["domain"] for row in pooled(store, documents).values()]
+    assert found == ["dots.org", "dots.org", "xn--mnchen-3ya.de", ""]
+
+
 def test_near_duplicates_point_at_the_first_and_are_counted(store: Store) -> None:
     documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
     rows = pooled(store, documents, near_duplicates={})

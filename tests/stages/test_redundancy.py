@@ -141,6 +141,7 @@ def test_the_card_tells_the_figures_and_the_proof_covers_them(tiny_run: Pipeline
     card = (folder / "README.md").read_text()
     assert f"| {row['near_copies']} ({100 * row['near_copies'] / row['documents']:.3g} %) |" in card
     assert f"| {row['coverage']:.6g} |" in card
+    assert "Facility alone seeks coverage" in card
     assert f"| {row['quality_rank']:.6g} |" in card
     behind = json.loads((folder / "manifest.json").read_text())["lineage"]
     assert require(store, "redundancy", f"{RELEASE}/random").location in behind

@@ -12,11 +12,12 @@ import pydantic
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
-from datamask_pipeline.families import SOURCES
+from datamask_pipeline.families import SCORERS, SOURCES
 from datamask_pipeline.quality import ScoreBatch, Scores
 from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
 from datamask_pipeline.stages import embed, ingest, score
+from datamask_pipeline.stages.probe_examples import read_examples
 from datamask_pipeline.storage import Ref, Store, array_files, require
 
 TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
@@ -209,6 +210,62 @@ def test_one_scorer_judges_by_several_columns_under_labels(tmp_path: Path, store
             score.ScoreConfig(**wrong)
     with pytest.raises(ConfigurationError, match="must be letters"):
         scored(store, refs, scorers=("column:a b",))
+
+
+def test_documents_are_scored_by_the_nearest_target(tmp_path: Path, store: Store) -> None:
+    """Against the definition, in float64; other windows, and labels that leave the same examples, give the same."""
+    refs = prepared(tmp_path, store)
+    path = write_examples(tmp_path)
+    options = {"target": {"examples": str(path), "label_column": "label"}}
+    ref = scored(store, refs, scorers=("target",), options=options)
+    report = store.manifest(ref)["metadata"]["scorers"]["target"]["report"]
+    assert (report["num_examples"], report["num_held_out"], report["num_unlabelled"]) == (60, 0, 1)
+    assert list(score.told(store.manifest(ref))) == []
+    scores = store.read_table(ref, ["score"]).column(0).to_numpy()
+    model = store.read_table(store.current("probe", "labels"))
+    shown = np.array(model.column("coefficients").to_pylist())
+    vectors = np.concatenate([np.load(part) for part in array_files(store, refs[1]).values()]).astype(float)
+    cosines = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)) @ shown.T
+    assert len(shown) == 30
+    assert scores == pytest.approx(cosines.max(1), abs=1e-3)
+    assert scores.reshape(2, -1)[:, 0::2].min() > scores.reshape(2, -1)[:, 1::2].max()
+    wanted = [row for row in pq.read_table(path).to_pylist() if row["label"]]
+    pq.write_table(pa.Table.from_pylist(wanted), tmp_path / "wanted.parquet")
+    plain = {"target": {"examples": str(tmp_path / "wanted.parquet")}}
+    again = scored(store, refs, scorers=("target",), options=plain, window_documents=7)
+    assert store.read_table(again, ["score"]).column(0).to_numpy() == pytest.approx(scores, abs=1e-5)
+    for examples, said in ((path, "no such column"), ("installed", "has no targets")):
+        with pytest.raises((ConfigurationError, InputError), match=r"column|targets"):
+            scored(
+                store,
+                refs,
+                scorers=("target",),
+                options={"target": {"examples": str(examples), "text_column": said}},
+            )
+
+
+def test_a_probe_without_labels_tells_texts_from_their_shuffled_words(tmp_path: Path, store: Store) -> None:
+    """Documentation of NumPy's functions; pairs are held out together."""
+    pages = {str(getattr(np, name).__doc__) for name in np.__all__}
+    texts = sorted({" ".join(page.split())[:400] for page in pages if len(page) > 500})[:40]
+    path = tmp_path / "pages.parquet"
+    pq.write_table(pa.table({"text": [*texts, "one", None]}), path)
+    config = SCORERS.config("probe", {"examples": str(path), "label_column": None, "held_out_share": 0.4})
+    found = read_examples(config)
+    half = len(texts)
+    assert (len(found.texts), found.num_unlabelled) == (2 * half, 2)
+    assert found.held_by == found.texts[:half] * 2
+    assert all(
+        sorted(one.split()) == sorted(other.split()) and one != other
+        for one, other in zip(found.texts[:half], found.texts[half:], strict=True)
+    )
+    options = {"probe": {"examples": str(path), "label_column": None, "held_out_share": 0.4}}
+    ref = scored(store, prepared(tmp_path, store), scorers=("probe",), options=options)
+    report = store.manifest(ref)["metadata"]["scorers"]["probe"]["report"]
+    assert report["num_held_out"] % 2 == 0
+    assert report["held_out"]["auc"] > 0.6
+    with pytest.raises(InputError, match="shuffled words, which have no vectors"):
+        read_examples(config.model_copy(update={"vector_column": "text"}))
 
 
 def test_two_probes_learn_two_labels(tmp_path: Path, store: Store) -> None:

@@ -208,8 +208,16 @@ def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> N
 
 
 def test_what_the_engine_refuses_of_a_row_names_the_document(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"half of num_tokens 200.*'d119' of crawl 'one'.*drop the document"):
-        Inputs(Store(tmp_path)).select(policy="quality_topk", num_tokens=200)
+    with pytest.raises(InputError, match=r"half of num_tokens 20, .*'d119' of crawl 'one'.*raise num_tokens"):
+        Inputs(Store(tmp_path)).select(policy="quality_topk", num_tokens=20)
+
+
+def test_a_document_too_long_for_the_budget_is_a_row_with_that_reason(tmp_path: Path) -> None:
+    _, rows = Inputs(Store(tmp_path)).select(policy="quality_topk", num_tokens=200)
+    long = [row for row in rows if row["reason"].startswith("too long")]
+    assert long
+    assert not any(row["selected"] or row["logit"] is not None for row in long)
+    assert 0 < sum(row["selected"] for row in rows) < len(rows) - len(long)
 
 
 def test_what_a_bound_was_computed_from_stands_beside_the_mask(tmp_path: Path) -> None:
@@ -222,7 +230,8 @@ def test_what_a_bound_was_computed_from_stands_beside_the_mask(tmp_path: Path) -
     ):
         ref, rows = inputs.select(ratio=0.25, **arm)
         files = {file["name"] for file in inputs.store.manifest(ref)["files"]}
-        assert sorted(name for name in files if name.endswith(".npy")) == names
+        assert sorted(name for name in files & {"tangent.npy", "dual.npy"}) == names
+        assert ("held.npy" in files) == (arm.get("diversity") != "Facility")
         for name in names:
             values = np.load(tmp_path / ref.location / name)
             pruned = np.array([row["reason"] == "pruned by quality" for row in rows])

@@ -13,6 +13,7 @@ import pytest
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.stages import pool, takedown
+from datamask_pipeline.stages.takedown_robots import forbids
 from datamask_pipeline.storage import Ref, Store
 
 URLS = {
@@ -27,6 +28,11 @@ URLS = {
     "idn": "https://MÜNCHEN.de/a",
     "punycode": "https://xn--mnchen-3ya.de/b",
     "deep": "https://a.b.example.co.uk/x",
+    "lent": "https://alice.github.io/x",
+    "ipv6": "http://[2001:db8:0::1]:8080/x",
+    "named": "https://someone@dots.org./x",
+    "sharp": "https://faß.de/",
+    "broken": "https://[x@broken.org:80:80/x",
     "none": None,
 }
 
@@ -85,6 +91,17 @@ def withdrawn(store: Store, documents: Ref, *entries: str, **settings: Any) -> s
         ("domain:www.example.com", "blog"),
         ("domain:xn--mnchen-3ya.de", "idn punycode"),
         ("domain:example.co.uk", "deep"),
+        (" domain:example.co.uk\t", "deep"),
+        ("suffix:co.uk", "deep"),
+        ("suffix:github.io", "lent"),
+        ("domain:alice.github.io", "lent"),
+        ("url:http://[2001:DB8::1]:8080/", "ipv6"),
+        ("domain:[2001:0db8::1]", "ipv6"),
+        ("url:http://[2001:db8::1]:808", ""),
+        ("url:https://dots.org/", "named"),
+        ("domain:dots.org", "named"),
+        ("domain:fass.de", ""),
+        ("domain:xn--fa-hia.de", "sharp"),
         ("urn:uuid:nobody", ""),
     ],
 )
@@ -106,8 +123,12 @@ def test_an_entry_withdraws_exactly_what_it_names(
         ("url:", "nothing follows 'url'"),
         ("domain:*.example.com", "its subdomains go with it"),
         ("domain:https://example.com", "give its name alone"),
-        ("domain:co.uk", "every domain under a public suffix"),
-        ("domain:com", "every domain under a public suffix"),
+        ("domain:co.uk", r"belong to different people \(publicsuffixlist .*suffix:co\.uk"),
+        ("domain:com", "com is a public suffix"),
+        ("domain:GITHUB.io.", "github.io is a public suffix"),
+        ("suffix:example.com", "write domain:example.com"),
+        ("URL:https://example.com/", "write url:"),
+        ("https://example.com/", "write url:https://example.com/ for every URL"),
     ],
 )
 def test_a_malformed_entry_is_refused_with_its_place(entry: str, problem: str, tmp_path: Path) -> None:
@@ -138,7 +159,9 @@ def test_a_list_in_a_file_is_what_its_entries_are_in_the_settings(
 
 ROBOTS = {
     "example.com": "User-agent: GPTBot\nDisallow: /*.pdf$\n\nUser-agent: *\nDisallow: /blog\nAllow: /blogger\n",
-    "münchen.de": "User-agent: *\nDisallow: /\n",
+    "münchen.de": "\ufeffUser-agent: *\nDisallow: /\n",
+    "dots.org": "User-agent: gptbot/1.1 (+https://openai.com)\r\nDisallow: /x\r\n\r\nUser-agent: GPT\r\nAllow: /\r\n",
+    "broken.org": "User-agent: *\nDisallow: /x\n",
     "unknown.org": "User-agent: *\nDisallow: /\n",
 }
 
@@ -146,9 +169,10 @@ ROBOTS = {
 @pytest.mark.parametrize(
     ("agents", "found"),
     [
-        (("GPTBot",), "user idn punycode"),
-        (("CCBot",), "port other_port idn punycode"),
-        (("CCBot", "GPTBot"), "user port other_port idn punycode"),
+        (("GPTBot",), "user idn punycode named broken"),
+        (("GPTBot/1.0",), "user idn punycode named broken"),
+        (("CCBot",), "port other_port idn punycode broken"),
+        (("CCBot", "GPTBot"), "user port other_port idn punycode named broken"),
     ],
 )
 @pytest.mark.parametrize("form", ["files", "folders", "lines"])
@@ -172,6 +196,19 @@ def test_a_robots_snapshot_withdraws_what_one_of_the_agents_may_not_fetch(
     assert store.manifest(ref)["metadata"]["takedown_unmatched"] == []
 
 
+def check_agents(*names: str) -> None:
+    robots = {"snapshot": "x", "date": "2026-11-01", "user_agents": names}
+    pool.PoolConfig.model_validate({"robots": robots})
+
+
+def test_a_group_counts_for_its_own_crawler_alone() -> None:
+    robots = "User-agent: Applebot\nDisallow: /\n\nUser-agent: *\nDisallow: /private\n"
+    assert forbids(robots, ["Applebot"], "/a")
+    assert not forbids(robots, ["Applebot-Extended"], "/a")  # another crawler, under the rules for all
+    assert forbids(robots, ["Applebot-Extended"], ":8080/private")
+    assert not forbids(robots, ["CCBot"], "")
+
+
 def test_a_snapshot_that_is_none_is_refused(tmp_path: Path) -> None:
     def check(snapshot: Path) -> None:
         robots = {"snapshot": str(snapshot), "date": "2026-11-01", "user_agents": ["CCBot"]}
@@ -190,6 +227,8 @@ def test_a_snapshot_that_is_none_is_refused(tmp_path: Path) -> None:
             check(lines)
     with pytest.raises(InputError, match="cannot be read"):
         check(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no product token"):
+        check_agents("Mozilla/5.0 (compatible; GPTBot/1.0)", "Google Bot")
     for missing in ("date", "user_agents"):
         given = {"snapshot": "x", "date": "2026-11-01", "user_agents": ["CCBot"]}
         del given[missing]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from datamask_pipeline import domains
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage import Ref, Store, row_index
 from datamask_pipeline.storage.document_rows import CheckedTables
@@ -150,3 +151,40 @@ def test_rows_are_found_by_what_stands_for_them(tmp_path: Path, indexed: bool) -
         found = [row["id"] for row in tables.rows(ref.location, wanted, ["id"], by="representative_id")]
         expected_ids = [row["id"] for row in rows if row["representative_id"] == wanted != row["id"]]
         assert found == expected_ids
+
+
+HOSTS = ["a.example", "www.a.example", "x.www.a.example", "ba.example", "b.example.", "B.Example", "10.0.0.1",
+         "bücher.example", "user@a.example", "xn--bcher-kva.example", "[2001:db8::1]", "one", "a.example:8080"]  # fmt: skip
+
+
+@pytest.mark.parametrize("bucket_rows", [row_index._BUCKET_ROWS, 50])
+def test_texts_and_domains_are_counted_by_their_indexes(
+    tmp_path: Path, bucket_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_index, "_BUCKET_ROWS", bucket_rows)
+    draw, store = random.Random(5), Store(tmp_path)
+    columns = pa.schema([(name, pa.string()) for name in ("id", "content_hash", "url")])
+    urls = [f"https://{host}/{number}" for number, host in enumerate(HOSTS)]
+    rows = [
+        {"id": f"h{draw.randrange(40)}", "content_hash": f"h{draw.randrange(40)}",
+         "url": draw.choice([*urls, "no url", "", None])}
+        for _ in range(700)
+    ]  # fmt: skip
+    builder = store.begin("materialise", "first/all", version="1", config={}, inputs={})
+    parts = [
+        builder.write_part(str(number), [pa.RecordBatch.from_pylist(part, schema=columns)], columns)
+        for number, part in enumerate((rows[:300], rows[300:]))
+    ]
+    ref = builder.commit(parts, indexes=("content_hash", "url"))
+    tables = CheckedTables(store)
+    for content in ("h0", "h7", "h39", "nothing"):
+        count = sum(row["content_hash"] == content for row in rows)
+        assert tables.num_documents(ref.location, content, "content_hash") == count
+    hosts = [found[0] for row in rows if row["url"] and (found := domains.split_url(row["url"]))]
+    wanted = {part for host in HOSTS for part in (host, host.partition(".")[2], domains.canonical_host(host))}
+    for domain in [*(wanted - {""}), "example", "nothing.example", "ample"]:
+        count = sum(host == domain or host.endswith("." + domain) for host in hosts)
+        assert tables.num_documents(ref.location, domain, "url") == count, domain
+    assert tables.num_documents(ref.location, "xn--bcher-kva.example", "url")
+    without_index(tmp_path / ref.location)
+    assert CheckedTables(store).num_documents(ref.location, "example", "url") is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from old_record import REJECTED, SELECTED, tree, unpack
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
@@ -25,15 +25,19 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def invoke(*arguments: str) -> str:
+def invoked(*arguments: str) -> Result:
     result = CliRunner().invoke(app, [*arguments, "-c", "tiny.yaml"], env={"COLUMNS": "200"})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return result.output
+    return result
+
+
+def invoke(*arguments: str) -> str:
+    return invoked(*arguments).output
 
 
 def why(document: str) -> Any:
-    return json.loads(invoke("audit", "why", document, "--json"))
+    return json.loads(invoked("audit", "why", document, "--json").stdout)
 
 
 def test_the_record_before_tells_its_documents_stories_and_stays_as_it_was(old: Path) -> None:

@@ -15,9 +15,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from tiny_chain import write_tiny_config
 
-from assets.partitions import CRAWLS
+from assets.partitions import CRAWLS, RELEASES
+from assets.plan import runs
+from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 
 ROOT = Path(__file__).parents[2]
 FLAGS = (
@@ -26,12 +30,21 @@ FLAGS = (
 ).split()
 SECONDS_TO_START = 180
 PORTS_TO_TRY = 3
+FIRST_CRAWLS = ("tiny-2024-10", "tiny-2024-18")
 
 
 @pytest.fixture(scope="session")
 def ui_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny chain's YAML; the folder it is in holds the Dagster instance, too."""
-    return write_tiny_config(tmp_path_factory.mktemp("ui"))
+    """The tiny chain's YAML, with one arm and a rolling release; crawls and Dagster instance lie beside it."""
+    path = write_tiny_config(tmp_path_factory.mktemp("ui"))
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values["releases"] = {
+        "first": {"crawls": list(FIRST_CRAWLS)},
+        "web": {"every": "crawl", "given": "first"},
+    }
+    values |= {"arms": {"datamask": {"policy": "datamask"}}, "compare": {"baseline": "datamask"}}
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")
@@ -64,10 +77,27 @@ def dagster_url(ui_config: Path, dagster_home: Path) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(30)
+                process.wait(10)  # runs that are under way would hold it up
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
     pytest.fail(f"{PORTS_TO_TRY} ports were free, and taken a moment later")
+
+
+@pytest.fixture(scope="session")
+def first_release(ui_config: Path, dagster_home: Path, dagster_url: str) -> Pipeline:
+    """The release `first` up to its subsets, run as the sensor `advance` would have it run."""
+    pipeline, defs = Pipeline(load_config(str(ui_config))), build_defs(config=str(ui_config))
+    needed = {stage.group for stage in FLOW.until("materialise")}
+    with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
+        instance.add_dynamic_partitions(str(RELEASES.name), ["first"])
+        for group in (group for group in FLOW.groups if group in needed):
+            for run in runs(pipeline, group, "first"):
+                job = defs.resolve_job_def(run.job)
+                done = job.execute_in_process(
+                    instance=instance, partition_key=run.partition_key, tags=run.tags
+                )
+                assert done.success
+    return pipeline
 
 
 @pytest.fixture

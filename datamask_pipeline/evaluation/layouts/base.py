@@ -20,12 +20,14 @@ class BadRow(ValueError):
 class Item:
     """One thing to ask, in the stock columns of its task.
 
-    `num_choices` is 0 for a free answer; `num_rows` is how many source rows went into it.
+    `num_choices` is 0 for a free answer; `num_rows` is how many source rows went into it, and `place` the number of the
+    first of them, counted over the split from 0.
     """
 
     row: Row
     num_choices: int
     num_rows: int = 1
+    place: int = 0
 
 
 class Layout(abc.ABC):
@@ -37,9 +39,11 @@ class Layout(abc.ABC):
     Attributes:
         name: What a task's YAML names.
         Config: Its settings, `layout_options` in the YAML; none unless a member says so.
+        many_files: Whether one split is published as several files, one a subject.
     """
 
     name: ClassVar[str]
+    many_files: ClassVar[bool] = False
     Config: ClassVar[type[Settings]] = Settings
 
     config: Any
@@ -54,6 +58,11 @@ class Layout(abc.ABC):
         Raises:
             BadRow: The row cannot be asked.
         """
+
+    def group(self, row: Row) -> str:
+        """What a question and its solved examples have in common."""
+        del row
+        return ""
 
     def finish(self, items: list[Item], seed: int) -> list[Item]:
         """All items, joined or completed where the layout asks for it."""

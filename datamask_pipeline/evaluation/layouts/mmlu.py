@@ -9,6 +9,7 @@ class Mmlu(Layout):
     """MMLU: `question, subject, choices, answer` as on the hub, or the columns `A..D` of Hendrycks's CSV."""
 
     name = "mmlu"
+    many_files = True
 
     def read(self, row: Row) -> Item:
         options = (
@@ -21,9 +22,12 @@ class Mmlu(Layout):
             "subject": text_of(row, "subject"),
             "choices": options,
             "answer": index_of(row, "answer", legal),
-            "demonstrations": "",
         }
         return Item(stock, len(options))
+
+    def group(self, row: Row) -> str:
+        """The subject: a question is shown examples of its own."""
+        return str(row["subject"])
 
 
 LAYOUT = Mmlu

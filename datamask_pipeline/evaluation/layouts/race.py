@@ -25,7 +25,7 @@ class Race(Layout):
                 raise BadRow("field 'problems' is no list") from error
         if not isinstance(problems, list) or not problems:
             raise BadRow("field 'problems' is no list, or empty")
-        return _item(article, [_problem(problem) for problem in problems], 1)
+        return _item(article, [_problem(problem) for problem in problems])
 
     def finish(self, items: list[Item], seed: int) -> list[Item]:
         """Join the questions on one article: the stock task asks the last, the others stand answered before it.
@@ -39,7 +39,8 @@ class Race(Layout):
             _item(
                 article,
                 [problem for part in parts for problem in ast.literal_eval(part.row["problems"])],
-                len(parts),
+                num_rows=len(parts),
+                place=parts[0].place,
             )
             for article, parts in grouped.items()
         ]
@@ -57,8 +58,8 @@ def _problem(problem: Row) -> Row:
     }
 
 
-def _item(article: str, problems: list[Row], num_rows: int) -> Item:
-    return Item({"article": article, "problems": repr(problems)}, 4, num_rows)
+def _item(article: str, problems: list[Row], *, num_rows: int = 1, place: int = 0) -> Item:
+    return Item({"article": article, "problems": repr(problems)}, 4, num_rows, place)
 
 
 LAYOUT = Race

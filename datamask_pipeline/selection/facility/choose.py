@@ -35,6 +35,8 @@ NEIGHBOURS_PER_RATIO = 3.6
 FEWEST_NEIGHBOURS = 16
 MOST_ENTRIES = 200_000_000
 """List entries kept in memory, 12 bytes each; lists of larger problems are shorter, and the record says so."""
+MOST_EXACT = 32_768
+"""Documents whose every similarity is looked at; the lists of more come from clusters."""
 MOST_SILENT, LENGTHEN = 0.001, 4
 """Exact lists are made so many times longer, where they are silent about something, while all that weighs more than
 this share of the distance from random: where near-copies fill them, or the mask has no document on them.
@@ -66,8 +68,8 @@ class Shuffled:
 
     @property
     def exact(self) -> bool:
-        """Whether the metric has every document as a reference."""
-        return len(self.references_R) == len(self.order_N)
+        """Whether lists are: where the metric has every document as a reference, and these are few enough."""
+        return len(self.references_R) == len(self.order_N) <= MOST_EXACT
 
     def on(self, lists: NeighbourLists) -> CoverageTask:
         """What the solver needs to know; coverage is exact, or where lists may miss something never overstated."""
@@ -132,8 +134,8 @@ def shuffled(problem: Problem) -> Shuffled:
 def choose_by_coverage(problem: Problem) -> Solution:
     """Neighbour lists, greedy on them, the dual bound, greedy led by it, and swaps.
 
-    Where the metric has every document as a reference, lists are exact. In larger blocks every document stays a
-    reference too, but lists come from clusters; the metric's landmarks then only place random masks.
+    Up to `MOST_EXACT` documents, lists are exact. In larger blocks every document is a reference too, but lists come
+    from clusters; landmarks of the metric then only place random masks.
     """
     task = shuffled(problem)
     lists, first = _listed(task)

@@ -1,12 +1,14 @@
 """Neighbour lists of large blocks, from clusters near each reference's own. Knows no mask, quality or budget.
 
-Shape suffixes: N documents, C clusters, D dimensions, q references of a cluster, p documents of its pool, v voters,
-k list entries.
+Shape suffixes: N documents, C clusters, D dimensions, d fewer dimensions, q references of a group, p documents of its
+pool, v voters, n documents near a group, k list entries.
 
-Every document is a reference. Those of a few similar clusters are compared with one pool: their own clusters, and
-those whose centroids they are most similar to, by vote, until the pool holds `POOL` documents; then a document that lists
-another is offered to that one's list in return. The work grows as N times the pool. What a list leaves out is
-unknown: there is no ceiling, and certificates sample references instead (`sampled`).
+Every document is a reference. Those of a few similar clusters form a group and are compared with one pool, twice.
+First roughly and in few dimensions, with their own clusters and those whose centroids they are most similar to, by
+vote, until the pool holds `POOL` documents. Then in float32 with all that is on the lists of those on their lists: who
+is near those near me. At last a document that lists another is offered to that one's list in return. The work grows as
+N times the pools. What a list leaves out is unknown: there is no ceiling, and certificates sample references instead
+(`sampled`).
 """
 
 from __future__ import annotations
@@ -28,11 +30,16 @@ from datamask_pipeline.selection.facility.parts import Parts
 from datamask_pipeline.selection.parallel import Workers
 
 DOCUMENTS_PER_CLUSTER = 64
-POOL = 32_768
+POOL = 16_384
+NEAR_POOL = 4096
+"""Most documents of the second pool, those found most often first: it rarely holds half as many."""
 GROUP_REFERENCES = 256
 """References that share a pool: fewer find better pools, more are compared at a better rate."""
 VOTERS, VOTES = 64, 32
 """References of a group that vote, and centroids that each names; the r-th one gets 1 / r of a vote."""
+MOST_DIMENSIONS, SAMPLE_DOCUMENTS = 128, 4096
+"""Of the rough comparison, and documents from which its directions are taken; what it misorders is found again."""
+CHUNK_ROWS = 4096
 ELIGIBLE = 4
 """Documents of the families that may be voted for, as a multiple of the pool's."""
 
@@ -50,35 +57,97 @@ def clustered_lists(
     `parts` are those of an earlier run of the same search, and who is told of new ones.
     """
     announce_sparse()
-    num_documents = len(documents_ND)
-    num_clusters = max(1, num_documents // DOCUMENTS_PER_CLUSTER)
+    parts = parts or Parts()
+    num_clusters = max(1, len(documents_ND) // DOCUMENTS_PER_CLUSTER)
     clusters = spherical_clusters(documents_ND, num_clusters, draws, workers, dtype)
+    groups = clusters.groups(GROUP_REFERENCES)
+    flat_Nd = _flattened(documents_ND, draws, workers, dtype)
+    rough_Nk = _rough_lists(documents_ND, flat_Nd, clusters, groups, length, workers, parts)
+    del flat_Nd
+    documents_Nk, similarities_Nk = _fine_lists(documents_ND, rough_Nk, clusters, groups, workers, parts)
+    del rough_Nk
+    parts.found.clear()
+    return _returned(documents_Nk, similarities_Nk)
+
+
+def _rough_lists(
+    documents_ND: Tensor,
+    flat_Nd: Tensor,
+    clusters: Clusters,
+    groups: list[tuple[int, int]],
+    length: int,
+    workers: Workers,
+    parts: Parts,
+) -> Tensor:
+    """Rows of those nearest to each document in its group's pool of clusters: int32 (N, k), in no order."""
     # Cluster by cluster, a pool is a few long copies instead of a row at a time.
-    sorted_ND = documents_ND.to(dtype)[clusters.order_N.to(documents_ND.device)]
+    sorted_Nd = flat_Nd[clusters.order_N.to(flat_Nd.device)]
     buffer = _Buffer()
 
-    def work(group: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-        members_q = clusters.order_N[clusters.offsets[group[0]] : clusters.offsets[group[1]]]
-        found = [(torch.empty(0, length), torch.empty(0, length, dtype=torch.int64))]
+    def work(group: tuple[int, int]) -> tuple[Tensor]:
+        members_q = clusters.members(*group)
+        found = [torch.empty(0, length, dtype=torch.int32)]
         if len(members_q):
             voters_q = members_q[:: 1 + len(members_q) // VOTERS]
             spans = _pool(documents_ND[voters_q], clusters, range(*group), max(POOL, length))
             pool_p = torch.cat([clusters.order_N[start:stop] for start, stop in spans])
-            pool_pD = buffer.gather([sorted_ND[start:stop] for start, stop in spans], len(pool_p))
+            pool_pd = buffer.gather([sorted_Nd[start:stop] for start, stop in spans], len(pool_p))
             own_q = torch.arange(len(members_q))  # the group's own clusters come first in its pool
-            for part_q, place_q in zip(
-                torch.split(members_q, CHUNK_REFERENCES), torch.split(own_q, CHUNK_REFERENCES), strict=True
-            ):
-                found.append(_listed(documents_ND, part_q, place_q, pool_p, pool_pD, length))
-        return members_q, torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
+            for place_q in torch.split(own_q, CHUNK_REFERENCES):
+                _, places_qk = search(pool_pd[place_q], pool_pd, length, place_q)
+                found.append(pool_p[places_qk.cpu()].int())
+        return (torch.cat(found),)
 
-    found = (parts or Parts()).gather(workers, work, clusters.groups(GROUP_REFERENCES))
-    similarities_Nk = torch.empty(num_documents, length)
-    documents_Nk = torch.empty(num_documents, length, dtype=torch.int64)
-    for members_q, similarities_qk, documents_qk in found:
-        similarities_Nk[members_q], documents_Nk[members_q] = similarities_qk, documents_qk
-    found.clear()
-    return _returned(documents_Nk, similarities_Nk)
+    rough_Nk = torch.empty(len(flat_Nd), length, dtype=torch.int32)
+    found = parts.gather(workers, work, groups, later=len(groups))
+    for group, (rows_qk,) in zip(groups, found, strict=True):
+        rough_Nk[clusters.members(*group)] = rows_qk
+    return rough_Nk
+
+
+def _fine_lists(
+    documents_ND: Tensor,
+    rough_Nk: Tensor,
+    clusters: Clusters,
+    groups: list[tuple[int, int]],
+    workers: Workers,
+    parts: Parts,
+) -> tuple[Tensor, Tensor]:
+    """Rows of those nearest to each document among who is near those near its group, and their similarities, falling."""
+    length = rough_Nk.shape[1]
+
+    def work(group: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        members_q = clusters.members(*group)
+        found = [(torch.empty(0, length, dtype=torch.int32), torch.empty(0, length))]
+        if len(members_q):
+            pool_p = _near_pool(rough_Nk, members_q, max(NEAR_POOL, length, 2 * len(members_q)))
+            pool_pD = documents_ND[pool_p.to(documents_ND.device)]
+            own_q = torch.searchsorted(pool_p, members_q)
+            for place_q in torch.split(own_q, CHUNK_REFERENCES):
+                found.append(_listed(pool_p, pool_pD, place_q, length))
+        return torch.cat([part[0] for part in found]), torch.cat([part[1] for part in found])
+
+    documents_Nk, similarities_Nk = torch.empty_like(rough_Nk), torch.empty(rough_Nk.shape)
+    for group, (rows_qk, similarities_qk) in zip(groups, parts.gather(workers, work, groups), strict=True):
+        members_q = clusters.members(*group)
+        documents_Nk[members_q], similarities_Nk[members_q] = rows_qk, similarities_qk
+    return documents_Nk.long(), similarities_Nk
+
+
+def _flattened(documents_ND: Tensor, draws: torch.Generator, workers: Workers, dtype: torch.dtype) -> Tensor:
+    """The documents in the `MOST_DIMENSIONS` directions in which a sample of them is largest."""
+    num_documents, dim = documents_ND.shape
+    if dim <= MOST_DIMENSIONS:
+        return documents_ND.to(dtype)
+    drawn_n = torch.randperm(num_documents, generator=draws)[:SAMPLE_DOCUMENTS]
+    sample_nD = documents_ND[drawn_n.to(documents_ND.device)].double()
+    directions_DD = torch.linalg.eigh(sample_nD.T @ sample_nD).eigenvectors
+    basis_Dd = directions_DD[:, -MOST_DIMENSIONS:].float()
+
+    def project(start: int) -> Tensor:
+        return (documents_ND[start : start + CHUNK_ROWS] @ basis_Dd).to(dtype)
+
+    return torch.cat(list(workers.map(project, range(0, num_documents, CHUNK_ROWS))))
 
 
 class _Buffer(threading.local):
@@ -93,16 +162,23 @@ class _Buffer(threading.local):
         return torch.cat(parts, out=self.held_pD[:rows])
 
 
-def _listed(
-    documents_ND: Tensor, part_q: Tensor, own_q: Tensor, pool_p: Tensor, pool_pD: Tensor, length: int
-) -> tuple[Tensor, Tensor]:
-    """The nearest of a pool's documents to each reference, itself included: similarities falling, and rows."""
-    rows_qD = documents_ND[part_q]
-    _, places_qk = search(rows_qD.to(pool_pD.dtype), pool_pD, length, own_q)
-    listed_qk = pool_p[places_qk.cpu()]
-    exact_qk = listed_products(rows_qD, documents_ND, listed_qk.to(documents_ND.device)).cpu()
+def _near_pool(rough_Nk: Tensor, members_q: Tensor, size: int) -> Tensor:
+    """Who is on the lists of those on the members' lists, the members among them: rising rows, int64."""
+    near_n = torch.unique(rough_Nk[members_q]).long()
+    found_p, times_p = torch.unique(rough_Nk[near_n], return_counts=True)
+    if len(found_p) > size:
+        times_p[torch.isin(found_p, members_q.int())] = len(rough_Nk)
+        found_p = found_p[torch.argsort(times_p, descending=True, stable=True)[:size]].sort().values
+    return found_p.long()
+
+
+def _listed(pool_p: Tensor, pool_pD: Tensor, own_q: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The nearest of a pool's documents to some of them, each itself included: rows, and similarities falling."""
+    rows_qD = pool_pD[own_q.to(pool_pD.device)]
+    _, places_qk = search(rows_qD, pool_pD, length, own_q)
+    exact_qk = listed_products(rows_qD, pool_pD, places_qk).cpu()
     sorted_qk, order_qk = exact_qk.sort(dim=1, descending=True, stable=True)
-    return sorted_qk.clamp_(min=0), listed_qk.gather(1, order_qk)
+    return pool_p[places_qk.cpu().gather(1, order_qk)].int(), sorted_qk.clamp_(min=0)
 
 
 def _pool(voters_vD: Tensor, clusters: Clusters, own: range, size: int) -> list[tuple[int, int]]:

@@ -44,6 +44,10 @@ class Clusters:
     def __len__(self) -> int:
         return len(self.centroids_CD)
 
+    def members(self, first: int, last: int) -> Tensor:
+        """The rows of consecutive clusters, int64."""
+        return self.order_N[self.offsets[first] : self.offsets[last]]
+
     def near(self, rows_vD: Tensor, num_documents: int) -> Tensor:
         """The clusters of the families most similar to the mean of some rows that hold so many documents: int64."""
         order_F = torch.argsort(self.families_FD @ rows_vD.mean(0), descending=True, stable=True).cpu()

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.selection.facility.lists import NO_ENTRY, NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.parallel import Workers
@@ -131,15 +130,6 @@ def completed(
 
 def _mask(lists: NeighbourLists, selected_T: Tensor) -> Tensor:
     return torch.zeros(lists.num_documents, dtype=torch.bool).index_fill_(0, selected_T, True)
-
-
-def mask_value(
-    metric: CoverageMetric, documents_ND: Tensor, mask_N: Tensor, workers: Workers, dtype: torch.dtype
-) -> float:
-    """The metric of a mask, as `coverage_of` finds it: every chunk of references on one thread."""
-    references_R = metric.references(len(documents_ND))
-    selected_T = torch.nonzero(mask_N).squeeze(1)
-    return coverage_of(documents_ND, references_R, selected_T, workers, dtype).mean
 
 
 def listed_marginals(lists: NeighbourLists, coverage: Coverage) -> Tensor:

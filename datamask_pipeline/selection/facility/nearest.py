@@ -25,6 +25,8 @@ TILE_CANDIDATES = 20_480
 """A product's size: large enough for the matrix unit, small enough that allocators hand the same memory out again."""
 OWN = 2.0
 """What a document's product with itself counts as in a search: more than any other."""
+SPARE = 50
+"""Candidates a coarse search finds beyond the length asked for, in hundredths of it."""
 GROUP = 8
 """Columns whose maximum stands for them while the best columns of a tile are sought."""
 
@@ -57,26 +59,35 @@ def nearest(
     references_R = references_R.to(documents_ND.device)
     pool_CD = documents_ND if candidates_C is None else documents_ND[candidates_C.to(documents_ND.device)]
     search_CD = pool_CD.to(dtype)
-    margin = rounding_margin(pool_CD, dtype, workers)
     length = min(length, len(pool_CD))
+    # What a coarse search ranks behind the last by less than its error is compared as well.
+    spare = 0 if dtype == torch.float32 else SPARE * length // 100
+    searched = min(length + spare, len(pool_CD))
+    margin, fine_margin = (rounding_margin(pool_CD, kind, workers) for kind in (dtype, torch.float32))
     own_R = references_R if candidates_C is None else _places(candidates_C, references_R, len(documents_ND))
 
     def work(start: int) -> tuple[Tensor, Tensor, Tensor]:
         chunk = slice(start, start + CHUNK_REFERENCES)
         chunk_rD = documents_ND[references_R[chunk]]
-        rough_rk, places_rk = search(chunk_rD.to(dtype), search_CD, length, own_R[chunk])
+        rough_rk, places_rk = search(chunk_rD.to(dtype), search_CD, searched, own_R[chunk])
         exact_rk = listed_products(chunk_rD, pool_CD, places_rk)
+        rest_r = rough_rk.amin(1) + margin
+        if searched > length:
+            # The row itself stays: beside exact copies its product may be a rounding below theirs.
+            itself_rk = places_rk == own_R[chunk, None].to(places_rk.device)
+            order_rk = (exact_rk + OWN * itself_rk).argsort(dim=1, descending=True, stable=True)
+            places_rk, exact_rk = places_rk.gather(1, order_rk), exact_rk.gather(1, order_rk)
+            rest_r = rest_r.maximum(exact_rk[:, length] + fine_margin)
+            places_rk, exact_rk = places_rk[:, :length], exact_rk[:, :length]
         sorted_rk, order_rk = exact_rk.sort(dim=1, descending=True, stable=True)
-        return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rough_rk.amin(1).cpu()
+        return sorted_rk.clamp_(min=0).cpu(), places_rk.gather(1, order_rk).cpu(), rest_r.cpu()
 
     starts = range(0, len(references_R), CHUNK_REFERENCES)
     found = (parts or Parts()).gather(workers, work, starts)
     places_Rk = torch.cat([part[1] for part in found])
     # No product exceeds that of the two longest rows, however coarse the search was.
-    largest = float(torch.linalg.vector_norm(documents_ND, dim=1).max()) ** 2 + rounding_margin(
-        pool_CD, torch.float32, workers
-    )
-    ceiling_R = torch.cat([part[2] for part in found]).add_(margin).clamp_(min=0, max=largest)
+    largest = float(torch.linalg.vector_norm(documents_ND, dim=1).max()) ** 2 + fine_margin
+    ceiling_R = torch.cat([part[2] for part in found]).clamp_(min=0, max=largest)
     if length == len(pool_CD):
         ceiling_R.zero_()
     return NeighbourLists(

@@ -29,11 +29,18 @@ class Parts:
         tell: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self.found, self.keep, self.tell = list(found), keep, tell
+        self._gathered = 0
 
-    def gather(self, workers: Workers, work: Callable[[Item], Part], items: Sequence[Item]) -> list[Part]:
-        """The parts of all items, in their order, whatever the number of workers."""
-        for part in workers.map(work, items[len(self.found) :]):
+    def gather(
+        self, workers: Workers, work: Callable[[Item], Part], items: Sequence[Item], later: int = 0
+    ) -> list[Part]:
+        """The parts of all items, in their order, whatever the number of workers.
+
+        A search of several rounds calls it once a round; `later` is how many parts the rounds to come will add.
+        """
+        first, self._gathered = self._gathered, self._gathered + len(items)
+        for part in workers.map(work, items[max(0, len(self.found) - first) :]):
             self.found.append(part)
             self.keep(self.found)
-            self.tell(len(self.found), len(items))
-        return self.found
+            self.tell(len(self.found), self._gathered + later)
+        return self.found[first : self._gathered]

@@ -3,7 +3,7 @@
 Knows no input format and no report. Shape suffixes: N documents.
 
 The better of two roundings begins the swaps; where every metric is concave, the linearisation at the relaxed
-optimum certifies the result.
+optimum certifies the result. Where a block is small enough, greedy and exchanges of documents are tried as well.
 """
 
 from __future__ import annotations
@@ -18,28 +18,44 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.moments.band import Band, choose_in_bands
+from datamask_pipeline.selection.moments.ceiling import ceiling
+from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, ascend, start_at
 from datamask_pipeline.selection.moments.rounding import filled, round_mask
 from datamask_pipeline.selection.moments.statistics import Statistics
-from datamask_pipeline.selection.moments.swaps import swap
+from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, swap
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.solution import Solution
+from datamask_pipeline.selection.solution import TANGENT, Solution
 
-SAMPLE_STEPS = 12
-ROUNDING_SHARE = 0.1
-"""Swaps end at this share of the gap that ends the ascent: they are the cheaper way to the same objective."""
+SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
+"""A sample is learnt so long, or so near: what it lacks the block shows."""
+SETTLED, WIDE = 0.05, 256
+"""Where a mask is known, the ascent ends where all that is left to climb is this share of its distance from the bound;
+from so many dimensions on, where eigenvalues take longer than all else."""
 
 
 def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
-    """Projected gradient, rounding, swaps, certificate."""
+    """Projected gradient, rounding, swaps, certificate; of a large block, among the documents that may be in or out."""
+    if Band.suits(problem):
+        return choose_in_bands(problem, config, _learnt_on_sample(problem, config.sample_documents))
     objective, budget = problem.moment_objective, problem.budget
     # Without second moments a step only reads the rows: half the bytes would cost the bound its accuracy.
     dtype = problem.dtype if problem.objective.needs_second else torch.float32
     relaxed = RelaxedObjective(statistics=problem.statistics, objective=objective, budget=budget, dtype=dtype)
     proof = Proof(problem, relaxed)
+    exchanges = Exchanges.of(problem.statistics, objective, budget) if config.num_swap_rounds else None
+    known = _Best(problem)
+    if exchanges is not None and not objective.quadratic:
+        # Few documents are far from any relaxed mask: these often end higher, and they cost little.
+        for start_N in exchanges.starts():
+            known.offer(exchanges.improved(start_N))
+
+    # Fewer documents than dimensions: no mask reaches what a relaxed one does, however far that is learnt.
+    unreached = known.found and budget.num_documents < problem.rows.dim
 
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
         record = {"step": ascent.step, "num_steps": config.num_steps, "objective": value}
@@ -48,6 +64,8 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
             # Half-precision scores only suggest that this is near enough.
             bound = proof.of(ascent)
             enough = bound is not None and problem.gap(bound, value) <= config.gap_tolerance
+        if bound is not None and unreached and problem.rows.dim >= WIDE:
+            enough |= bound - value < SETTLED * (bound - known.value)
         if bound is not None:
             record |= {"bound": bound, "gap": max(0.0, problem.gap(bound, value))}
         problem.report(record)
@@ -56,32 +74,37 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
 
     state = problem.checkpoint.load()
     if state is None:
-        start = start_at(relaxed, _first_mask(problem, config.sample_documents, dtype))
+        sample = config.sample_documents
+        start = start_at(relaxed, known.mask_N if unreached else _first_mask(problem, sample, dtype))
+        if problem.start_N is not None:
+            start = start_at(relaxed, problem.start_N)
     else:
         start = Ascent.restore(state["ascent"])
         proof.restore(state.get("proof"))
     ascent = ascend(relaxed, start, config.num_steps, on_step)
-    rounded_N, rounded = round_mask(ascent.weights_N, problem.statistics, objective, budget)
+    rounded_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget, ascent.moments)
     bound = proof.of(ascent)
-    goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * ROUNDING_SHARE, bound)
+    goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * GOAL_SHARE, bound)
+    num_rounds = config.num_swap_rounds
     swapped = swap(
-        rounded_N,
-        problem.statistics,
-        objective,
-        budget,
-        config.num_swap_rounds,
-        dtype,
-        goal,
-        proof.gradient_N,
+        rounded_N, problem.statistics, objective, budget, num_rounds, dtype, goal, proof.gradient_N
     )
-    mask_N = swapped.mask_N
+    known.offer(swapped.mask_N)
+    if exchanges is not None and (bound is None or problem.gap(bound, known.value) > config.gap_tolerance):
+        known.offer(exchanges.improved(swapped.mask_N))
+        num_kicks = min(config.num_kicks, exchanges.num_kicks(known.mask_N))
+        for turn in range(0 if budget.tokens else num_kicks):
+            known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
     if budget.tokens:
-        # Swaps may have left tokens over.
-        mask_N = filled(mask_N, ascent.weights_N, budget)
-        if objective.value(mask_N, problem.statistics.moments(mask_N)) < rounded:
-            mask_N = rounded_N
+        # Swaps and exchanges may have left tokens over.
+        whole_N = filled(known.mask_N, ascent.weights_N, budget)
+        known = _Best(problem)
+        known.offer(whole_N)
+        known.offer(rounded_N)
+    if bound is None:
+        bound = ceiling(problem.statistics, objective, budget)
     return Solution(
-        mask_N=mask_N,
+        mask_N=known.mask_N,
         scores_N=proof.gradient_N,
         probabilities_N=ascent.weights_N,
         bound=bound,
@@ -93,6 +116,25 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
             "fractional": int(((ascent.weights_N > 0) & (ascent.weights_N < 1)).sum()),
         },
     )
+
+
+class _Best:
+    """The best of the masks that were offered."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.mask_N, self.value = torch.empty(0), -math.inf
+
+    @property
+    def found(self) -> bool:
+        """Whether there was any."""
+        return len(self.mask_N) > 0
+
+    def offer(self, mask_N: Tensor) -> None:
+        """Keeps the mask where it is better than what was offered before, both measured in float32."""
+        value = self.problem.moment_objective.value(mask_N, self.problem.statistics.moments(mask_N))
+        if value > self.value:
+            self.mask_N, self.value = mask_N, value
 
 
 class Proof:
@@ -126,30 +168,50 @@ class Proof:
 
 def _first_mask(problem: Problem, sample_documents: int, dtype: torch.dtype) -> Tensor:
     """Where to start: the best documents by quality; in larger blocks, by the statistics learnt on a sample."""
-    objective, budget, seed = problem.moment_objective, problem.budget, problem.config.seed
+    objective, budget = problem.moment_objective, problem.budget
     if problem.num_rows <= 2 * sample_documents or budget.tokens or len(budget.limits) > 1:
         return budget.best(problem.objective.quality_N, exact=True)
+    whole = _learnt_on_sample(problem, sample_documents)
+    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
+        objective.relaxed_form(whole), dtype
+    )
+    return budget.best(gradient_N)
+
+
+def _learnt_on_sample(problem: Problem, sample_documents: int) -> Moments:
+    """Moments of the mask that a sample of the block learns, as they would be of the block's."""
+    objective, budget, seed = problem.moment_objective, problem.budget, problem.config.seed
     draws = generator(seed, "sample")
     index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:sample_documents]).values
     rows = MemoryRows(problem.rows.take(index_n), problem.rows.chunk_rows)
+    part = budget.part(index_n)
+    share = part.limits[0] / budget.limits[0]
     sample = Statistics(
         rows=rows,
         workers=problem.workers,
         squared_N=problem.squared_N[index_n],
         needs_second=problem.objective.needs_second,
+        held=None if problem.held is None else _scaled(problem.held, share),
     )
-    part = budget.part(index_n)
-    function = replace(problem.objective, quality_N=problem.objective.quality_N[index_n])
+    function = replace(
+        problem.objective,
+        quality_N=problem.objective.quality_N[index_n],
+        held_count=problem.objective.held_count * share,
+        held_quality=problem.objective.held_quality * share,
+    )
     relaxed = RelaxedObjective(
-        statistics=sample, objective=replace(objective, objective=function), budget=part, dtype=dtype
+        statistics=sample,
+        objective=replace(objective, objective=function),
+        budget=part,
+        dtype=problem.dtype,
     )
     start = start_at(relaxed, part.best(function.quality_N, exact=True))
-    learnt = ascend(relaxed, start, SAMPLE_STEPS, lambda *_: False).moments
-    whole = _scaled(learnt, budget.limits[0] / learnt.count)
-    gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
-        objective.relaxed_form(whole), dtype
-    )
-    return budget.best(gradient_N)
+
+    def near_enough(_: Ascent, value: float, bound: float | None) -> bool:
+        return bound is not None and problem.gap(bound, value) <= SAMPLE_GAP
+
+    learnt = ascend(relaxed, start, SAMPLE_STEPS, near_enough).moments
+    return _scaled(learnt, (budget.limits[0] + problem.objective.held_count) / learnt.count)
 
 
 def _scaled(moments: Moments, factor: float) -> Moments:
@@ -157,10 +219,10 @@ def _scaled(moments: Moments, factor: float) -> Moments:
 
 
 def _argument(problem: Problem, bound: float | None) -> str:
+    if bound is not None and not problem.moment_objective.concave:
+        return "rank: so many documents span no more directions, and correlate least where all count alike; best quality"
     if bound is not None:
-        return (
-            "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
-        )
+        return TANGENT
     if problem.budget.tokens:
         return "no bound: a budget in tokens lets the number of documents vary, the relaxation is not concave"
     names = [t.name for t, metric in problem.objective.moment_terms or () if not metric.concave]

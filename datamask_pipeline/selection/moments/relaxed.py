@@ -70,14 +70,25 @@ class RelaxedObjective:
         gradient_N = self.objective.linear_N(moments.count) + self.statistics.scores(form, dtype)
         return gradient_N, form
 
-    def direction(self, gradient_N: Tensor, weights_N: Tensor) -> Tensor:
+    def direction(self, gradient_N: Tensor, form: LinearForm, weights_N: Tensor) -> Tensor:
         """The gradient to follow, free of what all documents share: a projection only has to undo that.
 
         With tokens a mask may grow: what counts is being better than the mean.
         """
         if not self.budget.tokens:
             return gradient_N - gradient_N.median()
-        return gradient_N - float(weights_N @ gradient_N) / float(weights_N.sum())
+        total, count = float(weights_N @ gradient_N), float(weights_N.sum())
+        if self.statistics.held is not None:
+            count += self.statistics.held.count
+            total += self._held_part(form, count)
+        return gradient_N - total / count
+
+    def _held_part(self, form: LinearForm, count: float) -> float:
+        """What the linearisation gives the documents held, quality included."""
+        if self.statistics.held is None:
+            return 0.0
+        quality = self.objective.objective.held_quality * self.objective.objective.lamb / count
+        return form.total(self.statistics.held) + quality
 
     def bound(self, gradient_N: Tensor, form: LinearForm, moments: Moments) -> float | None:
         """The linearisation's maximum over all masks; none where the relaxation is not concave or masks grow.
@@ -87,12 +98,14 @@ class RelaxedObjective:
         """
         if self.budget.tokens or not self.objective.concave:
             return None
-        inner = float(form.vector_D @ moments.first_D) + form.squared * moments.squared
-        if form.matrix_DD is not None and moments.second_DD is not None:
-            inner += float((form.matrix_DD * moments.second_DD).sum())
+        return self.bound_of(self.budget.most(gradient_N), form, moments)
+
+    def bound_of(self, most: float, form: LinearForm, moments: Moments) -> float:
+        """The same from the largest sum of the gradient over any mask."""
+        inner = form.total(moments) - self._held_part(form, moments.count)
         function = self.objective.objective
         diversity = (1 - function.lamb) * function.diversity(self.objective.relaxed_raw(moments))
-        return diversity - inner + self.budget.most(gradient_N)
+        return diversity - inner + most
 
 
 def ascend(
@@ -122,14 +135,17 @@ def ascend(
             )
         if on_step(ascent, ascent.value, problem.bound(gradient_N, form, ascent.moments)):
             break
-        direction_N = problem.direction(gradient_N, ascent.weights_N)
+        direction_N = problem.direction(gradient_N, form, ascent.weights_N)
         turns = problem.statistics.needs_second and ascent.step > LONG_STEPS
         length = min(_step_length(ascent, direction_N, turns), _longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
-        target = problem.statistics.moments(target_N)
-        segment = _Segment(problem.objective, ascent, target_N, target)
+        target = problem.statistics.moved(ascent.moments, ascent.weights_N, target_N)
+        segment = Segment(problem.objective, ascent, target_N, target)
         slope = float(gradient_N @ (target_N - ascent.weights_N))
-        share, ascent.value = segment.best_of_few(slope) if problem.objective.spectral else segment.best()
+        if problem.objective.quadratic and not problem.budget.tokens:
+            share, ascent.value = segment.best_of_parabola()
+        else:
+            share, ascent.value = segment.best_of_few(slope) if problem.objective.spectral else segment.best()
         ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
         if share == 1.0:
             ascent.weights_N, ascent.moments = target_N, target
@@ -166,16 +182,16 @@ def _between(left: Moments, right: Moments, share: float) -> Moments:
     return left.plus(left, -share).plus(right, share)
 
 
-class _Segment:
+class Segment:
     """The objective between two masks, from the moments of its ends."""
 
     def __init__(self, objective: MomentObjective, ascent: Ascent, target_N: Tensor, target: Moments) -> None:
         assert ascent.value is not None, "known before a step is tried"
         self.objective, self.left, self.right, self.start = objective, ascent.moments, target, ascent.value
-        quality_N = objective.objective.quality_N
+        quality_N, held = objective.objective.quality_N, objective.objective.held_quality
         self.quality_left, self.quality_right = (
-            float(ascent.weights_N @ quality_N),
-            float(target_N @ quality_N),
+            float(ascent.weights_N @ quality_N) + held,
+            float(target_N @ quality_N) + held,
         )
 
     def value(self, share: float) -> float:
@@ -200,6 +216,13 @@ class _Segment:
             options={"xatol": SEGMENT_TOLERANCE},
         )
         return self._better([(float(found.x), -float(found.fun)), (1.0, end)])
+
+    def best_of_parabola(self) -> tuple[float, float]:
+        """The best point where the objective is a parabola, by its values at both ends and half way."""
+        end, middle = self.value(1.0), self.value(0.5)
+        bend = 2 * (end + self.start) - 4 * middle
+        peak = _peak(end - self.start - bend, bend)
+        return self._better([(1.0, end)] if peak >= 1 else [(1.0, end), (peak, self.value(peak))])
 
     def best_of_few(self, slope: float) -> tuple[float, float]:
         """The best of the end and the peaks of two parabolas, the first from the slope at the start."""

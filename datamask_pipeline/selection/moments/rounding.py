@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
@@ -15,18 +16,29 @@ from datamask_pipeline.selection.seeds import generator
 
 
 def round_mask(
-    weights_N: Tensor, statistics: Statistics, objective: MomentObjective, budget: Budget
+    weights_N: Tensor,
+    statistics: Statistics,
+    objective: MomentObjective,
+    budget: Budget,
+    moments: Moments | None = None,
 ) -> tuple[Tensor, float]:
     """The better of two roundings, measured in float32: the largest weights, and a dependent draw.
 
     The largest weights suit a mask that is nearly binary; the draw includes each document with its weight, which
-    keeps the moments in expectation where many weights are fractional (equal, on isotropic vectors).
+    keeps the moments in expectation where many weights are fractional (equal, on isotropic vectors). Where the weights'
+    own moments are given, only rows that rounding changes are read.
 
     Returns:
         The mask and its objective.
     """
     candidates = [budget.best(weights_N), draw_mask(weights_N, budget)]
-    values = [objective.value(mask_N, statistics.moments(mask_N)) for mask_N in candidates]
+    values = [
+        objective.value(
+            mask_N,
+            statistics.moments(mask_N) if moments is None else statistics.moved(moments, weights_N, mask_N),
+        )
+        for mask_N in candidates
+    ]
     best = max(range(len(values)), key=values.__getitem__)
     return candidates[best], values[best]
 

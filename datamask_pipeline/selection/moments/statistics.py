@@ -1,5 +1,7 @@
 """Moments and scores of a whole block as a map-reduce over chunks. Knows no metric, objective or budget.
 
+Where documents are held already, moments are those of a mask and of them together.
+
 Shape suffixes: N documents, n rows of a chunk, D embedding dimensions.
 
 Chunks are fixed by row number; each is one thread's work; chunk sums are added in float64 in order. Moments are
@@ -8,12 +10,13 @@ always float32 products: a mask reads a share of the block, and a half-precision
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments, RowMarginals, squared_norms
+from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import Rows
 
@@ -27,18 +30,40 @@ class Statistics:
         workers: Who computes chunks.
         squared_N: ``|x_i|^2`` in float64.
         needs_second: Whether second moments are summed.
+        held: Moments of documents that stand beside every mask, if there are any.
     """
 
     rows: Rows
     workers: Workers
     squared_N: Tensor
     needs_second: bool
+    held: Moments | None = None
 
     def moments(self, weights_N: Tensor) -> Moments:
+        """Moments of a mask, see `own_moments`, and of what is held."""
+        own = self.own_moments(weights_N)
+        return own if self.held is None else own.plus(self.held)
+
+    def moved(self, moments: Moments, before_N: Tensor, after_N: Tensor) -> Moments:
+        """Moments of a mask from those of another one, of which the fewer rows are read: those that changed, or its own.
+
+        Args:
+            moments: Of `before_N` and of what is held.
+        """
+        changes_N = after_N.to(torch.float64) - before_N.to(torch.float64)
+        if int(torch.count_nonzero(changes_N)) >= int(torch.count_nonzero(after_N)):
+            return self.moments(after_N)
+        held = 0.0 if self.held is None else self.held.count
+        count = float(after_N.sum(dtype=torch.float64)) + held
+        return replace(moments.plus(self.own_moments(changes_N)), count=count)
+
+    def own_moments(self, weights_N: Tensor, dtype: torch.dtype = torch.float32) -> Moments:
         """Moments of a mask, relaxed (floating) or binary (bool); only rows of non-zero weight are read.
 
         Args:
-            weights_N: On the CPU, shape (N,).
+            weights_N: On the CPU, shape (N,); of either sign.
+            dtype: Arithmetic of second moments. Half precision rounds each sum over a chunk, which hardly shows in
+                their norm and much in their forms.
         """
         chosen_n = torch.nonzero(weights_N).squeeze(1)
         relaxed = weights_N.dtype != torch.bool
@@ -50,7 +75,9 @@ class Statistics:
             weighted_nD = rows_nD
             if relaxed:
                 weighted_nD = rows_nD * weights_N[index_n].to(device=device, dtype=rows_nD.dtype)[:, None]
-            second_DD = weighted_nD.T @ rows_nD if self.needs_second else None
+            second_DD = None
+            if self.needs_second:
+                second_DD = second_moment(rows_nD.to(dtype), weighted_nD.to(dtype))
             return weighted_nD.sum(0, dtype=torch.float32), second_DD
 
         first_D = torch.zeros(self.rows.dim, dtype=torch.float64, device=device)
@@ -71,27 +98,17 @@ class Statistics:
         self, form: LinearForm, dtype: torch.dtype = torch.float32, index_n: Tensor | None = None
     ) -> Tensor:
         """The form's score of every row, or of those of an index: float64 on the CPU."""
-        vector_D = form.vector_D.to(device=self.rows.device, dtype=dtype)
-        matrix_DD = (
-            None if form.matrix_DD is None else form.matrix_DD.to(device=self.rows.device, dtype=dtype)
-        )
 
         def part(span: tuple[int, int]) -> Tensor:
-            rows_nD = (
-                self.rows.chunk(*span, dtype)
-                if index_n is None
-                else self.rows.take(index_n[slice(*span)], dtype)
-            )
-            scores_n = (rows_nD @ vector_D).to(torch.float64)
-            if matrix_DD is not None:
-                products_nD = rows_nD @ matrix_DD
-                scores_n += (products_nD.float() * rows_nD.float()).sum(1).to(torch.float64)
-            return scores_n.cpu()
+            if index_n is None:
+                rows_nD, squared_n = self.rows.chunk(*span), self.squared_N[slice(*span)]
+            else:
+                places_n = index_n[slice(*span)]
+                rows_nD, squared_n = self.rows.take(places_n), self.squared_N[places_n]
+            return form.scores(rows_nD, squared_n, dtype).cpu()
 
         total = self.rows.num_rows if index_n is None else len(index_n)
-        scores_n = self.workers.fill(part, self.rows.spans(total), total)
-        squared_n = self.squared_N if index_n is None else self.squared_N[index_n]
-        return scores_n + form.squared * squared_n
+        return self.workers.fill(part, self.rows.spans(total), total)
 
     def marginals(self, of_rows: RowMarginals, mask_N: Tensor) -> Tensor:
         """Each row's marginal at a mask on the CPU, by a metric's function of rows: float64 on the CPU."""

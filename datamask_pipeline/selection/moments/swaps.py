@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments, moments_of
-from datamask_pipeline.diversity.swap_models import SwapModel
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.moments.pairs import LEAST_GAIN, Search, TokensLeft
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
@@ -28,9 +26,8 @@ FEWEST, MOST = 256, 1024
 """Documents on each side of the threshold whose interactions a round models; rounds grow from one to the other."""
 BAND = 4096
 """A round scores only this many on each side; the band is refreshed when it runs dry."""
-LEAST_GAIN = 1e-12
-PROMISING = 32
-"""Unselected documents whose swap with every selected candidate is modelled, at each swap."""
+GOAL_SHARE = 0.1
+"""Learners end swaps at this share of the gap that ends the ascent: they are the cheaper way to the same objective."""
 
 
 @dataclass(kw_only=True)
@@ -52,6 +49,7 @@ def swap(
     dtype: torch.dtype,
     goal: float = math.inf,
     scores_N: Tensor | None = None,
+    moments: Moments | None = None,
 ) -> SwapResult:
     """Swap documents of equal group, within a budget of tokens, while the objective rises.
 
@@ -64,8 +62,9 @@ def swap(
         dtype: Arithmetic of the scores that say who is near the threshold; all else is float32.
         goal: Stop at this objective: a bound says that more is hardly worth the time.
         scores_N: The gradient near this mask, where it is known: the first band then needs no pass over the block.
+        moments: Those of the mask, where they are known.
     """
-    moments = statistics.moments(mask_N)
+    moments = statistics.moments(mask_N) if moments is None else moments
     result = SwapResult(
         mask_N=mask_N.clone(), moments=moments, value=objective.value(mask_N, moments), num_swaps=0
     )
@@ -130,12 +129,24 @@ def _round(
     index_T = band_n[near][torch.randperm(len(near), generator=draws)]
     rows_TD = statistics.rows.take(index_T)
     linear_T = objective.linear_N(result.moments.count)[index_T]
-    pairs = _pairs(
+    search = Search(
         objective.swap_model(result.moments, linear_T, rows_TD),
         result.mask_N[index_T].numpy(),
         budget.groups_N[index_T].numpy(),
-        _TokensLeft(budget, result.mask_N, index_T) if budget.tokens else None,
+        TokensLeft(budget, result.mask_N, index_T) if budget.tokens else None,
     )
+    return _kept(result, index_T, rows_TD, search.promising(), statistics, objective)
+
+
+def _kept(
+    result: SwapResult,
+    index_T: Tensor,
+    rows_TD: Tensor,
+    pairs: list[tuple[int, int]],
+    statistics: Statistics,
+    objective: MomentObjective,
+) -> bool:
+    """The longest of the halved prefixes of these swaps that gains, made in place; false where none does."""
     while pairs:
         change_T = torch.zeros(len(index_T), dtype=torch.float64)
         out, into = (torch.tensor(side) for side in zip(*pairs, strict=True))
@@ -152,61 +163,3 @@ def _round(
             return True
         pairs = pairs[: len(pairs) // 2]
     return False
-
-
-class _TokensLeft:
-    """What a budget of tokens has left, and what the candidates take of it."""
-
-    def __init__(self, budget: Budget, mask_N: Tensor, index_T: Tensor) -> None:
-        self.left = budget.limits[0] - float(budget.costs_N[mask_N].sum())
-        self.costs_T = budget.costs_N[index_T].numpy()
-
-    def fits(self, outside: NDArray[np.int64], inside: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which swaps stay within the budget."""
-        fitting: NDArray[np.bool_] = self.costs_T[outside][:, None] - self.costs_T[inside] <= self.left
-        return fitting
-
-    def swap(self, into: int, out: int) -> None:
-        """Take note of one."""
-        self.left -= float(self.costs_T[into] - self.costs_T[out])
-
-
-def _pairs(
-    model: SwapModel,
-    selected_T: NDArray[np.bool_],
-    groups_T: NDArray[np.int64],
-    tokens: _TokensLeft | None,
-) -> list[tuple[int, int]]:
-    """Pairs (out, in) in the order found, each the best of its group on the model left by those before it."""
-    pairs: list[tuple[int, int]] = []
-    selected_T = selected_T.copy()
-    for group in np.unique(groups_T):
-        members = groups_T == group
-        for _ in range(int(members.sum())):
-            outside, inside = np.flatnonzero(members & ~selected_T), np.flatnonzero(members & selected_T)
-            if not len(outside) or not len(inside):
-                break
-            into, out, gain = _best_pair(model, outside, inside, tokens)
-            if not gain > LEAST_GAIN:
-                break
-            if tokens is not None:
-                tokens.swap(into, out)
-            pairs.append((out, into))
-            selected_T[into], selected_T[out] = True, False
-            model.swap(into, out)
-            if not model.follows:
-                members[[into, out]] = False  # what follows is unknown: each document moves once
-    return pairs
-
-
-def _best_pair(
-    model: SwapModel, outside: NDArray[np.int64], inside: NDArray[np.int64], tokens: _TokensLeft | None
-) -> tuple[int, int, float]:
-    """The swap with the largest change: all of the selected against the most promising outside."""
-    if len(outside) > PROMISING:
-        outside = outside[np.argpartition(-model.additions()[outside], PROMISING)[:PROMISING]]
-    table = model.table(outside, inside)
-    if tokens is not None:
-        table = np.where(tokens.fits(outside, inside), table, -np.inf)
-    row, column = divmod(int(table.argmax()), len(inside))
-    return int(outside[row]), int(inside[column]), float(table[row, column])

@@ -30,6 +30,12 @@ class SelectionPolicy(ABC):
     by_rule: ClassVar[bool] = False
     """Whether the mask follows from quality, budget and seed alone, the same on every machine: a proof makes it again."""
 
+    knows_given: ClassVar[bool] = True
+    """Whether it can choose beside documents that are held already."""
+
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Settings of the selection that no mask of it depends on, whatever the others are: they say what a mask is worth."""
+
     config: Any
 
     def __init__(self, config: Settings | None = None) -> None:

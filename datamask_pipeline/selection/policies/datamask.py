@@ -26,7 +26,9 @@ class DataMaskConfig(Settings):
     """The learner of the relaxed mask and its refinement."""
 
     num_steps: int = pydantic.Field(
-        40, ge=1, description="Most gradient steps of the learner on the whole block."
+        40,
+        ge=1,
+        description="Most gradient steps of the learner on the whole block, or on one of the bands of a large one.",
     )
     gap_tolerance: float = pydantic.Field(
         0.0005,
@@ -36,8 +38,13 @@ class DataMaskConfig(Settings):
     num_swap_rounds: int = pydantic.Field(
         12, ge=0, description="Most rounds of pairwise swaps after rounding."
     )
+    num_kicks: int = pydantic.Field(
+        24,
+        ge=0,
+        description="Most times that a mask of few documents is exchanged in part at random and improved again.",
+    )
     sample_documents: int = pydantic.Field(
-        20_000, ge=256, description="Documents whose statistics warm the learner up in larger blocks."
+        8_192, ge=256, description="Documents whose statistics warm the learner up in larger blocks."
     )
 
 

@@ -58,6 +58,7 @@ class PolicyGradientPolicy(SelectionPolicy):
 
     name = "policy_gradient"
     decision = BY_LOGITS
+    knows_given = False  # a batch has no share of what is held
     Config = PolicyGradientConfig
     config: PolicyGradientConfig
 

@@ -18,6 +18,7 @@ class QualityTopKPolicy(SelectionPolicy):
     name = "quality_topk"
     decision = BY_QUALITY
     by_rule = True
+    unread = frozenset({"lamb", "diversity", "diversity_options", "dtype"})
 
     def choose(self, problem: Problem) -> Solution:
         from datamask_pipeline.selection.solution import Solution

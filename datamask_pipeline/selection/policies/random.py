@@ -18,6 +18,9 @@ class RandomPolicy(SelectionPolicy):
     name = "random"
     decision = BY_DRAW
     by_rule = True
+    unread = frozenset(
+        "lamb diversity diversity_options normalisation normalisation_constants dtype chunk_rows".split()
+    )
 
     def choose(self, problem: Problem) -> Solution:
         import torch

@@ -29,6 +29,7 @@ class SemDedupPolicy(SelectionPolicy):
 
     name = "semdedup"
     Config = SemDedupConfig
+    unread = frozenset("lamb diversity diversity_options normalisation normalisation_constants dtype".split())
     config: SemDedupConfig
 
     def choose(self, problem: Problem) -> Solution:

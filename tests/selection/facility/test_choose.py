@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.selection.facility import choose
 from datamask_pipeline.selection.facility.choose import first_length
 from datamask_pipeline.selection.facility.evaluate import coverage_of
 from datamask_pipeline.selection.facility.nearest import nearest
@@ -163,6 +164,20 @@ def test_blocks_beyond_exact_lists_are_certified_too():
     assert large.objective.value == pytest.approx(exact.objective.value, abs=0.02)
     assert np.array_equal(large.mask, again.mask)
     assert large.certificate.bound == again.certificate.bound
+
+
+def test_blocks_of_many_documents_have_lists_from_clusters(monkeypatch):
+    """Every document is a reference of the metric, and still not every similarity is looked at."""
+    embeddings, quality = clumped(1500, seed=4)
+    exact = facility(embeddings, quality)
+    monkeypatch.setattr(choose, "MOST_EXACT", 1499)
+    large = facility(embeddings, quality, normalisation_constants=exact.normalisation)
+    assert exact.record["learner"]["lists"] == "exact"
+    assert large.record["learner"]["lists"] == "from clusters"
+    assert large.objective.random == pytest.approx(exact.objective.random, abs=1e-9)
+    assert large.certificate.bound >= exact.objective.value
+    distance = exact.objective.value - exact.objective.random
+    assert large.objective.value == pytest.approx(exact.objective.value, abs=0.005 * distance)
 
 
 def test_lists_grow_where_quality_leaves_references_outside():

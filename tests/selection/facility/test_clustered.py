@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from datamask_pipeline.selection.facility import clustered as module
+from datamask_pipeline.selection.facility import sampled
 from datamask_pipeline.selection.facility.clustered import clustered_lists
 from datamask_pipeline.selection.facility.clusters import spherical_clusters
 from datamask_pipeline.selection.facility.evaluate import completed, coverage_of, listed_coverage
+from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
+from datamask_pipeline.selection.facility.parts import Parts
 from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, mean_at_most, missed_excess
 from datamask_pipeline.selection.parallel import Workers
 
@@ -110,11 +113,23 @@ def test_what_lists_miss_is_bounded(small_pools, seed):
     assert 0 < held <= 1
 
 
-def test_the_mean_bound_is_the_binomial_tail():
-    # No success in n draws: the mean p with (1 - p)^n = error probability, the exact one-sided bound.
-    assert mean_at_most(0.0, 100) == pytest.approx(1 - ERROR_PROBABILITY ** (1 / 100), rel=1e-9)
-    assert mean_at_most(1.0, 100) == 1.0
-    assert 0.3 < mean_at_most(0.3, 1000) < 0.3 + 3 * math.sqrt(0.21 / 1000) * 1.3
+@pytest.mark.parametrize(("value", "chance"), [(1.0, 0.01), (1.0, 0.3), (0.05, 0.1), (0.5, 0.002)])
+def test_the_mean_bound_fails_no_more_often_than_it_says(monkeypatch, value, chance):
+    monkeypatch.setattr(sampled, "ERROR_PROBABILITY", 0.05)
+    draws = torch.Generator().manual_seed(0)
+    bounds = [mean_at_most(value * (torch.rand(300, generator=draws) < chance).double()) for _ in range(300)]
+    failures = sum(bound < value * chance for bound in bounds)
+    # Three deviations of a binomial with 300 draws of 1/20.
+    assert failures <= 15 + 3 * math.sqrt(300 * 0.05 * 0.95)
+
+
+def test_the_mean_bound_of_small_shares_is_little_above_what_none_would_give():
+    none = mean_at_most(torch.zeros(4096, dtype=torch.float64))
+    # The exact one-sided bound without a success is 1 - p ** (1 / n); the mixture of bets costs a factor of two.
+    assert 1 - ERROR_PROBABILITY ** (1 / 4096) < none < 1.12 * (1 - ERROR_PROBABILITY ** (1 / 4096))
+    small = mean_at_most(torch.full((4096,), 0.002, dtype=torch.float64))
+    assert small < 0.002 + 1.01 * none
+    assert mean_at_most(torch.ones(50, dtype=torch.float64)) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -127,3 +142,54 @@ def test_a_document_is_on_its_own_list_whatever_the_pools(small_pools, dtype):
     with Workers(2) as workers:
         lists = clustered_lists(rows_ND, 10, torch.Generator().manual_seed(1), workers, dtype)
     assert bool((lists.documents_Rk == torch.arange(1200)[:, None]).any(1).all())
+
+
+def test_what_a_coarse_sample_cannot_tell_is_looked_at_again():
+    draws = torch.Generator().manual_seed(0)
+    centres_CD = torch.nn.functional.normalize(torch.randn(10, 64, generator=draws))
+    rows_ND = torch.nn.functional.normalize(
+        centres_CD.repeat(60, 1) + 0.01 * torch.randn(600, 64, generator=draws)
+    )
+    with Workers(2) as workers:
+        exact = nearest(rows_ND, torch.arange(600), 11, workers)
+        lists = NeighbourLists(
+            num_documents=600,
+            documents_Rk=exact.documents_Rk[:, :10],
+            similarities_Rk=exact.similarities_Rk[:, :10],
+            ceiling_R=None,
+        )
+        # Nothing that is missed stands above these, by less than bfloat16 resolves.
+        levels_R = exact.similarities_Rk[:, 10].double() + 1e-3
+        bounded, _ = missed_excess(rows_ND, lists, levels_R, draws, workers, torch.bfloat16, sample=800)
+    none = float((1 - levels_R).mean()) * mean_at_most(torch.zeros(800, dtype=torch.float64))
+    assert bounded == pytest.approx(none)
+
+
+def test_who_is_near_those_near_me_is_found():
+    rows_ND = clumps(dim=16)
+    best_Nk = (rows_ND @ rows_ND.T).topk(10, dim=1).indices
+    draws = torch.Generator().manual_seed(0)
+    rough_Nk = best_Nk.int()
+    others_Nk = torch.randint(1200, rough_Nk.shape, generator=draws).int()
+    rough_Nk = torch.where(torch.rand(rough_Nk.shape, generator=draws) < 0.4, others_Nk, rough_Nk)
+    rough_Nk[:, 0] = torch.arange(1200)
+    with Workers(2) as workers:
+        clusters = spherical_clusters(rows_ND, 75, draws, workers, torch.float32)
+        fine_Nk, similarities_Nk = module._fine_lists(
+            rows_ND, rough_Nk, clusters, clusters.groups(32), workers, Parts()
+        )
+    recall = (best_Nk[:, :, None] == fine_Nk[:, None, :]).any(2).double().mean()
+    assert float(recall) > 0.95
+    true_NN = (rows_ND @ rows_ND.T).clamp(min=0)
+    torch.testing.assert_close(similarities_Nk, true_NN.gather(1, fine_Nk), atol=1e-6, rtol=0)
+
+
+def test_near_pools_hold_their_members_whatever_their_size():
+    rough_Nk = torch.randint(400, (400, 12), generator=torch.Generator().manual_seed(0)).int()
+    rough_Nk[:, 0] = torch.arange(400)
+    members_q = torch.arange(0, 400, 40)
+    for size in (20, 50, 1000):
+        pool_p = module._near_pool(rough_Nk, members_q, size)
+        assert bool(torch.isin(members_q, pool_p).all())
+        assert bool((pool_p.diff() > 0).all())
+        assert len(pool_p) <= size

@@ -180,3 +180,21 @@ def test_what_uneven_lists_do_not_say_is_looked_up(seed):
     torch.testing.assert_close(found.best_R, true.best_R, atol=1e-6, rtol=0)
     torch.testing.assert_close(found.second_R, true.second_R, atol=1e-6, rtol=0)
     assert bool((rough.owner_R < 0).any() | (rough.runner_R < 0).any())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_coarse_search_lists_what_a_fine_one_does(seed):
+    draws = torch.Generator().manual_seed(seed)
+    centres_CD = torch.nn.functional.normalize(torch.randn(20, 64, generator=draws))
+    rows_ND = centres_CD.repeat(60, 1) + 0.3 / 8 * torch.randn(1200, 64, generator=draws)
+    rows_ND = torch.nn.functional.normalize(rows_ND)
+    with Workers(2) as workers:
+        fine, coarse = (
+            nearest(rows_ND, torch.arange(1200), 24, workers, dtype=dtype)
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        margin = rounding_margin(rows_ND, torch.bfloat16, workers)
+    held_Rk = (fine.documents_Rk[:, :, None] == coarse.documents_Rk[:, None, :]).any(2)
+    assert float(held_Rk.double().mean()) > 0.999
+    # What is left out is known nearly as closely as in float32, not up to the rounding of the search.
+    assert float((coarse.ceiling_R - fine.ceiling_R).clamp(min=0).mean()) < 0.25 * margin

@@ -14,7 +14,7 @@ from datamask_pipeline.selection.moments.relaxed import (
     SEGMENT_TOLERANCE,
     Ascent,
     RelaxedObjective,
-    _Segment,
+    Segment,
     ascend,
     start_at,
 )
@@ -71,7 +71,7 @@ def test_a_segment_is_searched_to_the_stated_tolerance(name: str) -> None:
                 return problem.objective.relaxed_value((1 - share) * ends[0] + share * ends[1], moments)
 
             ascent = Ascent(weights_N=ends[0], moments=left, value=at(0.0))
-            segment = _Segment(problem.objective, ascent, ends[1], right)
+            segment = Segment(problem.objective, ascent, ends[1], right)
             share, value = segment.best()
             assert value == pytest.approx(at(share), abs=1e-12)
             if problem.objective.concave:

@@ -1,0 +1,74 @@
+"""The job that freezes a release: its run writes the record, so that no evaluation of a tick has to. Knows no stage."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from assets.partitions import RELEASES
+from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.rolling import Member, new_members
+from datamask_pipeline.stages import score
+from resources import PipelineResource
+
+
+class FreezeConfig(dg.Config):
+    """What a tick of a sensor or schedule saw; by hand, the name of a configured release is enough."""
+
+    release: str
+    rolls: str = ""
+    crawls: list[str] | None = None
+    given: str | None = None
+
+
+@dg.op(description="Freezes a release with the crawls given, or those that the configuration gives it.")
+def freeze_release(context: dg.OpExecutionContext, config: FreezeConfig, pipeline: PipelineResource) -> None:
+    """Freeze a release, and name it as a partition; one that is frozen stays as it is."""
+    chain = pipeline.pipeline()
+    try:
+        if config.rolls:
+            chain.freeze(Member(config.release, config.rolls, tuple(config.crawls or ()), config.given))
+        crawls = chain.release_crawls(config.release)
+    except DataMaskError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    context.log.info(f"release {config.release} is frozen with {', '.join(crawls)}")
+    context.instance.add_dynamic_partitions(str(RELEASES.name), [config.release])
+
+
+@dg.job(description="Freezes a release. The sensor `advance` then runs what is missing of it.")
+def freeze_job() -> None:
+    """One step."""
+    freeze_release()
+
+
+def request(member: Member) -> dg.RunRequest:
+    """Asks for a rolling release to be frozen as a tick saw it; each once."""
+    values = {
+        "release": member.name,
+        "rolls": member.rolls,
+        "crawls": [*member.crawls],
+        "given": member.given,
+    }
+    return dg.RunRequest(
+        run_key=f"freeze {member.name}",
+        job_name=freeze_job.name,
+        run_config={"ops": {"freeze_release": {"config": values}}},
+    )
+
+
+def to_freeze(pipeline: Pipeline, every: str, month: str, failed: Sequence[str] = ()) -> list[Member]:
+    """What rolling releases of a kind make now of the crawls that are scored, unless one is on its way; writes nothing.
+
+    Args:
+        pipeline: The chain.
+        every: The kind.
+        month: The current one, as 2026-11.
+        failed: Crawls that nobody waits for.
+    """
+    scored = set(pipeline.store.keys(score.STAGE))
+    crawls = pipeline.crawls()
+    if any(crawl not in scored and crawl not in failed for crawl in crawls):
+        return []
+    known = [crawl for crawl in crawls if crawl in scored]
+    templates = [name for name, release in pipeline.config.releases.items() if release.every == every]
+    return [member for name in templates for member in new_members(pipeline, name, known, month)]

@@ -1,0 +1,52 @@
+"""`datamask experiment`: arms compared on many draws of a collection, by the n-gram ruler."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from datamask_pipeline.cli.progress import Tracker, progress_bars
+
+
+def experiment(
+    file: Annotated[Path, typer.Argument(help="The experiment's YAML file, e.g. experiments/ngram.yaml.")],
+    data: Annotated[Path, typer.Option(help="The folder that ${data} stands for in that file.")],
+    store: Annotated[
+        str | None, typer.Option(help="Root of the record; by default what the file's `chain.store` says.")
+    ] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(help="Only this pool of the file; by default all. Repeatable.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="Folder that the report and its plot are written to.")] = Path("."),
+) -> None:
+    """Compare ways of choosing documents on many draws of a collection, without training a network.
+
+    Every draw takes half of the collection; every arm chooses from it, a trigram model learns from equally many of its
+    tokens, and is asked for right answers and held-out documents. The report holds aggregates alone: no text, no id.
+
+    Draws lie in the record: what was measured is not measured again, and a killed run goes on where it was.
+
+    Example:
+
+        datamask experiment experiments/ngram.yaml --data DATA --to report
+    """
+    from datamask_pipeline.experiment.config import load_experiment
+    from datamask_pipeline.experiment.report import conclusion, write_report
+    from datamask_pipeline.experiment.run import run_experiment
+    from datamask_pipeline.pipeline import Pipeline
+
+    config, chain = load_experiment(file, data, pool or ())
+    if store is not None:
+        chain = chain.model_copy(update={"store": store})
+    with progress_bars(Console(stderr=True)) as bar:
+        tracker = Tracker(bar)
+        pipeline = Pipeline(chain, progress=tracker)
+        pipeline.check("questions", list(chain.releases))
+        verdicts = run_experiment(config, pipeline, tracker)
+        tracker.clear()
+    written = write_report(to, config, verdicts)
+    for name, verdict in verdicts.items():
+        typer.echo(f"pool {name}: {conclusion(config, verdict)}")
+    for path in written:
+        typer.echo(f"written: {path}")

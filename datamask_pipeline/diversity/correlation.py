@@ -1,0 +1,81 @@
+"""Correlations of a mask's features, and what one document more or less does to them. Knows no quality, budget or learner.
+
+Shape suffixes: n rows, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import Moments
+
+CONSTANT = 1e-6
+"""A dimension whose variance is below this share of its second moment is constant: it correlates with nothing."""
+
+
+def squared_correlations(moments: Moments) -> float:
+    """The sum over pairs of different dimensions."""
+    return float(correlation(moments)[0].square().sum())
+
+
+class Moved:
+    """What one document's joining (sign 1) or leaving (sign -1) changes.
+
+    Up to a factor, which correlations do not see, the covariance becomes ``cov + a y y'`` with
+    ``y = x - mean`` and ``a = sign / (K + sign)`` (Welford 1962). With ``u`` the reciprocal variances, the sum of
+    squared correlations is a quadratic form in u and one in u * y; both are expanded around the mask's own u, so that
+    the large common part is never subtracted.
+    """
+
+    def __init__(self, moments: Moments, sign: int) -> None:
+        assert moments.second_DD is not None, "needs_second was honoured"
+        self.sign, self.count = sign, moments.count
+        self.alone = moments.count + sign < 2
+        self.value = -squared_correlations(moments)
+        count = max(moments.count, 1.0)
+        self.mean_D, self.second_D = moments.first_D / count, moments.second_DD.diagonal() / count
+        self.covariance_DD = moments.second_DD / count - self.mean_D[:, None] * self.mean_D
+        self.variance_D = self.covariance_DD.diagonal()
+        self.before_D = reciprocal_deviations(self.variance_D, self.second_D).square()
+        self.squared_DD = self.covariance_DD.square()
+        self.slope_D = 2 * (self.squared_DD @ self.before_D)
+
+    def change(self, rows_nD: Tensor) -> Tensor:
+        """The marginals of rows on this side: minus the squared correlations with the document, plus those without it."""
+        if self.alone:
+            value = torch.full((len(rows_nD),), -self.sign * self.value, dtype=torch.float64)
+            return value.to(rows_nD.device)
+        rate, kept = self.sign / (self.count + self.sign), self.count / (self.count + self.sign)
+        centred_nD = rows_nD - self.mean_D.to(rows_nD)
+        squared_nD = centred_nD.square()
+        variance_nD = self.variance_D.to(rows_nD) + rate * squared_nD
+        second_nD = kept * self.second_D.to(rows_nD) + rate * rows_nD.square()
+        after_nD = reciprocal_deviations(kept * variance_nD, second_nD).square_() * kept
+        before_D = self.before_D.to(rows_nD)
+        both_nD = (after_nD > 0) & (before_D > 0)
+        moved_nD = torch.where(both_nD, -rate * squared_nD * before_D * after_nD, after_nD - before_D)
+        scaled_nD = centred_nD * after_nD
+        total_n = moved_nD @ self.slope_D.to(rows_nD)
+        total_n += torch.linalg.vecdot(moved_nD @ self.squared_DD.to(rows_nD), moved_nD)
+        total_n += 2 * rate * torch.linalg.vecdot(scaled_nD @ self.covariance_DD.to(rows_nD), scaled_nD)
+        total_n += (rate * torch.linalg.vecdot(scaled_nD, centred_nD)).square_()
+        varying_n = (after_nD > 0).sum(1) - (before_D > 0).sum()
+        return self.sign * (varying_n - total_n.to(torch.float64))
+
+
+def correlation(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
+    """Correlations with a zero diagonal, reciprocal deviations (zero where constant), means."""
+    assert moments.second_DD is not None, "needs_second was honoured"
+    count = max(moments.count, 1.0)  # nothing selected has no mean; all its moments are zero
+    mean_D = moments.first_D / count
+    second_DD = moments.second_DD / count
+    covariance_DD = second_DD - mean_D[:, None] * mean_D
+    inverse_D = reciprocal_deviations(covariance_DD.diagonal(), second_DD.diagonal())
+    correlation_DD = covariance_DD * (inverse_D[:, None] * inverse_D)
+    return correlation_DD.fill_diagonal_(0), inverse_D, mean_D
+
+
+def reciprocal_deviations(variances: Tensor, second_moments: Tensor) -> Tensor:
+    varies = variances > CONSTANT * second_moments
+    return torch.where(varies, variances, 1.0).rsqrt() * varies

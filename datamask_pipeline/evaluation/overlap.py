@@ -1,0 +1,75 @@
+"""Which runs of words of a text stand in evaluation questions too. Knows questions' fields; no document and no record.
+
+Words are runs of letters, digits and underscores in lower case; an n-gram lies within one field of a question (its text, one
+of its choices, ...). Memory holds the questions' n-grams.
+"""
+
+import collections
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+_WORD: Final = re.compile(r"\w+")
+#: Fields of a question that are no text of it.
+_NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
+
+#: A task, and the question's row in its file.
+Question = tuple[str, int]
+
+
+class QuestionNgrams:
+    """The n-grams of questions.
+
+    Args:
+        texts: Each field of each question with its task and row.
+        ngram: Words that have to be equal in a row, from 1.
+
+    Attributes:
+        ngram: That number.
+        tasks: By task, ``questions``, and ``too_short``: those without so many words in a field, which cannot be told.
+    """
+
+    def __init__(self, texts: Iterable[tuple[Question, str]], ngram: int) -> None:
+        self.ngram = ngram
+        self._known: dict[str, set[Question]] = collections.defaultdict(set)
+        longest: dict[Question, bool] = {}
+        for question, text in texts:
+            grams = list(_ngrams(text, ngram))
+            longest[question] = longest.get(question, False) or bool(grams)
+            for gram in grams:
+                self._known[gram].add(question)
+        self.tasks: dict[str, dict[str, int]] = {}
+        for (task, _), is_told in longest.items():
+            about = self.tasks.setdefault(task, {"questions": 0, "too_short": 0})
+            about["questions"] += 1
+            about["too_short"] += not is_told
+
+    def found_in(self, text: str) -> dict[str, set[Question]]:
+        """The n-grams of a text that stand in a question, each with the questions it stands in."""
+        return {gram: self._known[gram] for gram in _ngrams(text, self.ngram) if gram in self._known}
+
+
+def fields(task: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Question, str]]:
+    """Every text of a task's questions, in lists and structures too; an empty one of a question without any."""
+    for number, row in enumerate(rows):
+        texts = list(_texts(dict(row)))
+        for text in texts or [""]:
+            yield (task, number), text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _NO_TEXT:
+                yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _ngrams(text: str, ngram: int) -> Iterator[str]:
+    words = _WORD.findall(text.lower())
+    for first in range(len(words) - ngram + 1):
+        yield " ".join(words[first : first + ngram])

@@ -1,0 +1,166 @@
+"""What an experiment draws from: every document of a release as tokens, with its vector and quality; and what is asked.
+
+Knows the record and the ruler; knows no arm. Shape suffixes: N documents.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline import texts
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.config import QuestionsConfig
+from datamask_pipeline.evaluation.gold import scored_questions
+from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
+from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
+from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
+from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.stages import questions as questions_stage
+from datamask_pipeline.stages import tokenizer as tokenizer_stage
+from datamask_pipeline.stages.release_rows import read_rows
+from datamask_pipeline.storage import Ref, Store
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The artefacts of a release that an experiment reads."""
+
+    index: Ref
+    candidates: Ref
+    tokenizer: Ref
+    questions: Ref
+    documents: Mapping[str, Ref]
+    embeddings: Mapping[str, Ref]
+
+    def refs(self) -> dict[str, Ref | str]:
+        """All of them by name, as a fingerprint takes them."""
+        found: dict[str, Ref | str] = {
+            name: getattr(self, name) for name in ("index", "candidates", "tokenizer", "questions")
+        }
+        found |= {f"documents/{crawl}": ref for crawl, ref in self.documents.items()}
+        return found | {f"embeddings/{crawl}": ref for crawl, ref in self.embeddings.items()}
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents that may be chosen.
+
+    Attributes:
+        tokens: Of each document, its end of text included; of a cut one, its first tokens.
+        texts: Their texts; of a cut one, those of its first tokens.
+        lengths_N: Tokens of each.
+        quality_N: Quality of each, higher is better.
+        vectors: The embeddings.
+    """
+
+    tokens: list[NDArray[np.int64]]
+    texts: list[str]
+    lengths_N: NDArray[np.int64]
+    quality_N: NDArray[np.float64]
+    vectors: ShardedVectors
+
+    def part(self, index_n: NDArray[np.int64]) -> "Documents":
+        """Some of them."""
+        return Documents(
+            [self.tokens[place] for place in index_n],
+            [self.texts[place] for place in index_n],
+            self.lengths_N[index_n],
+            self.quality_N[index_n],
+            self.vectors.chosen(index_n),
+        )
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """What every model is asked: questions, then held-out documents.
+
+    Attributes:
+        tasks: Name of each item's task.
+        bytes_I: UTF-8 bytes of each item.
+    """
+
+    encode: Encode
+    end: int
+    vocabulary: int
+    asked: AskedQuestions
+    held_out: Asked
+    tasks: list[str]
+    bytes_I: NDArray[np.int64]
+
+    def bits(self, learnt: Texts) -> Numbers:
+        """Bits of each item by a model of these texts."""
+        model = TrigramModel(learnt, vocabulary=self.vocabulary, before=self.end)
+        return np.concatenate([self.asked.answers(model).gold_bits_Q, model.bits(self.held_out)])
+
+
+def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
+    """Make tokens of questions and held-out documents once for all models."""
+    loaded = load_tokenizer(store.local_copy(inputs.tokenizer, tokenizer_stage.TREE, scratch))
+    encode, end = encoder(loaded), int(loaded.eos_token_id)
+    settings = store.manifest(inputs.questions)["basis"]["config"]
+    prompts = QuestionsConfig(shots=settings["shots"], fewshot_seed=settings["fewshot_seed"])
+    sets = questions_stage.load(store, inputs.questions, scratch)
+    questions = scored_questions(sets, scratch / "lm-eval", prompts)
+    # Right answers alone: nobody asks here how likely the wrong ones are.
+    right = [replace(one, pairs=(one.pairs[one.gold],), gold=0) for one in questions]
+    asked = AskedQuestions.of(right, encode, end)
+    held_out = [
+        text for _, text in texts.pool_documents(store, inputs.candidates, inputs.documents, "c.validation")
+    ]
+    if not held_out:
+        raise InputError(
+            "the release holds out no document to measure on", remedy="raise pool.validation_share"
+        )
+    sizes = [len(text.encode()) for text in held_out]
+    return Ruler(
+        encode,
+        end,
+        len(loaded),
+        asked,
+        Asked.of(Texts.of(list(encoded(held_out, encode, end))), end),
+        [question.task for question in questions] + [HELD_OUT] * len(held_out),
+        np.concatenate([asked.gold_bytes_Q, np.array(sizes, np.int64)]),
+    )
+
+
+def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
+    """Every eligible document with a vector and every score, in canonical order."""
+    rows = read_rows(store, inputs.index, inputs.embeddings, {}, "rank", None)
+    if rows.vectors is None:
+        raise InputError(
+            "the release has no document with every score", remedy="look at `datamask audit funnel`"
+        )
+    position_R = store.read_table(inputs.index, ["position"]).column(0).to_numpy()
+    wanted = set(position_R[rows.scored_R].tolist())
+    eligible = store.read_table(inputs.candidates, ["position", "eligible"]).to_pydict()
+    places = [place for place, one in zip(eligible["position"], eligible["eligible"], strict=True) if one]
+    found = texts.pool_documents(store, inputs.candidates, inputs.documents, "c.eligible")
+    kept = [text for place, (_, text) in zip(places, found, strict=True) if place in wanted]
+    tokens = list(encoded(kept, ruler.encode, ruler.end))
+    lengths_N = np.array([len(each) for each in tokens], np.int64)
+    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors)
+
+
+def first_tokens(documents: Documents, num_tokens: int, decode: Any) -> Documents:
+    """Documents cut to their first tokens; shorter ones are left out.
+
+    Args:
+        documents: Whole ones.
+        num_tokens: Tokens of each.
+        decode: Texts of lists of tokens.
+
+    Raises:
+        InputError: none is long enough.
+    """
+    long_n = np.flatnonzero(documents.lengths_N > num_tokens)
+    if not len(long_n):
+        raise InputError(f"no document has more than {num_tokens} tokens", remedy="lower `first_tokens`")
+    part = documents.part(long_n)
+    tokens = [each[:num_tokens] for each in part.tokens]
+    lengths = np.full(len(tokens), num_tokens, np.int64)
+    return Documents(tokens, decode(tokens), lengths, part.quality_N, part.vectors)

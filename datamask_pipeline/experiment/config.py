@@ -1,0 +1,170 @@
+"""What an experiment is, in one YAML file: the question, the collection, the arms, the draws. Knows no data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pydantic
+import yaml
+
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.settings import Settings, validated
+
+#: Stands in the file for the folder of data that the command is given.
+DATA = "${data}"
+
+
+class ArmConfig(Settings):
+    """How an arm chooses from half of a pool; without any setting, at random."""
+
+    select: dict[str, Any] = pydantic.Field(
+        default_factory=dict,
+        description="The engine's settings, its `policy` among them; none: random documents.",
+    )
+    collapse: float | None = pydantic.Field(
+        None,
+        ge=LEAST_THRESHOLD,
+        le=MOST_THRESHOLD,
+        description="Near-copies at this cosine are collapsed before: the best by quality stands for them.",
+    )
+    lengths_of: str | None = pydantic.Field(
+        None, description="Random documents, of the lengths that this arm before it chose."
+    )
+    shuffled_share: float = pydantic.Field(
+        0.0, ge=0, le=1, description="Share of the chosen documents whose words are put in random order."
+    )
+
+
+class PoolConfig(Settings):
+    """What is chosen from."""
+
+    first_tokens: int | None = pydantic.Field(
+        None,
+        ge=8,
+        description="Every document is cut to its first so many tokens, shorter ones are left out: all arms have equal "
+        "lengths. Null: documents as they are.",
+    )
+
+
+class ExperimentConfig(Settings):
+    """The whole experiment, written down before it runs."""
+
+    name: Name = pydantic.Field(description="What it is called; its results lie under it in the record.")
+    question: str = pydantic.Field(min_length=1, description="What it shall answer.")
+    contrast: tuple[str, str] = pydantic.Field(
+        description="The two arms whose difference answers it: the first less the second."
+    )
+    baseline: str = pydantic.Field("random", description="The arm that every other one is compared with.")
+    again: str = pydantic.Field("random_again", description="The second random arm: it must not differ.")
+    redraws: int = pydantic.Field(
+        20,
+        ge=4,
+        multiple_of=2,
+        description="Draws of half of the pool; two in a row are the halves of one cut.",
+    )
+    ratio: float = pydantic.Field(
+        0.2, gt=0, lt=1, description="Tokens that every arm learns from, of the half's."
+    )
+    num_random: int = pydantic.Field(
+        40,
+        ge=2,
+        description="Random subsets of each half, whose differences show whether intervals hold what they say.",
+    )
+    seed: int = pydantic.Field(0, ge=0, description="Every draw follows from it.")
+    pools: dict[Name, PoolConfig] = pydantic.Field(
+        {"whole": PoolConfig()}, min_length=1, description="Pools by name."
+    )
+    arms: dict[Name, ArmConfig] = pydantic.Field(
+        min_length=2, description="Arms by name, in the order of the tables."
+    )
+    chain: dict[str, Any] = pydantic.Field(
+        description="The configuration of the chain, up to its index, tokenizer and questions; one release."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _names_are_arms(self) -> Self:
+        for name in (*self.contrast, self.baseline, self.again):
+            if name not in self.arms:
+                raise ValueError(f"{name!r} is no arm; the arms are: {', '.join(self.arms)}")
+        for name in (self.baseline, self.again):
+            if self.arms[name] != ArmConfig():
+                raise ValueError(f"arm {name!r} has to be random: give it no setting")
+        before: list[str] = []
+        for name, arm in self.arms.items():
+            if arm.lengths_of is not None and arm.lengths_of not in before:
+                raise ValueError(f"arms.{name}.lengths_of: {arm.lengths_of!r} is no arm before it")
+            if arm.lengths_of is not None and (arm.select or arm.collapse):
+                raise ValueError(
+                    f"arms.{name}: random documents of given lengths; leave `select` and `collapse` out"
+                )
+            before.append(name)
+        return self
+
+    def engine(self, arm: str, num_tokens: int, seed: int) -> SelectionConfig | None:
+        """The engine's settings for one draw; ``None`` for random documents.
+
+        Raises:
+            ConfigurationError: a setting is wrong, or nothing reads it.
+        """
+        given = self.arms[arm].select
+        if not given:
+            return None
+        for name in ("ratio", "num_documents", "num_tokens", "seed"):
+            if name in given:
+                raise ConfigurationError(
+                    f"arms.{arm}.select.{name}: the experiment sets it for all arms alike"
+                )
+        return SelectionConfig.of({**given, "num_tokens": num_tokens, "seed": seed}, f"arms.{arm}.select")
+
+
+def load_experiment(
+    path: Path, data: Path, pools: Sequence[str] = ()
+) -> tuple[ExperimentConfig, PipelineConfig]:
+    """Read an experiment's file.
+
+    Args:
+        path: The YAML file.
+        data: The folder that ``${data}`` stands for.
+        pools: Only these pools of the file; all for no name.
+
+    Raises:
+        UnknownNameError: the file has no such pool.
+        ConfigurationError: no such file, broken YAML, or a setting that is unknown or out of bounds.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(
+            f"experiment {str(path)!r} cannot be read: {error}; name a YAML file"
+        ) from error
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path} holds no mapping of settings")
+    values = _placed(values, str(data))
+    try:
+        experiment = validated(ExperimentConfig, values)
+        for arm in experiment.arms:
+            experiment.engine(arm, 1, 0)
+        chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    if len(chain.releases) != 1:
+        raise ConfigurationError(
+            f"{path}: chain.releases: an experiment has one release, not {len(chain.releases)}"
+        )
+    for name in pools:
+        if name not in experiment.pools:
+            raise UnknownNameError("pool", name, experiment.pools)
+    wanted = {name: pool for name, pool in experiment.pools.items() if not pools or name in pools}
+    return experiment.model_copy(update={"pools": wanted}), chain
+
+
+def _placed(value: Any, data: str) -> Any:
+    """The file's values with the folder of data in its place."""
+    if isinstance(value, str):
+        return value.replace(DATA, data)
+    if isinstance(value, dict):
+        return {key: _placed(item, data) for key, item in value.items()}
+    return [_placed(item, data) for item in value] if isinstance(value, list) else value

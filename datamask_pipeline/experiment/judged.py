@@ -1,0 +1,107 @@
+"""An experiment's verdict out of its draws: comparisons, positive controls, random against random. Aggregates only."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judge import (
+    Bootstrap,
+    Coverage,
+    Difference,
+    benchmarks_of,
+    holm,
+    random_coverage,
+    smallest_dose,
+    without_largest_mover,
+)
+from datamask_pipeline.experiment.redraw import BITS, BYTES, RANDOM
+from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.storage import Ref, Store
+
+NUM_RANDOM_PAIRS = 400
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one pool's draws say.
+
+    Attributes:
+        arms: Of each arm: ``documents, tokens``, its lengths' quantiles, ``gold_answers`` and ``held_out`` bits per byte.
+        against_baseline: Each other arm less the baseline, on right answers.
+        corrected: Their probabilities, corrected for their number; without those that have none.
+        held_out: Each other arm less the baseline, on held-out documents.
+        contrast: The difference that answers the question.
+        per_task: The same for each benchmark.
+        largest_mover: The benchmark that differs most, and the difference without it; ``None``: there is only one.
+        coverage: Random against random.
+        smallest_dose: Of shuffled documents, from which on all were found; ``None``: none.
+        has_power: Whether the instrument finds a dose, and holds random against random for equal often enough.
+        items: Questions of each benchmark, and held-out documents.
+        pool_documents: Documents of the pool; every draw has half of them.
+    """
+
+    arms: Mapping[str, Mapping[str, float]]
+    against_baseline: Mapping[str, Difference]
+    corrected: Mapping[str, float]
+    held_out: Mapping[str, Difference]
+    contrast: Difference
+    per_task: Mapping[str, Difference]
+    largest_mover: tuple[str, Difference] | None
+    coverage: Coverage
+    smallest_dose: float | None
+    has_power: bool
+    items: Mapping[str, int]
+    pool_documents: int
+
+
+def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
+    """Judge one pool's draws, which are all there are, in their order."""
+    manifest = store.manifest(draws[0])["metadata"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        bits_RAI = np.stack([np.load(store.local_copy(ref, BITS, folder / ref.fingerprint)) for ref in draws])
+        bytes_I = np.load(store.local_copy(draws[0], BYTES, folder / draws[0].fingerprint))
+    randoms = [RANDOM.format(place) for place in range(config.num_random)]
+    bootstrap = Bootstrap.of([*config.arms, *randoms], bits_RAI, bytes_I, manifest["items"], seed=config.seed)
+    tasks = benchmarks_of(bootstrap)
+    others = [name for name in config.arms if name != config.baseline]
+    against = {name: bootstrap.difference(name, config.baseline, tasks) for name in others}
+    doses = {arm.shuffled_share: against[name] for name, arm in config.arms.items() if arm.shuffled_share}
+    coverage = random_coverage(bootstrap, randoms, num_pairs=NUM_RANDOM_PAIRS, seed=config.seed)
+    found = smallest_dose(doses)
+    return Verdict(
+        arms=_about_arms(config, store, draws, bootstrap),
+        against_baseline=against,
+        corrected=holm({name: one.p for name, one in against.items()}),
+        held_out={name: bootstrap.difference(name, config.baseline, [HELD_OUT]) for name in others},
+        contrast=bootstrap.difference(*config.contrast, tasks),
+        per_task={task: bootstrap.difference(*config.contrast, [task]) for task in tasks},
+        largest_mover=without_largest_mover(bootstrap, *config.contrast),
+        coverage=coverage,
+        smallest_dose=found,
+        has_power=found is not None and coverage.is_sound,
+        items=manifest["items"],
+        pool_documents=manifest["pool_documents"],
+    )
+
+
+def _about_arms(
+    config: ExperimentConfig, store: Store, draws: Sequence[Ref], bootstrap: Bootstrap
+) -> dict[str, dict[str, float]]:
+    """Means over the draws."""
+    names = ("documents", "tokens", "length_tenth", "length_median", "length_ninetieth")
+    rows = [row for ref in draws for row in store.read_table(ref).to_pylist() if row["task"] == HELD_OUT]
+    tasks = [bootstrap.tasks.index(task) for task in benchmarks_of(bootstrap)]
+    held_out = bootstrap.tasks.index(HELD_OUT)
+    found = {}
+    for place, arm in enumerate(config.arms):
+        mine = [row for row in rows if row["arm"] == arm]
+        about: dict[str, float] = {name: float(np.mean([row[name] for row in mine])) for name in names}
+        about["gold_answers"] = float(bootstrap.means_ART[place][:, tasks].mean())
+        about["held_out"] = float(bootstrap.means_ART[place][:, held_out].mean())
+        found[arm] = about
+    return found

@@ -1,0 +1,165 @@
+"""One draw of an experiment: half of the pool, every arm's subset, and what the ruler says of it, in the record.
+
+Halves come in pairs that share no document: draws 0 and 1 are the two halves of one cut, 2 and 3 of the next. Every seed
+follows from the experiment's, the number of the draw and the name of the arm.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
+from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
+from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.ngram.trigram import Numbers, Texts
+from datamask_pipeline.stages import ngram as ngram_stage
+from datamask_pipeline.stages import select as select_stage
+from datamask_pipeline.storage import Ref, Store, npy_bytes
+
+STAGE: Final = "experiment"
+VERSION: Final = "1"
+#: Beside the table: bits of every item by every arm, then by every further random subset; and each item's length.
+BITS, BYTES = "bits.npy", "bytes.npy"
+#: What the further random subsets are called.
+RANDOM = "random subset {}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a draw needs beside its number."""
+
+    documents: Documents
+    ruler: Ruler
+
+
+def run(
+    config: ExperimentConfig,
+    pool: str,
+    number: int,
+    *,
+    store: Store,
+    inputs: Inputs,
+    drawn: Callable[[], Drawn],
+    tell: Callable[[str], None] = lambda _: None,
+) -> Ref:
+    """Measure every arm on one draw, or find it measured.
+
+    Args:
+        config: The experiment.
+        pool: Name of its pool.
+        number: Which draw.
+        store: The record.
+        inputs: What it is drawn from.
+        drawn: Reads that; called where something has to be measured.
+        tell: Told of each arm.
+
+    Returns:
+        A row for each arm and task.
+
+    Raises:
+        InputError: an arm has too few tokens.
+    """
+    asked_with = store.manifest(inputs.questions)["basis"]["config"]
+    settings = {
+        # The engine and the ruler are theirs: what they change, they change here.
+        "versions": {"select": select_stage.VERSION, "ngram": ngram_stage.VERSION},
+        "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
+        "pool": config.pools[pool].result_config(),
+        "arms": {name: arm.result_config() for name, arm in config.arms.items()},
+        "draw": number,
+        **{name: getattr(config, name) for name in ("ratio", "num_random", "seed")},
+    }
+    key = f"{config.name}/{pool}/{number:03d}"
+    with store.exclusive(STAGE, key):
+        builder = store.begin(STAGE, key, version=VERSION, config=settings, inputs=inputs.refs())
+        if (done := builder.finished()) is not None:
+            return done
+        found = drawn()
+        rows, bits_AI = _measured(config, number, found, tell)
+        builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
+        builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
+        part = builder.write_part(
+            "00000", pa.Table.from_pylist(rows, schema.EXPERIMENT).to_batches(), schema.EXPERIMENT
+        )
+        tasks = list(dict.fromkeys(found.ruler.tasks))
+        metadata = {
+            "experiment": config.name,
+            "pool": pool,
+            "draw": number,
+            "items": {task: found.ruler.tasks.count(task) for task in tasks},
+            "pool_documents": len(found.documents.lengths_N),
+        }
+        return builder.commit([part], metadata=metadata)
+
+
+def half_of(config: ExperimentConfig, num_documents: int, number: int) -> NDArray[np.int64]:
+    """The documents of a draw, in canonical order: those of the other draw of its pair are all the others."""
+    order_N = np.random.default_rng([config.seed, number // 2]).permutation(num_documents)
+    return np.sort(order_N[number % 2 :: 2])
+
+
+def draws_of(config: ExperimentConfig, number: int, what: str) -> np.random.Generator:
+    """The random numbers of one arm on one draw."""
+    name = int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], "big")
+    return np.random.default_rng([config.seed, number, name])
+
+
+def _measured(
+    config: ExperimentConfig, number: int, found: Drawn, tell: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], Numbers]:
+    half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
+    num_tokens = int(config.ratio * int(half.lengths_N.sum()))
+    rows: list[dict[str, Any]] = []
+    bits: list[Numbers] = []
+    chosen: dict[str, NDArray[np.int64]] = {}
+    further = {RANDOM.format(place): ArmConfig() for place in range(config.num_random)}
+    for name, arm in {**config.arms, **further}.items():
+        tell(name)
+        draws = draws_of(config, number, name)
+        engine = None
+        if name in config.arms:
+            seed = int(draws.integers(2**31))
+            engine = config.engine(name, engine_budget(half, num_tokens), seed)
+        try:
+            places_n = chosen_places(arm, engine, half, num_tokens, draws, chosen)
+            ruler = found.ruler
+            learnt = learnt_texts(arm, half, places_n, num_tokens, draws, ruler.encode, ruler.end)
+        except InputError as error:
+            raise InputError(f"arm {name!r} on draw {number}: {error}") from error
+        chosen[name] = places_n
+        bits.append(found.ruler.bits(learnt))
+        if name in config.arms:
+            rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1])
+    return rows, np.stack(bits)
+
+
+def _rows(
+    arm: str, learnt: Texts, half: Documents, places_n: NDArray[np.int64], ruler: Ruler, bits_I: Numbers
+) -> list[dict[str, Any]]:
+    lengths_n = half.lengths_N[places_n[: len(learnt.offsets_D) - 1]]
+    low, median, high = np.quantile(lengths_n, [0.1, 0.5, 0.9])
+    about = {
+        "arm": arm,
+        "documents": len(lengths_n),
+        "tokens": len(learnt.tokens_T),
+        "length_tenth": float(low),
+        "length_median": float(median),
+        "length_ninetieth": float(high),
+    }
+    tasks = np.array(ruler.tasks)
+    return [
+        {
+            **about,
+            "task": task,
+            "bits": float(bits_I[tasks == task].sum()),
+            "bytes": int(ruler.bytes_I[tasks == task].sum()),
+        }
+        for task in dict.fromkeys(ruler.tasks)
+    ]

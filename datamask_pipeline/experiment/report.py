@@ -1,0 +1,166 @@
+"""An experiment's report: Markdown tables and a plot, of aggregates alone. Knows verdicts; knows no record."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judge import LEVEL, POWER, Difference
+from datamask_pipeline.experiment.judged import Verdict
+from datamask_pipeline.printable import markdown_text
+
+
+def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
+    """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text, plot = folder / f"{config.name}.md", folder / f"{config.name}.png"
+    text.write_text(markdown(config, verdicts), encoding="utf-8")
+    plot.write_bytes(_plot(config, verdicts))
+    return [text, plot]
+
+
+def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
+    """The report as Markdown."""
+    lines = [
+        f"Question, written down before the runs: *{markdown_text(config.question)}*",
+        "",
+        f"Main metric: bits per byte of right answers by a trigram model, the mean over the benchmarks; lower is better. "
+        f"{config.redraws} draws in {config.redraws // 2} pairs of halves without a common document; every arm learns from "
+        f"{config.ratio:.0%} of its half's tokens, all from equally many. Seed {config.seed}. Intervals of {LEVEL:.0%} "
+        "cover other cuts into halves and other questions, by Student's quantile for so few pairs; *detectable* is the "
+        f"difference that would be found with a probability of {POWER:.0%}. They speak for this collection.",
+    ]
+    for pool, verdict in verdicts.items():
+        lines += ["", f"### Pool `{pool}`", "", *_pool(config, pool, verdict)]
+    return "\n".join(lines) + "\n"
+
+
+def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
+    """The answer in one sentence."""
+    first, second = config.contrast
+    found = verdict.contrast
+    if math.isnan(found.half_width):
+        return f"No answer: {first} and {second} do not differ at all, so there is no interval."
+    figures = f"{_signed(found)} bits per byte, detectable {found.detectable:.4f}"
+    if not verdict.has_power:
+        return f"NO POWER: {first} less {second} is {figures}; the instrument is not sound here, so nothing is ranked."
+    if not found.is_clear:
+        return f"No difference seen between {first} and {second}: {figures}."
+    return f"{first} is {'better' if found.difference < 0 else 'worse'} than {second}: {figures}."
+
+
+def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str]:
+    first, second = config.contrast
+    questions = sum(number for task, number in verdict.items.items() if task in verdict.per_task)
+    cut = config.pools[pool].first_tokens
+    what = (
+        "documents as they are"
+        if cut is None
+        else f"the first {cut} tokens of every longer document: equal lengths"
+    )
+    yield (
+        f"{verdict.pool_documents:,} documents, {what}. {questions:,} questions of {len(verdict.per_task)} benchmarks, "
+        f"{sum(verdict.items.values()) - questions:,} held-out documents."
+    )
+    yield ""
+    yield f"**{conclusion(config, verdict)}**"
+    yield ""
+    if verdict.largest_mover is not None:
+        mover, without = verdict.largest_mover
+        yield f"- Without {mover}, which differs most: {_signed(without)}."
+    coverage = verdict.coverage
+    right = "within" if coverage.is_right else "NOT within"
+    yield (
+        f"- Random against random: {coverage.held} of {coverage.pairs} intervals hold 0 ({coverage.share:.1%}), {right} "
+        f"binomial error of {LEVEL:.0%} (± {coverage.error:.1%})."
+    )
+    dose = verdict.smallest_dose
+    seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
+    yield f"- Documents with shuffled words: {seen}."
+    yield ""
+    header = ["arm", "documents", "tokens", "length: median (tenth to ninetieth)", "right answers"]
+    header += [
+        f"less {config.baseline}",
+        "detectable",
+        "p, corrected",
+        "held-out documents",
+        f"less {config.baseline}",
+    ]
+    yield from _table(header, [_arm_row(name, verdict) for name in verdict.arms])
+    yield ""
+    yield f"{first} less {second}, by benchmark:"
+    yield ""
+    rows = [
+        [task, f"{verdict.items[task]:,}", _signed(one), _number(one.detectable)]
+        for task, one in verdict.per_task.items()
+    ]
+    yield from _table(["benchmark", "questions", "difference", "detectable"], rows)
+
+
+def _arm_row(name: str, verdict: Verdict) -> list[str]:
+    about = verdict.arms[name]
+    lengths = (
+        f"{about['length_median']:,.0f} ({about['length_tenth']:,.0f} to {about['length_ninetieth']:,.0f})"
+    )
+    row = [
+        name,
+        f"{about['documents']:,.0f}",
+        f"{about['tokens']:,.0f}",
+        lengths,
+        f"{about['gold_answers']:.4f}",
+    ]
+    if name in verdict.against_baseline:
+        one, held_out = verdict.against_baseline[name], verdict.held_out[name]
+        corrected = f"{verdict.corrected[name]:.2g}" if name in verdict.corrected else "-"
+        row += [_signed(one), _number(one.detectable), corrected]
+        return [*row, f"{about['held_out']:.4f}", _signed(held_out)]
+    return [*row, "", "", "", f"{about['held_out']:.4f}", ""]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _signed(one: Difference) -> str:
+    if math.isnan(one.half_width):
+        return f"{one.difference:+.4f} (no interval: no spread)"
+    return f"{one.difference:+.4f} ± {one.half_width:.4f}"
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def _plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
+    """Each arm less the baseline with its interval, pools side by side."""
+    import io
+
+    from matplotlib.figure import Figure
+
+    names = [name for name in config.arms if name != config.baseline]
+    figure: Any = Figure(figsize=(4.5 * len(verdicts) + 1.5, 0.32 * len(names) + 1.4), layout="constrained")
+    panels = figure.subplots(1, len(verdicts), sharey=True, squeeze=False)[0]
+    for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+        found = [verdict.against_baseline[name] for name in names]
+        axes.axvline(0.0, color="0.7", linewidth=0.8)
+        axes.errorbar(
+            [one.difference for one in found],
+            range(len(names)),
+            xerr=[0.0 if math.isnan(one.half_width) else one.half_width for one in found],
+            fmt="o",
+            color="C0",
+            markersize=4,
+            capsize=2,
+        )
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.set_title(f"pool {pool}", fontsize=9)
+        axes.set_xlabel(f"bits per byte of right answers less {config.baseline}", fontsize=8)
+        axes.tick_params(axis="x", labelsize=8)
+    panels[0].invert_yaxis()
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
+    return stream.getvalue()

@@ -1,0 +1,99 @@
+"""Runs an experiment: the chain's shared stages, every draw, the verdict of each pool. It goes on after a kill."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
+from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judged import Verdict, judge
+from datamask_pipeline.experiment.redraw import Drawn
+from datamask_pipeline.experiment.redraw import run as run_draw
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+from datamask_pipeline.stages import tokenizer as tokenizer_stage
+from datamask_pipeline.storage import Ref, require
+
+#: Told of what is at work, how much of it is done, and of how much.
+Progress = Callable[[str, int, int | None], None]
+
+#: What draws share: all that these are made from is made before.
+_SHARED = ("gather", "tokenizer", "questions")
+
+
+def run_experiment(config: ExperimentConfig, pipeline: Pipeline, progress: Progress) -> dict[str, Verdict]:
+    """Run what is not in the record yet, and judge every pool.
+
+    Args:
+        config: The experiment.
+        pipeline: The chain of its collection.
+        progress: Told of stages and draws.
+
+    Returns:
+        The verdict of each pool by its name.
+
+    Raises:
+        InputError: an arm has too few tokens.
+    """
+    (release,) = pipeline.config.releases
+    for stage in _SHARED:
+        for name, key, call in pipeline.steps(release, stage):
+            progress(f"{name} {key}", 0, None)
+            call()
+    inputs = _inputs(pipeline, release)
+    verdicts = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for pool in config.pools:
+            read = _reader(config, pool, pipeline, inputs, Path(scratch) / pool)
+            draws = []
+            for number in range(config.redraws):
+                tell = _teller(
+                    progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random
+                )
+                draws.append(
+                    run_draw(config, pool, number, store=pipeline.store, inputs=inputs, drawn=read, tell=tell)
+                )
+                progress(f"{pool}: draws", number + 1, config.redraws)
+            verdicts[pool] = judge(config, pipeline.store, draws)
+    return verdicts
+
+
+def _inputs(pipeline: Pipeline, release: str) -> Inputs:
+    store, crawls = pipeline.store, pipeline.release_crawls(release)
+
+    def of(stage: str) -> Ref:
+        return require(store, stage, release)
+
+    return Inputs(
+        of("gather"),
+        of("pool"),
+        of("tokenizer"),
+        of("questions"),
+        {crawl: require(store, "ingest", crawl) for crawl in crawls},
+        {crawl: require(store, "embed", crawl) for crawl in crawls},
+    )
+
+
+def _reader(
+    config: ExperimentConfig, pool: str, pipeline: Pipeline, inputs: Inputs, scratch: Path
+) -> Callable[[], Drawn]:
+    """Reads what draws need when the first one needs it, and once."""
+    kept: list[Drawn] = []
+
+    def read() -> Drawn:
+        if not kept:
+            scratch.mkdir(parents=True, exist_ok=True)
+            ruler = read_ruler(pipeline.store, inputs, scratch)
+            documents = read_documents(pipeline.store, inputs, ruler)
+            if (wanted := config.pools[pool].first_tokens) is not None:
+                tree = pipeline.store.local_copy(inputs.tokenizer, tokenizer_stage.TREE, scratch)
+                documents = first_tokens(documents, wanted, load_tokenizer(tree).batch_decode)
+            kept.append(Drawn(documents, ruler))
+        return kept[0]
+
+    return read
+
+
+def _teller(progress: Progress, what: str, total: int) -> Callable[[str], None]:
+    counted: Iterator[int] = iter(range(1, total + 1))
+    return lambda _: progress(what, next(counted), total)

@@ -1,0 +1,140 @@
+"""Who works on a crawl's shards beside this process: processes of this machine, or Ray tasks. Knows no stage.
+
+Nobody hands out shards: each worker takes those that nobody else is at (`stages.shards`), and this process is one of them.
+So a worker that is lost costs its shard's time, and no more.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline.config import PipelineConfig
+
+logger = logging.getLogger(__name__)
+
+#: What a worker needs to know, as JSON: configuration, stage, key, overrides, working folder, and where to begin.
+Job = dict[str, Any]
+
+
+class Crew:
+    """Workers beside this process.
+
+    Args:
+        config: The chain; each worker builds its own from it.
+        start: Where this process begins in a list of shards; the others begin at equal distances from it.
+    """
+
+    def __init__(self, config: PipelineConfig, start: float) -> None:
+        self._config, self._start = config, start
+
+    @contextlib.contextmanager
+    def at(
+        self, stage: str, key: str, overrides: Mapping[str, Any] | None, shards: Sequence[str]
+    ) -> Iterator[None]:
+        """Inside it, the workers are at the shards of a stage and key; each ends when none is missing.
+
+        Args:
+            stage: The stage.
+            key: The crawl.
+            overrides: Settings that win over the configured ones.
+            shards: What there is to do; no more workers come than there are shards.
+
+        Raises:
+            ConfigurationError: Ray is asked for and not installed.
+        """
+        num_workers = min(self._config.compute.workers, len(shards))
+        if num_workers < 2:
+            yield
+            return
+        values = self._config.model_dump(mode="json", exclude_unset=True)
+        jobs = [
+            {
+                "config": values,
+                "stage": stage,
+                "key": key,
+                "overrides": dict(overrides or {}),
+                "folder": os.getcwd(),
+                "start": (self._start + number / num_workers) % 1.0,
+            }
+            for number in range(1, num_workers)
+        ]
+        workers = _ray_tasks if self._config.compute.engine == "ray" else _processes
+        with workers(jobs, self._config.compute.address):
+            yield
+
+
+def work(job: Job) -> None:
+    """What a worker does."""
+    from datamask_pipeline.pipeline.chain import Pipeline
+    from datamask_pipeline.pipeline.config import config_model
+    from datamask_pipeline.settings import validated
+
+    try:
+        os.chdir(job["folder"])  # paths of a configuration are relative to where the run was started
+    except OSError as error:
+        raise ConfigurationError(
+            f"compute: {job['folder']}, where the run was started, cannot be reached by a worker ({error}); start it in a "
+            "folder that all machines share"
+        ) from error
+    pipeline = Pipeline(validated(config_model(), job["config"]), start=job["start"])
+    pipeline.help_with(job["stage"], job["key"], job["overrides"])
+
+
+@contextlib.contextmanager
+def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
+    threads = str(max(1, (os.cpu_count() or 1) // (len(jobs) + 1)))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    command = [sys.executable, "-m", "datamask_pipeline.pipeline.worker"]
+    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) for _ in jobs]
+    try:
+        for worker, job in zip(workers, jobs, strict=True):
+            assert worker.stdin is not None
+            with (
+                contextlib.suppress(BrokenPipeError),
+                worker.stdin,
+            ):  # one that has ended already is told below
+                worker.stdin.write(json.dumps(job).encode())
+        yield
+        for worker in workers:
+            if worker.wait():
+                logger.warning(
+                    "a worker ended with status %d; its shards were done by others", worker.returncode
+                )
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+@contextlib.contextmanager
+def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
+    try:
+        from ray import cancel, get, init, is_initialized, remote
+        from ray.exceptions import RayError
+    except ImportError:
+        raise ConfigurationError(
+            "compute.engine: ray is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
+        ) from None
+    if not is_initialized():
+        own = {} if address else {"include_dashboard": False}
+        init(address=address, log_to_driver=False, **own)
+    task = remote(max_retries=0)(work)
+    running = [task.remote(job) for job in jobs]
+    try:
+        yield
+        for reference in running:
+            try:
+                get(reference)
+            except RayError as error:
+                logger.warning(
+                    "a Ray task was lost; its shards were done by others: %s", str(error).partition("\n")[0]
+                )
+    finally:
+        for reference in running:
+            cancel(reference, force=True)

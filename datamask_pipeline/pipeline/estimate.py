@@ -1,0 +1,108 @@
+"""How much work a step is, and about how long it takes by what this record measured. Reads manifests and lists of shards."""
+
+import dataclasses
+import statistics
+from collections.abc import Iterator
+
+from datamask_pipeline.pipeline.chain import Pipeline
+from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.pipeline.stage import Scope
+from datamask_pipeline.storage.changes import current_manifest
+from datamask_pipeline.storage.releases import frozen_crawls
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of one step; ``None`` where nothing in the record tells.
+
+    Attributes:
+        documents: Of the crawls that it rests on; one that was not read yet has as many a shard as those that were.
+        seconds: On the clock, as this record was made.
+    """
+
+    documents: int | None
+    seconds: float | None
+
+
+def estimate(pipeline: Pipeline, stage: str, key: str) -> Estimate:
+    """What a step is and takes: what it took before; or, by its documents, what others of its stage took.
+
+    A model takes what the middle one of the others took: how long is in its settings, not in documents.
+    """
+    found, store = FLOW.stage(stage), pipeline.store
+    artefact = found.makes[0].artefact
+    documents = documents_of(pipeline, _crawls(pipeline, found.scope, key))
+    before = current_manifest(store, artefact, key)
+    if before is not None:
+        return Estimate(documents, float(before["wall_seconds"]))
+    took, of_these = [], []
+    for other in store.keys(artefact):
+        if (made := current_manifest(store, artefact, other)) is not None:
+            took.append(float(made["wall_seconds"]))
+            of_these.append(documents_of(pipeline, _crawls(pipeline, found.scope, other)) or 0)
+    if not took:
+        return Estimate(documents, None)
+    if found.scope == "run" or documents is None or not all(of_these):
+        return Estimate(documents, statistics.median(took))
+    return Estimate(documents, sum(took) / sum(of_these) * documents)
+
+
+def documents_of(pipeline: Pipeline, crawls: list[str]) -> int | None:
+    """Documents of some crawls together."""
+    counts = [_documents(pipeline, crawl) for crawl in crawls]
+    return None if None in counts else sum(filter(None, counts))
+
+
+def num_shards(pipeline: Pipeline, crawls: list[str]) -> int:
+    """Files of the source that some crawls have by now."""
+    return sum(len(pipeline.source.shards(crawl)) for crawl in crawls if crawl in pipeline.crawls())
+
+
+def told(pipeline: Pipeline, release: str, steps: list[tuple[str, str]]) -> Iterator[str]:
+    """What the steps of a release are in all, one line each."""
+    crawls = pipeline.planned_crawls(release)
+    documents = documents_of(pipeline, crawls)
+    many = "unknown, as no crawl was read yet" if documents is None else f"{documents:,}"
+    yield f"{release}: {len(crawls)} crawls, {num_shards(pipeline, crawls):,} shards; documents: {many}"
+    found = {step: estimate(pipeline, *step).seconds for step in steps}
+    seconds = sum(filter(None, found.values()))
+    unknown = dict.fromkeys(stage for (stage, _), each in found.items() if each is None)
+    by_stage: dict[str, float] = {}
+    for (stage, _), each in found.items():
+        by_stage[stage] = by_stage.get(stage, 0.0) + (each or 0.0)
+    longest = max(by_stage, key=lambda stage: by_stage[stage], default="")
+    if seconds:
+        share = f"{by_stage[longest] / seconds:.0%} of it {longest}"
+        yield f"{release}: about {duration(seconds)} as this record was made, {share}"
+    if unknown:
+        yield f"{release}: never measured in this record: {', '.join(unknown)}"
+
+
+def duration(seconds: float | None) -> str:
+    """For people to read; `?` for what is not known."""
+    if seconds is None:
+        return "?"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _crawls(pipeline: Pipeline, scope: Scope, key: str) -> list[str]:
+    if scope == "crawl":
+        return [key]
+    release = key.partition("/")[0]
+    return frozen_crawls(pipeline.store, release) or pipeline.planned_crawls(release)
+
+
+def _documents(pipeline: Pipeline, crawl: str) -> int | None:
+    store = pipeline.store
+    if (ref := store.current("ingest", crawl)) is not None:
+        return ref.rows
+    read = [other for other in store.keys("ingest") if other in pipeline.crawls()]
+    rows = sum(ref.rows for other in read if (ref := store.current("ingest", other)) is not None)
+    shards = num_shards(pipeline, read)
+    return round(rows / shards * num_shards(pipeline, [crawl])) if shards else None

@@ -1,0 +1,85 @@
+"""Rolling releases: which ones a template of the configuration makes of the crawls that there are. Writes nothing."""
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from datamask_pipeline.storage import releases
+
+if TYPE_CHECKING:
+    from datamask_pipeline.pipeline.chain import Pipeline
+
+#: As `given` of a template: the last release that it made.
+PREVIOUS: Final = "previous"
+
+_MONTH: Final = re.compile(r"\d{4}-\d{2}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """A release that a template makes.
+
+    Attributes:
+        name: The template's name, and the crawl or month.
+        rolls: The template.
+        crawls: Its crawls, in order of precedence.
+        given: The release that it goes on from, if it does.
+    """
+
+    name: str
+    rolls: str
+    crawls: tuple[str, ...]
+    given: str | None
+
+
+def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month: str) -> list[Member]:
+    """What a template makes now: its first release of all crawls, then one for each new crawl, or one in each new month.
+
+    Args:
+        pipeline: The chain.
+        template: The name of a release of the configuration that has `every`.
+        known: The crawls that may be taken in, in order.
+        month: The current one, as 2026-11.
+    """
+    configured = pipeline.config.releases[template]
+    made = releases.rolled(pipeline.store, template)
+    before, held = made[-1] if made else (None, [])
+    fixed = configured.given if configured.given != PREVIOUS else None
+    if fixed is not None and before is None:
+        held = pipeline.planned_crawls(fixed)
+    new = [crawl for crawl in known if crawl not in held]
+    if not new:
+        return []
+    if configured.every == "month":
+        name = f"{template}-{month}"
+        steps = [] if name in releases.every_name(pipeline.store) else [(name, new)]
+    elif before is None:
+        steps = [(f"{template}-{new[-1]}", new)]
+    else:
+        steps = [(f"{template}-{crawl}", [crawl]) for crawl in new]
+    members: list[Member] = []
+    for name, added in steps:
+        held = [*held, *added]
+        members.append(Member(name, template, tuple(held), fixed if configured.given != PREVIOUS else before))
+        before = name
+    return members
+
+
+def planned_member(pipeline: "Pipeline", release: str) -> Member | None:
+    """The member of that name that a template would make of the source's crawls; ``None`` where none would."""
+    for template, configured in pipeline.config.releases.items():
+        rest = release.removeprefix(f"{template}-")
+        if configured.every is None or rest == release:
+            continue
+        month = rest if _MONTH.fullmatch(rest) else ""
+        for member in new_members(pipeline, template, pipeline.crawls(), month):
+            if member.name == release:
+                return member
+    return None
+
+
+def this_month(now: datetime.datetime | None = None) -> str:
+    """A month as names have it, of a moment or of now, in UTC."""
+    return f"{now or datetime.datetime.now(datetime.UTC):%Y-%m}"

@@ -1,0 +1,94 @@
+"""The table of the n-gram ruler, and the gate that neural models have to pass. Knows figures; knows no store."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from datamask_pipeline.report.bits import bit_differences, bits_per_byte, shares
+from datamask_pipeline.report.tables import figure, print_in_blocks, signed
+
+#: Task of the rows that are held-out documents, not questions.
+HELD_OUT = "held_out_documents"
+
+Row = Mapping[str, Any]
+
+
+def ngram_figures(
+    rows: Mapping[str, Sequence[Row]], tokens: Mapping[str, int], baseline: str
+) -> dict[str, Any]:
+    """What n-gram models say of a release's arms.
+
+    Args:
+        rows: One a question or document by arm: ``task, question_id, gold_bits, gold_bytes, gold_probability``.
+        tokens: What each arm's model learnt from.
+        baseline: The arm to compare with.
+
+    Returns:
+        By arm ``tokens``, ``bits_per_byte`` and ``gold_probability`` by task, and ``differences`` from the baseline; the
+        baseline has none.
+    """
+    return {
+        arm: {
+            "tokens": tokens[arm],
+            "bits_per_byte": bits_per_byte(mine),
+            "gold_probability": shares(mine),
+            "differences": []
+            if arm == baseline or baseline not in rows
+            else bit_differences(mine, rows[baseline]),
+        }
+        for arm, mine in rows.items()
+    }
+
+
+def no_power(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
+    """A line for each arm whose neural models predict held-out documents worse than the n-gram model of the same arm."""
+    lines = []
+    for arm in arms:
+        bits, counted = arm["bits_per_byte"], ngram.get(arm["arm"])
+        if bits is not None and counted is not None and bits >= counted["bits_per_byte"][HELD_OUT]:
+            lines.append(
+                f"NO POWER: on the held-out documents the models of {arm['arm']} need {figure(bits)} bits per byte, a "
+                f"trigram model of {counted['tokens']:,} of its tokens {figure(counted['bits_per_byte'][HELD_OUT])}: "
+                "the models' numbers do not count"
+            )
+    return lines
+
+
+def print_ngram(console: Console, about: Row) -> None:
+    """Print bits per byte by arm, their differences from the baseline, and what they cannot say.
+
+    Args:
+        console: Where to.
+        about: The release's figures: ``arms``, ``ngram`` and ``baseline``.
+    """
+    ngram: Mapping[str, Row] = about["ngram"]
+    if not ngram:
+        return
+    tasks = [HELD_OUT, *(task for task in next(iter(ngram.values()))["bits_per_byte"] if task != HELD_OUT)]
+    names = {task: task.replace("_", " ") if task == HELD_OUT else f"{task} answers" for task in tasks}
+    learnt = ("tokens learnt from", [f"{of['tokens']:,}" for of in ngram.values()])
+    bits = [(names[task], [figure(of["bits_per_byte"].get(task)) for of in ngram.values()]) for task in tasks]
+    title = "n-gram ruler: bits per byte of held-out documents and of right answers, lower is better"
+    print_in_blocks(console, title, list(ngram), [[learnt], bits])
+    compared = {
+        arm: {row["task"]: row for row in of["differences"]} for arm, of in ngram.items() if of["differences"]
+    }
+    if compared:
+        title = (
+            f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions"
+        )
+        rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
+        print_in_blocks(console, title, list(compared), [rows])
+    for line in [*_caution(ngram), *no_power(about["arms"], ngram)]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _caution(ngram: Mapping[str, Row]) -> list[str]:
+    tokens = [of["tokens"] for of in ngram.values()]
+    lines = ["these intervals cover other questions, not another draw of documents: `docs/experiments.md`"]
+    if min(tokens) < max(tokens):
+        lines.append(
+            f"n-gram models learnt from different numbers of tokens: `-s ngram.max_tokens={min(tokens)}` makes them equal"
+        )
+    return lines

@@ -1,0 +1,77 @@
+"""The engine in scikit-learn's manner: settings at construction, `fit`, and what was selected. Knows no learner.
+
+Shape suffixes: N documents.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from datamask_pipeline.selection.api import select_documents
+
+
+class DataMaskSelector(BaseEstimator):
+    """Chooses rows of X, for quality and diversity together; it selects documents, not features.
+
+    Args:
+        diversity: As of `select_documents`; so are the next ones.
+        lamb: Weight of quality.
+        ratio: Share of the rows.
+        num_documents: Budget in documents, instead of the ratio.
+        policy: How to choose.
+        seed: Of every draw.
+        settings: Any other setting, by name.
+
+    Attributes:
+        result_: What `select_documents` returned.
+        n_features_in_: Dimensions of X.
+    """
+
+    def __init__(
+        self,
+        *,
+        diversity: Any = "Pair_simi",
+        lamb: float = 0.5,
+        ratio: float = 0.1,
+        num_documents: int | None = None,
+        policy: str = "datamask",
+        seed: int = 0,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.diversity, self.lamb, self.ratio, self.num_documents = diversity, lamb, ratio, num_documents
+        self.policy, self.seed, self.settings = policy, seed, settings
+
+    def fit(self, X: Any, y: Any = None, **given: Any) -> Self:
+        """Choose.
+
+        Args:
+            X: Shape (N, D), numbers; rows need not be of unit norm.
+            y: Quality, shape (N,), or several scores by name, higher is better; without it diversity alone counts.
+            given: What else `select_documents` takes for each document, e.g. ``token_counts``, ``target``.
+        """
+        X = validate_data(
+            self, X, dtype=[np.float64, np.float32], ensure_min_samples=2, ensure_min_features=2
+        )
+        budget = (
+            {"ratio": self.ratio} if self.num_documents is None else {"num_documents": self.num_documents}
+        )
+        if self.settings and "num_tokens" in self.settings:
+            budget = {}
+        settings = {"policy": self.policy, "seed": self.seed, **budget, **(self.settings or {})}
+        lamb, quality = (0.0, np.zeros(len(X))) if y is None else (self.lamb, y)
+        self.result_ = select_documents(X, quality, diversity=self.diversity, lamb=lamb, **settings, **given)
+        return self
+
+    def get_support(self, indices: bool = False) -> NDArray[Any]:
+        """Which rows were chosen: bool of shape (N,), or their numbers."""
+        check_is_fitted(self)
+        mask_N = self.result_.mask
+        return np.flatnonzero(mask_N) if indices else mask_N
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "result_")

@@ -1,0 +1,144 @@
+"""Greedy and exchanges on a block that fits in memory, by exact models of what they do. Knows no relaxation.
+
+Shape suffixes: N documents, D embedding dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import Moments, moments_of
+from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.selection.budget import Budget, lots
+from datamask_pipeline.selection.moments.pairs import Search, TokensLeft
+from datamask_pipeline.selection.moments.statistics import Statistics
+from datamask_pipeline.selection.objective import MomentObjective
+from datamask_pipeline.selection.seeds import generator
+
+MOST_NUMBERS = 2**23
+"""Numbers of a block whose rows are held in float64: 64 MiB."""
+LEAST_GAIN = 1e-7
+"""Of an exchange, in the objective's units: many smaller ones together are below what a gap is told in."""
+MOST_WORK = 1e10
+"""Numbers that all moves of one search may read: a few seconds."""
+KICK_WORK = 3e8
+"""The same for all kicks together."""
+KICKED = (0.15, 0.3)
+"""Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
+MOST_EXCHANGES = 4
+"""Exchanges for each document of a mask."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanges:
+    """A block with its rows in float64, for masks that are filled and exchanged document by document.
+
+    Inside, documents stand in an order drawn by lot, so that of equal ones, of which the first is taken, none is favoured.
+
+    Attributes:
+        order_N: The block's documents in that order.
+        rows_ND: Theirs, as are the rows of `objective` and `budget`.
+        held: Moments of documents that stand beside every mask.
+    """
+
+    order_N: Tensor
+    rows_ND: Tensor
+    held: Moments
+    objective: MomentObjective
+    budget: Budget
+
+    @classmethod
+    def of(cls, statistics: Statistics, objective: MomentObjective, budget: Budget) -> Exchanges | None:
+        """Those of a block; none where it is too large, or where a metric has no exact model."""
+        if not objective.exact_exchanges or statistics.rows.num_rows * statistics.rows.dim > MOST_NUMBERS:
+            return None
+        order_N = torch.argsort(lots(budget.seed, statistics.rows.num_rows), descending=True, stable=True)
+        function = replace(objective.objective, quality_N=objective.objective.quality_N[order_N])
+        return cls(
+            order_N=order_N,
+            rows_ND=statistics.rows.everything().double().cpu()[order_N],
+            held=statistics.held or Moments.zero(statistics.rows.dim, statistics.needs_second),
+            objective=replace(objective, objective=function),
+            budget=replace(budget, costs_N=budget.costs_N[order_N], groups_N=budget.groups_N[order_N]),
+        )
+
+    def starts(self) -> Iterator[Tensor]:
+        """Masks to improve: greedy's and that of the best quality; none where they would take too long."""
+        size = self.budget.num_documents
+        if size > self._most_moves(size):
+            return
+        if not self.budget.tokens:
+            yield self.greedy()
+        yield self._restored(self.budget.best(self.objective.objective.quality_N, exact=True))
+
+    def greedy(self) -> Tensor:
+        """The mask that takes the document of the largest gain again and again, a lot deciding between equal ones."""
+        size = int(sum(self.budget.limits))
+        mask_N = torch.zeros(len(self.rows_ND), dtype=torch.bool)
+        model = self.objective.filling_model(self.held, size, self.rows_ND)
+        left = np.array(self.budget.limits)
+        groups_N = self.budget.groups_N.numpy()
+        closed_N = np.where(left[groups_N] > 0, 0.0, -np.inf)
+        for _ in range(size):
+            gains_N = model.additions() + closed_N
+            pick = int(gains_N.argmax())
+            mask_N[pick], closed_N[pick] = True, -np.inf
+            left[groups_N[pick]] -= 1
+            if left[groups_N[pick]] == 0:
+                closed_N[groups_N == groups_N[pick]] = -np.inf
+            model.add(pick)
+        return self._restored(mask_N)
+
+    def improved(self, mask_N: Tensor) -> Tensor:
+        """The mask after exchanges, each the best found, until no pair of documents that was looked at gains."""
+        size, inner_N = int(mask_N.sum()), mask_N[self.order_N]
+        model = self._model(inner_N)
+        if not model.follows:
+            return mask_N
+        tokens = TokensLeft(self.budget, inner_N, torch.arange(len(mask_N))) if self.budget.tokens else None
+        search = Search(model, inner_N.numpy(), self.budget.groups_N.numpy(), tokens, LEAST_GAIN)
+        search.thorough(min(MOST_EXCHANGES * size, self._most_moves(size)))
+        return self._restored(torch.from_numpy(search.selected_T))
+
+    def num_kicks(self, mask_N: Tensor) -> int:
+        """How often it costs little to kick a mask and to improve it again."""
+        size = int(mask_N.sum())
+        return int(self._most_moves(size) * KICK_WORK / MOST_WORK / (3 * KICKED[0] * size))
+
+    def kicked(self, mask_N: Tensor, turn: int) -> Tensor:
+        """The mask with some documents exchanged at random.
+
+        Source: iterated local search, Lourenço, Martin and Stützle 2003. Where few documents are chosen there are many
+        masks that no single exchange improves.
+        """
+        inner_N, share = mask_N[self.order_N], KICKED[turn % len(KICKED)]
+        kicked_N = inner_N.clone()
+        draws = generator(self.budget.seed, "kicks", turn)
+        for group in range(len(self.budget.limits)):
+            members_N = self.budget.groups_N == group
+            sides = [torch.nonzero(members_N & side_N).squeeze(1) for side_N in (inner_N, ~inner_N)]
+            count = min(math.ceil(share * len(sides[0])), len(sides[1]))
+            for side, value in zip(sides, (False, True), strict=True):
+                kicked_N[side[torch.randperm(len(side), generator=draws)[:count]]] = value
+        return self._restored(kicked_N)
+
+    def _restored(self, inner_N: Tensor) -> Tensor:
+        """A mask in the block's order."""
+        mask_N = torch.empty_like(inner_N)
+        mask_N[self.order_N] = inner_N
+        return mask_N
+
+    def _most_moves(self, size: float) -> int:
+        """Documents that may be added or exchanged one by one."""
+        return int(MOST_WORK / (len(self.rows_ND) * self.objective.work(size, self.rows_ND.shape[1])))
+
+    def _model(self, inner_N: Tensor) -> SwapModel:
+        """What exchanges do to a mask."""
+        moments = self.held.plus(moments_of(self.rows_ND, inner_N, self.objective.objective.needs_second))
+        return self.objective.exchange_model(moments, self.rows_ND)

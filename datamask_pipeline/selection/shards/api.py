@@ -1,0 +1,545 @@
+"""One selection over documents of several processes: shards in, files of columns and a certificate out.
+
+Knows no transport beyond its name. Shape suffixes: N documents, G groups.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from datamask_pipeline.diversity.moments import MomentMetric, Moments
+from datamask_pipeline.errors import ConfigurationError, InputError, InternalError
+from datamask_pipeline.hardware import num_cores
+from datamask_pipeline.selection.api import check_settings
+from datamask_pipeline.selection.budget import TIE, shared_out
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.given import Given, require_fitting
+from datamask_pipeline.selection.metrics import made_with
+from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
+from datamask_pipeline.selection.normalisation import held_quality
+from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig, DataMaskPolicy
+from datamask_pipeline.selection.progress import Curve, Progress
+from datamask_pipeline.selection.ratio import documents_of
+from datamask_pipeline.selection.reasons import BY_MARGINALS
+from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
+from datamask_pipeline.selection.shards.carriers import Engine, members_of, team_of
+from datamask_pipeline.selection.shards.learner import Climb, Learner, warm_start
+from datamask_pipeline.selection.shards.member import WHOLE, digest_of
+from datamask_pipeline.selection.shards.population import Limits, Population, plain_moments
+from datamask_pipeline.selection.shards.scale import NOTHING, constants_of, random_mean, random_means
+from datamask_pipeline.selection.shards.source import Shard, dealt, numbered, total_rows
+from datamask_pipeline.selection.shards.team import Team, Together
+from datamask_pipeline.selection.timings import Timings
+
+REASONS = (
+    BY_MARGINALS.out,
+    BY_MARGINALS.in_all_the_same,
+    BY_MARGINALS.out_all_the_same,
+    BY_MARGINALS.into,
+)
+COLUMNS = {
+    "mask": "|b1",
+    "probability": "<f8",
+    "logit": "<f8",
+    "quality_marginal": "<f8",
+    "diversity_marginal": "<f8",
+    "reason": "|u1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedSelection:
+    """One selection over all shards; its columns lie in files, each value at its document's number.
+
+    Attributes:
+        folder: Holds ``mask.npy``, ``probability.npy``, ``logit.npy``, ``quality_marginal.npy``, ``diversity_marginal.npy``
+            and ``reason.npy``, numbers of `REASONS`; and ``tangent.npy``, the relaxed mask that the bound rests on, if
+            there is one. Log-odds beyond certainty are ordered by the gradient, as those of `result.log_odds` by its rank.
+    """
+
+    folder: Path
+    threshold: float
+    curve: pa.Table
+    objective: Objective
+    certificate: Certificate
+    normalisation: dict[str, tuple[float, float]]
+    timings: dict[str, float]
+    held: Given
+    record: dict[str, Any]
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column, mapped."""
+        mapped: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return mapped
+
+    def in_memory(self) -> SelectionResult:
+        """The same with every column read."""
+        columns = {name: np.array(self.column(name)) for name in COLUMNS}
+        tangent = {"tangent": np.array(self.column("tangent"))} if self.certificate.bound is not None else {}
+        return SelectionResult(
+            mask=columns["mask"],
+            counts=columns["mask"].astype(np.int64),
+            logits=columns["logit"],
+            probabilities=columns["probability"],
+            marginals=Marginals(
+                quality_N=columns["quality_marginal"], diversity_N=columns["diversity_marginal"]
+            ),
+            threshold=self.threshold,
+            reasons=np.array(REASONS, dtype=object)[columns["reason"]],
+            curve=self.curve,
+            objective=self.objective,
+            certificate=self.certificate,
+            certified_at=tangent,
+            normalisation=self.normalisation,
+            timings=self.timings,
+            held=self.held,
+            record=self.record,
+        )
+
+
+def select_over_shards(
+    shards: Sequence[Shard],
+    folder: Path | str,
+    *,
+    config: SelectionConfig | None = None,
+    workers: int = 1,
+    engine: Engine = "processes",
+    address: str | None = None,
+    given: Given | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> ShardedSelection:
+    """Choose documents of all shards by one objective; their rows stay with the processes that read them.
+
+    The mask is the same, bit for bit on one kind of processor, from any number of processes, for shards cut and listed
+    in any way: a document is known by its number.
+
+    Args:
+        shards: Where the documents lie.
+        folder: Where the columns are written; every process must reach it and the shards.
+        config: All settings at once, instead of `settings`; policy ``datamask``, metrics of moments, no pruning.
+        workers: Processes, each with an equal share of the documents; of ``ranks`` all there are.
+        engine: ``processes`` of this machine; ``ray`` actors; ``ranks`` of a job of ``torch.distributed``, of which the
+            first makes this call and all others call `selection.shards.ranks.follow`; or ``here``, one after the other.
+        address: Of a Ray cluster.
+        given: What is held already, see `select_documents`.
+        progress: Called with a line of text, the step and the number of steps.
+        settings: Fields of `SelectionConfig`, and of the policy's own settings.
+
+    Raises:
+        ConfigurationError: a setting that is wrong, or that cannot be kept over shards.
+        InputError: files that cannot be used, naming the file or the document's number.
+    """
+    timings = Timings()
+    config, metrics = over_shards(config, settings)
+    shards = numbered(shards)
+    folder = Path(folder).absolute()
+    curve = Curve(progress)
+    jobs = jobs_of(shards, config, members_of(engine, workers))
+    with team_of(engine, jobs, address) as team, torch.inference_mode():
+        with timings.phase("checks"):
+            people, opened = _opened(team, config, total_rows(shards), given)
+        with timings.phase("normalisation"):
+            names = sorted_scores(shards)
+            learner, constants, random_value = _posed(people, config, metrics, names, given)
+        with timings.phase("learning"):
+            found = _learnt(learner, config, random_value, curve)
+        with timings.phase("evaluation"):
+            result = _result(learner, config, constants, random_value, found, opened, names, given, folder)
+    return replace(result, curve=curve.table(), timings=timings.seconds())
+
+
+def scale_over_shards(
+    shards: Sequence[Shard], given: Given | None, settings: Mapping[str, Any]
+) -> tuple[dict[str, tuple[float, float]], float]:
+    """The terms' scale and the mean objective of random masks, as a selection over these shards measures them.
+
+    Args:
+        shards: Where the documents lie.
+        given: What is held, if anything is.
+        settings: As of `select_over_shards`.
+    """
+    config, metrics = over_shards(None, settings)
+    shards = numbered(shards)
+    with Together(jobs_of(shards, config, 1)) as team, torch.inference_mode():
+        people, _ = _opened(team, config, total_rows(shards), given)
+        _, constants, random_value = _posed(people, config, metrics, sorted_scores(shards), given)
+    return constants, random_value
+
+
+def over_shards(
+    config: SelectionConfig | None, settings: Mapping[str, Any]
+) -> tuple[SelectionConfig, list[tuple[MomentMetric, float]]]:
+    """The settings and metrics, refused where no selection over shards can keep them.
+
+    Raises:
+        ConfigurationError: naming what is refused, and what to do instead.
+    """
+    config, metrics, policy = check_settings(config=config, **settings)
+    if not isinstance(policy, DataMaskPolicy):
+        raise ConfigurationError(f"over shards only policy 'datamask' selects, not {config.policy!r}")
+    if config.quality_pruning:
+        raise ConfigurationError("over shards nothing is pruned by quality; leave out quality_pruning")
+    if config.outlier_deviations is not None:
+        raise ConfigurationError("over shards no neighbours are sought; leave out outlier_deviations")
+    found = [(metric, weight) for metric, weight in metrics if isinstance(metric, MomentMetric)]
+    if len(found) < len(metrics):
+        names = sorted(metric.name for metric, _ in metrics if not isinstance(metric, MomentMetric))
+        raise ConfigurationError(
+            f"over shards a metric must be one of moments, which add up; {', '.join(names)} is not: use Pair_simi, "
+            "DiSF_uncentred, LogDet, Vendi or DiSF, or select in blocks"
+        )
+    return config, found
+
+
+def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> list[dict[str, Any]]:
+    """What each member needs to know, as JSON values."""
+    own = config.model_dump(mode="json", exclude_unset=True)
+    threads = config.num_workers or max(1, num_cores() // workers)
+    return [
+        {
+            "config": own,
+            "shards": [shard.plain() for shard in part],
+            "num_rows": total_rows(shards),
+            "tokens": config.num_tokens is not None,
+            "scores": sorted_scores(shards),
+            "threads": threads,
+        }
+        for part in dealt(shards, workers, config.chunk_rows)
+    ]
+
+
+def sorted_scores(shards: Sequence[Shard]) -> list[str]:
+    """Names of the quality scores, the same in every shard, in the first one's order.
+
+    Raises:
+        InputError: shards with different ones.
+    """
+    names = list(shards[0].quality)
+    for shard in shards:
+        if set(shard.quality) != set(names) or not names:
+            raise InputError(
+                f"every shard needs the scores {sorted(names)}",
+                file=str(shard.vectors),
+                field="quality",
+                value=sorted(shard.quality),
+            )
+    return names
+
+
+def _opened(
+    team: Team, config: SelectionConfig, num_rows: int, given: Given | None
+) -> tuple[Population, dict[str, Any]]:
+    """Every vector and number looked at; the documents under their budget."""
+    parts = [part for part in team.parts("open") if part["dim"]]
+    dims = {(part["dim"], part["dtype"]) for part in parts}
+    if len(dims) > 1:
+        raise InputError(
+            "shards hold vectors of different widths or types", field="vectors", value=sorted(dims)
+        )
+    dim, num_normalised = parts[0]["dim"], sum(part["num_normalised"] for part in parts)
+    num_groups = len(config.quotas or [None])
+    sums, told = team.ask("begin", normalise=num_normalised > 0, dim=dim, num_groups=num_groups)
+    largest = max(told, key=lambda part: part["most_cost"])
+    limits = _limits(config, sums["counts"], largest)
+    _, metrics = over_shards(config, {})
+    second = any(metric.needs_second for metric, _ in metrics)
+    held = None if given is None else given.moments(second)
+    people = Population(team, WHOLE, limits, dim, held, second)
+    record = {
+        "rows": num_rows,
+        "rows_normalised_to_unit": num_normalised,
+        "embeddings_digest": digest_of(parts),
+        "tokens": config.num_tokens is not None,
+    }
+    return people, record
+
+
+def _limits(config: SelectionConfig, counts_2G: NDArray[np.int64], largest: Mapping[str, int]) -> Limits:
+    """The budget of all documents, see `inputs.budget_of`."""
+    num_rows, in_all = int(counts_2G[0].sum()), int(counts_2G[1].sum())
+    if config.num_tokens is not None:
+        if config.num_tokens > in_all:
+            raise ConfigurationError(
+                f"num_tokens {config.num_tokens} is more than the shards' {in_all} tokens"
+            )
+        if config.num_tokens < 2 * largest["most_cost"]:
+            raise InputError(
+                f"a document takes more than half of num_tokens {config.num_tokens}, which must hold any two",
+                row=largest["most_row"],
+                field="token_counts",
+                value=largest["most_cost"],
+                remedy="raise num_tokens, or drop the document",
+            )
+        limits = [config.num_tokens]
+    else:
+        total = config.num_documents or documents_of(config.ratio, num_rows)
+        if not 2 <= total <= num_rows:
+            raise ConfigurationError(
+                f"the budget is {total} of {num_rows} documents; select at least 2 and at most all: change "
+                f"`{config.budget}`, which is {getattr(config, config.budget)}"
+            )
+        limits = [total]
+        if config.quotas is not None:
+            names = sorted(config.quotas)
+            limits = shared_out([config.quotas[name] * total for name in names], total)
+            for name, limit, size in zip(names, limits, counts_2G[0].tolist(), strict=True):
+                if limit > size:
+                    raise ConfigurationError(
+                        f"the quota of {name!r} is {limit} documents, the shards have {size}"
+                    )
+    return Limits(
+        limits_G=np.array(limits, np.int64),
+        tokens=config.num_tokens is not None,
+        sizes_G=counts_2G[0],
+        totals_G=counts_2G[1],
+        most_cost=largest["most_cost"],
+        seed=config.seed,
+    )
+
+
+def _posed(
+    people: Population,
+    config: SelectionConfig,
+    metrics: Sequence[tuple[MomentMetric, float]],
+    scores: Sequence[str],
+    given: Given | None,
+) -> tuple[Learner, dict[str, tuple[float, float]], float]:
+    """The objective on the terms' common scale, the scale, and the mean objective of random masks."""
+    named = [metric.name for metric, _ in metrics]
+    if len({*scores, *named}) < len(scores) + len(named):
+        raise ConfigurationError(f"a quality score and a diversity metric share a name: {[*scores, *named]}")
+    if given is not None:
+        require_fitting(given, people.dim, list(scores), people.second)
+    zeros = random_means(people, [metric for metric, _ in metrics])
+    constants = constants_of(people, config, [metric for metric, _ in metrics], scores, zeros, given)
+    of_scores = {name: list(constants[name]) for name in scores}
+    people.team.later("quality", weights=config.quality_weights, constants=of_scores)
+    total = sum(weight for _, weight in metrics)
+    terms = tuple(
+        Term(
+            name=metric.name,
+            metric=metric,
+            weight=weight / total,
+            zero=constants[metric.name][0],
+            one=constants[metric.name][1],
+        )
+        for metric, weight in metrics
+    )
+    quality = 0.0 if given is None else held_quality(given, config.quality_weights, constants)
+    function = ObjectiveFunction(
+        lamb=config.lamb,
+        quality_N=NOTHING,
+        terms=terms,
+        held_count=0.0 if given is None else given.count,
+        held_quality=quality,
+    )
+    random_value = 0.0
+    if config.normalisation == "none" or config.normalisation_constants is not None:
+        mean = function.mean_quality(random_mean(people, "quality"), people.limits.num_documents)
+        random_value = function.combine(mean, function.diversity(zeros))
+    return Learner(people, function, config.arithmetic), constants, random_value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Learnt:
+    climb: Climb
+    swaps: int
+    by_quality: bool
+
+
+def gap_of(people: Population, random_value: float, bound: float, value: float) -> float:
+    """See `Problem.gap`."""
+    if people.limits.takes_everything:
+        return 0.0
+    distance = bound - random_value
+    return (bound - value) / distance if distance > TIE * max(abs(bound), abs(random_value)) else 0.0
+
+
+def _learnt(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> _Learnt:
+    """Column ``mask``: the best mask found; columns ``weights`` and ``gradient`` are of the relaxed one."""
+    people, options = learner.population, DataMaskConfig.model_validate(_own(config))
+
+    def on_step(climb: Climb, value: float, bound: float | None) -> bool:
+        record: dict[str, Any] = {"step": climb.step, "num_steps": options.num_steps, "objective": value}
+        enough = False
+        if bound is not None and gap_of(people, random_value, bound, value) <= options.gap_tolerance:
+            if not climb.graded:  # half-precision scores only suggest that this is near enough
+                bound = _graded(learner, climb)
+            enough = bound is not None and gap_of(people, random_value, bound, value) <= options.gap_tolerance
+        if bound is not None:
+            record |= {"bound": bound, "gap": max(0.0, gap_of(people, random_value, bound, value))}
+        curve(record)
+        return enough
+
+    columns = ["squared", "quality"]
+    warm_start(learner, options.sample_documents, columns)
+    climb = learner.ascend(learner.start("first"), options.num_steps, on_step)
+    value = learner.round("rounded")
+    if not climb.graded:
+        _graded(learner, climb)
+    people.copy("final", "gradient")
+    bound, goal = learner.known_bound, math.inf
+    if bound is not None:
+        goal = bound - options.gap_tolerance * GOAL_SHARE * max(0.0, bound - random_value)
+    people.copy("mask", "rounded")
+    swaps = learner.improve("mask", value, options.num_swap_rounds, goal, graded=True)
+    by_quality = False
+    if people.limits.tokens:
+        people.filled("mask", "mask", "weights")
+        people.best("plain", "quality", exact=True)
+        values = {name: learner.value(name) for name in ("mask", "rounded", "plain")}
+        best = max(values, key=values.__getitem__)
+        people.copy("mask", best)
+        by_quality = best == "plain"
+    return _Learnt(climb=climb, swaps=swaps, by_quality=by_quality)
+
+
+def _own(config: SelectionConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in DataMaskConfig.model_fields if hasattr(config, name)}
+
+
+def _graded(learner: Learner, climb: Climb) -> float | None:
+    """Column ``gradient`` in float32 at the weights, and the bound there or a better one."""
+    form, _ = learner.gradient(climb.moments, "float32")
+    climb.graded = True
+    return learner.certify(form, climb.moments)
+
+
+def _result(
+    learner: Learner,
+    config: SelectionConfig,
+    constants: dict[str, tuple[float, float]],
+    random_value: float,
+    found: _Learnt,
+    opened: Mapping[str, Any],
+    scores: Sequence[str],
+    given: Given | None,
+    folder: Path,
+) -> ShardedSelection:
+    """What the mask is worth, why each document is in or out, and the files of columns."""
+    people, function = learner.population, learner.function
+    counts_2G = people.counts("mask")
+    for group, limit in enumerate(people.limits.limits_G.tolist()):
+        taken = int(counts_2G[1, group])
+        if taken > limit or (taken < limit and not people.limits.tokens):
+            raise InternalError(
+                f"over shards policy 'datamask' chose {taken} where the budget of group {group} is {limit}; please report it"
+            )
+    moments = people.moments("mask")
+    raw = learner.objective.raw(moments)
+    quality, diversity = learner.quality("mask") / moments.count, function.diversity(raw)
+    value = function.combine(quality, diversity)
+    people.combine("quality_marginal", [(function.lamb / moments.count, "quality")])
+    factors = {term.name: term.scale * (1 - function.lamb) for term in function.terms}
+    people.team.later(
+        "marginals",
+        view=people.view,
+        into="diversity_marginal",
+        mask="mask",
+        moments=plain_moments(moments),
+        factors=factors,
+    )
+    people.combine("total", [(1.0, "quality_marginal"), (1.0, "diversity_marginal")])
+    chosen_G = counts_2G[0].tolist()
+    threshold = float(people.kth("total", [sum(chosen_G)])[0])
+    cuts_G = people.kth("total", chosen_G) if len(chosen_G) > 1 else np.array([threshold])
+    reasons = people.team.sums("reasons", name="total", mask="mask", cuts=cuts_G)["count"]
+    bound = learner.known_bound
+    bound = None if bound is None else max(bound, value)
+    _write(people, folder, bound is not None)
+    record: dict[str, Any] = {
+        "config": config.result_config(),
+        "device": config.device,
+        "diversity": {term.name: term.weight for term in function.terms},
+        "diversity_metrics": {term.name: made_with(term.metric) for term in function.terms},
+        "rows": opened["rows"],
+        "rows_pruned_by_quality": 0,
+        "rows_normalised_to_unit": opened["rows_normalised_to_unit"],
+        "selected": int(sum(chosen_G)),
+        "embeddings_digest": opened["embeddings_digest"],
+        "learner": {
+            "over": "shards",
+            "steps": found.climb.step,
+            "swaps": found.swaps,
+            "fractional": people.tally("weights")[1],
+            "converged": True,
+        },
+        "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
+        "processor": platform.processor() or platform.machine(),
+        "reasons": {REASONS[code]: int(count) for code, count in enumerate(reasons) if count},
+    }
+    if found.by_quality:
+        record["learner"]["best_by_quality"] = True
+    if opened["tokens"]:
+        record["selected_tokens"] = int(counts_2G[1].sum())
+    if config.quotas is not None:
+        names = sorted(config.quotas)
+        record["group_thresholds"] = {
+            names[group]: float(cut) for group, cut in enumerate(cuts_G) if np.isfinite(cut)
+        }
+    return ShardedSelection(
+        folder=folder,
+        threshold=threshold,
+        curve=pa.table({}),
+        objective=Objective(value=value, quality=quality, diversity=diversity, random=random_value, raw=raw),
+        certificate=Certificate(
+            bound=bound,
+            gap=None if bound is None else gap_of(people, random_value, bound, value),
+            method=_argument(learner, bound),
+        ),
+        normalisation=constants,
+        timings={},
+        held=_held(people, moments, scores, record.get("selected_tokens"), given),
+        record=record,
+    )
+
+
+def _held(
+    people: Population, moments: Moments, scores: Sequence[str], tokens: int | None, given: Given | None
+) -> Given:
+    """What is held now, for the next selection."""
+    sums = people.dots(*(("mask", f"score/{name}") for name in scores))
+    before = dict.fromkeys(scores, 0.0) if given is None else given.quality
+    quality = {name: total + before[name] for name, total in zip(scores, sums, strict=True)}
+    held = None if tokens is None else float(tokens)
+    if given is not None:
+        held = None if held is None or given.tokens is None else held + given.tokens
+    return Given.of_moments(moments, quality, held)
+
+
+def _argument(learner: Learner, bound: float | None) -> str:
+    if bound is not None:
+        return (
+            "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
+        )
+    if learner.population.limits.tokens:
+        return "no bound: a budget in tokens lets the number of documents vary, the relaxation is not concave"
+    names = [term.name for term, metric in learner.function.moment_terms or () if not metric.concave]
+    return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
+
+
+def _write(people: Population, folder: Path, certified: bool) -> None:
+    """The files of columns: made here at their whole length, filled by every process with its own part."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for name, kind in COLUMNS.items() | ({("tangent", "<f8")} if certified else set()):
+        files[name] = str(folder / f"{name}.npy")
+        np.lib.format.open_memmap(files[name], mode="w+", dtype=kind, shape=(people.num_rows,)).flush()
+    people.copy("probability", "weights")
+    parts = people.team.parts("range", name="final")
+    low, high = (float(end([part[name] for part in parts])) for end, name in ((min, "low"), (max, "high")))
+    people.team.ask(
+        "write", files=dict(sorted(files.items())), weights="weights", scores="final", low=low, high=high
+    )

@@ -1,0 +1,425 @@
+"""One process's documents: it reads their vectors, and does with them what it is told. Knows no other process.
+
+Shape suffixes: N documents of this process, n rows of a chunk, D embedding dimensions.
+
+Steps are methods whose names begin with ``do_``; each answers sums, which add up over processes, and parts, which do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.hardware import present_device
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.inputs import checked_quality, groups_of, inspected, require_floats
+from datamask_pipeline.selection.metrics import metrics_of
+from datamask_pipeline.selection.normalisation import combined_quality
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.result import log_odds
+from datamask_pipeline.selection.rows import MappedRows, Rows
+from datamask_pipeline.selection.shards.source import Shard, opened, unit_rows
+from datamask_pipeline.selection.shards.view import Span, View
+
+WHOLE = "whole"
+ALIGNED = 64
+"""Bytes: where products begin at such addresses, their bits do not depend on where an array happens to lie."""
+
+Answer = tuple[dict[str, NDArray[np.int64]], dict[str, Any]]
+"""Sums by name, and what else this process has to tell."""
+
+
+class Member:
+    """The documents of one process.
+
+    Args:
+        job: As `api` makes it: settings, shards, number of documents of all processes, threads.
+    """
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.config = SelectionConfig.of(job["config"])
+        self.shards = [Shard(**shard) for shard in job["shards"]]
+        self.num_rows, self.tokens = job["num_rows"], job["tokens"]
+        self.score_names = list(job["scores"])
+        self.first = self.shards[0].first or 0 if self.shards else 0
+        self.workers = Workers(job["threads"])
+        self.metrics = {metric.name: metric for metric, _ in metrics_of(self.config)}
+        self.views: dict[str, View] = {}
+        self.rows: dict[str, Rows] = {}
+        self.squared: dict[str, Tensor] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.workers)
+        self._stack.enter_context(torch.inference_mode())
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    def answer(self, steps: Sequence[tuple[str, Mapping[str, Any]]]) -> Answer:
+        """Do these steps, at least one, and answer the last."""
+        for step, arguments in steps:
+            found: Answer = getattr(self, f"do_{step}")(**arguments)
+        return found
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def do_open(self) -> Answer:
+        """Open the shards and look at every vector and number, see `inputs.checked_rows`."""
+        if not self.shards:
+            return {}, {"digests": np.zeros(0, np.uint8), "num_normalised": 0, "dim": 0}
+        with self._numbered():
+            held = opened(self.shards, self.tokens, self.config.quotas is not None)
+            require_floats(held.vectors.dtype)
+            num_rows = len(held.vectors)
+            tokens_N, groups_N = held.columns.pop("\0token_counts", None), held.columns.pop("\0groups", None)
+            self.scores = checked_quality(held.columns, num_rows)
+            costs_N = np.ones(num_rows, np.int64) if tokens_N is None else _whole(tokens_N)
+            chunk_rows = self.config.chunk_rows
+            cpu = torch.device("cpu")
+            source = MappedRows(held.vectors, chunk_rows, cpu, normalise=False)
+            digests, num_normalised = [], 0
+            for count, digest, _ in self.workers.map(partial(inspected, source), source.spans()):
+                num_normalised += count
+                digests.append(np.frombuffer(digest, np.uint8))
+            unit = unit_rows(self.num_rows, chunk_rows)
+            spans = [(start, min(start + unit, num_rows)) for start in range(0, num_rows, unit)]
+            num_groups = len(self.config.quotas or [None])
+            places_N = np.zeros(num_rows, np.int32) if groups_N is None else self._places(groups_N)
+        numbers_N = np.arange(self.first, self.first + num_rows, dtype=np.int64)
+        self.views[WHOLE] = View(numbers_N, spans, places_N, costs_N, num_groups)
+        self.vectors = held.vectors
+        told = {
+            "digests": np.concatenate(digests),
+            "num_normalised": num_normalised,
+            "dim": held.vectors.shape[1],
+            "dtype": str(held.vectors.dtype),
+        }
+        return {}, told
+
+    @contextmanager
+    def _numbered(self) -> Iterator[None]:
+        """What is wrong with a row is told by its global number."""
+        try:
+            yield
+        except InputError as error:
+            if error.row is None:
+                raise
+            raise InputError(
+                error.problem,
+                file=error.file,
+                row=error.row + (self.first if error.file is None else 0),
+                field=error.field,
+                value=error.value,
+                remedy=error.remedy,
+            ) from error
+
+    def _places(self, groups_N: NDArray[Any]) -> NDArray[np.int32]:
+        names, inverse_N = np.unique(groups_N, return_inverse=True)
+        try:
+            places = groups_of(self.config.quotas or {}, names.tolist()).numpy()
+        except InputError as error:  # its row is that of a name
+            row = int(np.argmax(inverse_N == error.row))
+            raise InputError(
+                error.problem, row=row, field=error.field, value=error.value, remedy=error.remedy
+            ) from error
+        found: NDArray[np.int32] = places.astype(np.int32)[inverse_N]
+        return found
+
+    def do_begin(self, normalise: bool, dim: int, num_groups: int) -> Answer:
+        """Make everything ready, now that it is known whether vectors have to be normalised."""
+        self.dim = dim
+        if not self.shards:
+            empty = np.zeros(0, np.int64)
+            self.views[WHOLE] = View(empty, [], empty.astype(np.int32), empty, num_groups)
+            self.squared[WHOLE] = torch.zeros(0, dtype=torch.float64)
+            self.views[WHOLE].floats["squared"] = np.zeros(0)
+            self.scores = {name: torch.zeros(0, dtype=torch.float64) for name in self.score_names}
+        else:
+            device, chunk_rows = present_device(self.config.device), self.config.chunk_rows
+            self.rows[WHOLE] = MappedRows(self.vectors, chunk_rows, device, normalise)
+            self._fill(WHOLE, "squared", lambda rows_nD, span: squared_norms(rows_nD))
+            self.squared[WHOLE] = torch.from_numpy(self.views[WHOLE].floats["squared"])
+        view = self.views[WHOLE]
+        for name, scores_N in self.scores.items():
+            view.floats[f"score/{name}"] = scores_N.numpy()
+        view.masks["all"] = np.ones(len(view), bool)
+        most = int(view.costs_N.max()) if len(view) else 0
+        first = int(view.numbers_N[view.costs_N.argmax()]) if len(view) else 0
+        return {"counts": view.counts("all")}, {"most_cost": most, "most_row": first}
+
+    def do_quality(
+        self, weights: Mapping[str, float] | None, constants: Mapping[str, tuple[float, float]]
+    ) -> Answer:
+        """The weighted, normalised quality of each document."""
+        pairs = {name: (zero, one) for name, (zero, one) in constants.items()}
+        self.views[WHOLE].floats["quality"] = combined_quality(self.scores, weights, pairs).numpy()
+        return {}, {}
+
+    def do_view(self, name: str, mask: str, columns: Sequence[str]) -> Answer:
+        """Some of the documents as a view of their own."""
+        view, places_n = self.views[WHOLE].chosen(mask, columns)
+        self.views[name] = view
+        self.squared[name] = self.squared[WHOLE][torch.from_numpy(places_n)]
+        if self.shards:
+            self.rows[name] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
+        view.masks["all"] = np.ones(len(view), bool)
+        return {"counts": view.counts("all")}, {}
+
+    def do_forget(self, name: str) -> Answer:
+        """Give a view back."""
+        for kept in (self.views, self.rows, self.squared):
+            kept.pop(name, None)
+        return {}, {}
+
+    # -- vectors ------------------------------------------------------------------------------------------
+
+    def _chunk(self, view: str, span: Span, dtype: torch.dtype = torch.float32) -> Tensor:
+        return _aligned(self.rows[view].chunk(*span, dtype))
+
+    def _fill(
+        self, view: str, into: str, function: Callable[[Tensor, Span], Tensor], dtype: str = ""
+    ) -> None:
+        """A column of what a function makes of each chunk; chunks are cut by units, wherever a process ends."""
+        of, size = self.views[view], self.config.chunk_rows
+
+        def part(span: Span) -> tuple[Span, Tensor]:
+            return span, function(_aligned(self.rows[view].chunk(*span)), span).to("cpu", torch.float64)
+
+        column_N = np.empty(len(of))
+        for (start, stop), part_n in self.workers.map(part, _chunks(of.units, size)):
+            column_N[start:stop] = part_n.numpy()
+        of.floats[into] = column_N
+
+    def do_moments(self, view: str, column: str, second: bool, bits: int, double: bool = False) -> Answer:
+        """Moments of a mask, relaxed or not, to so many bits behind the point; only its rows are read."""
+        of, size = self.views[view], self.config.chunk_rows
+        scale = float(1 << bits)
+        dtype = torch.float64 if double else torch.float32
+        is_mask = column in of.masks
+        weights_N = of.masks[column] if is_mask else of.floats[column]
+
+        def part(span: Span) -> tuple[Tensor, Tensor | None]:
+            places_n = np.flatnonzero(weights_N[slice(*span)]) + span[0]
+            total = Moments.zero(self.dim, second)
+            for start in range(0, len(places_n), size):
+                index_n = torch.from_numpy(places_n[start : start + size])
+                rows_nD = _aligned(self.rows[view].take(index_n).to(dtype))
+                chosen_n = torch.from_numpy(weights_N)[index_n].to(rows_nD.device)
+                found = moments_of(rows_nD, chosen_n, second)
+                second_DD = None if found.second_DD is None else found.second_DD.cpu()
+                total = total.plus(
+                    Moments(
+                        count=found.count,
+                        first_D=found.first_D.cpu(),
+                        second_DD=second_DD,
+                        squared=found.squared,
+                    )
+                )
+            fixed_DD = None if total.second_DD is None else _fixed(total.second_DD, scale)
+            return _fixed(total.first_D, scale), fixed_DD
+
+        first_D = torch.zeros(self.dim, dtype=torch.int64)
+        second_DD = torch.zeros(self.dim, self.dim, dtype=torch.int64) if second else None
+        for unit_first_D, unit_second_DD in self.workers.map(part, [u for u in of.units if u[0] < u[1]]):
+            first_D += unit_first_D
+            if second_DD is not None and unit_second_DD is not None:
+                second_DD += unit_second_DD
+        sums = {"first": first_D.numpy(), "dots": of.dots([(column, None), (column, "squared")])}
+        if second_DD is not None:
+            sums["second"] = second_DD.numpy()
+        return sums, {}
+
+    def do_gradient(
+        self,
+        view: str,
+        into: str,
+        vector: NDArray[np.float64],
+        matrix: NDArray[np.float64] | None,
+        squared: float,
+        quality: float,
+        dtype: str,
+    ) -> Answer:
+        """A linear form's score of every document, and its quality times a factor."""
+        form = LinearForm(
+            vector_D=torch.from_numpy(vector),
+            matrix_DD=None if matrix is None else torch.from_numpy(matrix),
+            squared=squared,
+        )
+        squared_N, kind = self.squared[view], getattr(torch, dtype)
+
+        def scores(rows_nD: Tensor, span: Span) -> Tensor:
+            return form.scores(rows_nD, squared_N[slice(*span)], kind)
+
+        self._fill(view, into, scores)
+        of = self.views[view]
+        of.floats[into] += quality * of.floats["quality"]
+        low, high = of.ends(into)
+        return {}, {"low": low, "high": high}
+
+    def do_marginals(
+        self, view: str, into: str, mask: str, moments: Mapping[str, Any], factors: Mapping[str, float]
+    ) -> Answer:
+        """What each document adds to the diversity part, by the metrics' own marginals at these moments."""
+        of = self.views[view]
+        at = Moments(
+            count=moments["count"],
+            first_D=torch.from_numpy(moments["first"]),
+            second_DD=None if moments["second"] is None else torch.from_numpy(moments["second"]),
+            squared=moments["squared"],
+        )
+        total_N = np.zeros(len(of))
+        for name, factor in factors.items():
+            metric = self.metrics[name]
+            assert isinstance(metric, MomentMetric), "refused otherwise"
+            marginals = metric.marginals_at(at)
+            weights_N = torch.from_numpy(of.column(mask))
+
+            def of_rows(
+                rows_nD: Tensor, span: Span, marginals: Any = marginals, weights_N: Tensor = weights_N
+            ) -> Tensor:
+                found: Tensor = marginals(rows_nD, weights_N[slice(*span)].to(rows_nD.device))
+                return found
+
+            self._fill(view, into, of_rows)
+            total_N += factor * of.floats[into]
+        of.floats[into] = total_N
+        return {}, {}
+
+    def do_candidates(self, view: str, masks: Sequence[str], mask: str) -> Answer:
+        """The documents of some masks, with their vectors: those that a round of swaps looks at."""
+        of = self.views[view]
+        places_n = np.flatnonzero(np.logical_or.reduce([of.masks[name] for name in masks]))
+        rows_nD = np.zeros((0, self.dim), np.float32)
+        if len(places_n):
+            rows_nD = self.rows[view].take(torch.from_numpy(places_n)).cpu().numpy()
+        return {}, {
+            "numbers": of.numbers_N[places_n],
+            "rows": rows_nD,
+            "selected": of.masks[mask][places_n],
+            "groups": of.groups_N[places_n],
+            "costs": of.costs_N[places_n],
+            "quality": of.floats["quality"][places_n],
+        }
+
+    def do_settle(
+        self, view: str, mask: str, numbers: NDArray[np.int64], selected: NDArray[np.bool_]
+    ) -> Answer:
+        """Put these documents in or out."""
+        of = self.views[view]
+        mine_n = np.isin(numbers, of.numbers_N, assume_unique=True)
+        mask_N = of.masks[mask].copy()
+        mask_N[np.searchsorted(of.numbers_N, numbers[mine_n])] = selected[mine_n]
+        of.masks[mask] = mask_N
+        return {}, {}
+
+    # -- numbers ------------------------------------------------------------------------------------------
+
+    def do_dots(self, view: str, pairs: Sequence[tuple[str, str | None]]) -> Answer:
+        """See `View.dots`."""
+        return {"dots": self.views[view].dots(pairs)}, {}
+
+    def do_counts(self, view: str, mask: str) -> Answer:
+        """See `View.counts`."""
+        return {"counts": self.views[view].counts(mask)}, {}
+
+    def do_thresholds(self, view: str, name: str) -> Answer:
+        """See `View.thresholds`."""
+        low_G, high_G = self.views[view].thresholds(name)
+        return {}, {"low": low_G, "high": high_G}
+
+    def do_taken(self, view: str, name: str, taus: NDArray[np.float64], most: float) -> Answer:
+        """See `View.taken`."""
+        return {"taken": self.views[view].taken(name, taus, most)}, {}
+
+    def do_histogram(self, view: str, **arguments: Any) -> Answer:
+        """See `View.histogram`."""
+        return {"counts": self.views[view].histogram(**arguments)}, {}
+
+    def do_call(self, view: str, method: str, arguments: Mapping[str, Any]) -> Answer:
+        """A method of the view that only changes its columns."""
+        getattr(self.views[view], method)(**arguments)
+        return {}, {}
+
+    def do_range(self, name: str) -> Answer:
+        """See `View.ends`."""
+        low, high = self.views[WHOLE].ends(name)
+        return {}, {"low": low, "high": high}
+
+    def do_tally(self, view: str, name: str) -> Answer:
+        """Documents of another number than 0, and of one between 0 and 1."""
+        column_N = self.views[view].floats[name]
+        between_N = (column_N > 0) & (column_N < 1)
+        return {"count": np.array([np.count_nonzero(column_N), np.count_nonzero(between_N)])}, {}
+
+    # -- results ------------------------------------------------------------------------------------------
+
+    def do_reasons(self, name: str, mask: str, cuts: NDArray[np.float64]) -> Answer:
+        """What each document's marginal and mask say, as 0 to 3, see `reasons.decided`; how often each."""
+        of = self.views[WHOLE]
+        self.reasons_N = (of.masks[mask] + 2 * (of.floats[name] >= cuts[of.groups_N])).astype(np.uint8)
+        return {"count": np.bincount(self.reasons_N, minlength=4)}, {}
+
+    def do_write(
+        self, files: Mapping[str, str], weights: str, scores: str, low: float, high: float
+    ) -> Answer:
+        """Put this process's part of every column into the files, which lie ready."""
+        of = self.views[WHOLE]
+        if len(of):
+            span = high - low
+
+            def ranks(scores_n: NDArray[np.float64]) -> NDArray[np.float64]:
+                return (scores_n - low) / span if span > 0 else np.full(len(scores_n), 0.5)
+
+            place = slice(self.first, self.first + len(of))
+            for name, path in files.items():
+                whole_N = np.load(path, mmap_mode="r+")
+                if name == "reason":
+                    whole_N[place] = self.reasons_N
+                elif name == "logit":
+                    whole_N[place] = log_odds(of.column(weights), of.floats[scores], ranks)
+                else:
+                    whole_N[place] = of.masks[name] if name in of.masks else of.floats[name]
+                whole_N.flush()
+        return {}, {}
+
+
+def _chunks(units: Sequence[Span], size: int) -> Iterator[Span]:
+    for start, stop in units:
+        for first in range(start, stop, size):
+            yield first, min(first + size, stop)
+
+
+def _fixed(values: Tensor, scale: float) -> Tensor:
+    return values.mul(scale).round_().to(torch.int64)
+
+
+def _aligned(rows_nD: Tensor) -> Tensor:
+    return rows_nD if rows_nD.data_ptr() % ALIGNED == 0 else rows_nD.clone()
+
+
+def _whole(tokens_N: NDArray[Any]) -> NDArray[np.int64]:
+    """Token counts, refused where they are not whole numbers above 0."""
+    numbers_N = checked_quality({"token_counts": tokens_N}, len(tokens_N))["token_counts"].numpy()
+    bad_N = (numbers_N != np.rint(numbers_N)) | (numbers_N > 2**52)
+    for wrong_N, problem in ((numbers_N <= 0, "a document without tokens"), (bad_N, "no whole number")):
+        if wrong_N.any():
+            row = int(np.argmax(wrong_N))
+            raise InputError(problem, row=row, field="token_counts", value=float(numbers_N[row]))
+    return numbers_N.astype(np.int64)
+
+
+def digest_of(parts: Sequence[Mapping[str, Any]]) -> str:
+    """The digest of all vectors, as `inputs.checked_rows` makes it in one process."""
+    return hashlib.sha256(b"".join(part["digests"].tobytes() for part in parts)).hexdigest()

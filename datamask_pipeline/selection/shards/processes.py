@@ -1,0 +1,108 @@
+"""Members as processes of this machine, reached by a pipe each. Knows no step."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.selection.shards.member import Answer, Member
+from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
+from datamask_pipeline.selection.shards.wire import pack, unpack
+
+
+class Processes(Team):
+    """One process a member; each ends when its pipe is closed, however this one ends.
+
+    Args:
+        jobs: One for each member.
+    """
+
+    def __init__(self, jobs: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.num_members = len(jobs)
+        self._jobs = jobs
+
+    def __enter__(self) -> Self:
+        self._pipes: list[Connection] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for job in self._jobs:
+                own, other = socket.socketpair()
+                with other:
+                    environment = {"OMP_NUM_THREADS": str(job["threads"]), **os.environ}
+                    command = [sys.executable, "-m", __name__, str(other.fileno())]
+                    self._processes.append(
+                        subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
+                    )
+                self._pipes.append(Connection(own.detach()))
+                self._pipes[-1].send_bytes(pack({"job": dict(job)}))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            try:
+                process.wait(None if not any(failure) else 1)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _send(self, steps: list[Step]) -> tuple[Sums, list[dict[str, Any]]]:
+        message = pack({"steps": steps})
+        for number, pipe in enumerate(self._pipes):
+            try:
+                pipe.send_bytes(message)
+            except OSError:
+                self._lost(number)
+        return added(self._answers())
+
+    def _answers(self) -> Iterator[Answer]:
+        for number, pipe in enumerate(self._pipes):
+            try:
+                answer = unpack(pipe.recv_bytes())
+            except (EOFError, OSError):
+                self._lost(number)
+            if "error" in answer:
+                raise_told(answer["error"])
+            yield answer["sums"], answer["parts"]
+
+    def _lost(self, number: int) -> None:
+        """
+        Raises:
+            StorageError: naming the process that ended.
+        """
+        status = self._processes[number].wait()
+        raise StorageError(
+            f"process {number} of {self.num_members} that held documents ended with status {status}; run it again, and "
+            "look at the machine's memory if it ended with -9"
+        )
+
+
+def serve(pipe: Connection) -> None:
+    """Be one member until the pipe is closed."""
+    with Member(unpack(pipe.recv_bytes())["job"]) as member:
+        while True:
+            try:
+                message = unpack(pipe.recv_bytes())
+            except EOFError:
+                return
+            try:
+                sums, parts = member.answer(message["steps"])
+            except DataMaskError as error:
+                pipe.send_bytes(pack({"error": told_error(error)}))
+            else:
+                pipe.send_bytes(pack({"sums": sums, "parts": parts}))
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,85 @@
+"""Members as Ray actors, on whatever nodes Ray has. Knows no step; loads Ray when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError
+from datamask_pipeline.selection.shards.member import Answer, Member
+from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
+from datamask_pipeline.selection.shards.wire import pack, unpack
+
+
+class Actor:
+    """A member that is asked in bytes.
+
+    Args:
+        job: Packed.
+    """
+
+    def __init__(self, job: bytes) -> None:
+        self._member = Member(unpack(job)["job"]).__enter__()
+
+    def answer(self, message: bytes) -> bytes:
+        """Do some steps; an error is told, not raised."""
+        try:
+            sums, parts = self._member.answer(unpack(message)["steps"])
+        except DataMaskError as error:
+            return pack({"error": told_error(error)})
+        return pack({"sums": sums, "parts": parts})
+
+
+class RayActors(Team):
+    """One actor a member, spread over the nodes; each takes a processor.
+
+    Args:
+        jobs: One for each member.
+        address: Of a cluster; none for the one that this process is in, or else one of its own.
+    """
+
+    def __init__(self, jobs: Sequence[Mapping[str, Any]], address: str | None) -> None:
+        super().__init__()
+        self.num_members, self._jobs, self._address = len(jobs), jobs, address
+
+    def __enter__(self) -> Self:
+        try:
+            from ray import init, is_initialized, remote
+        except ImportError:
+            raise ConfigurationError(
+                "engine `ray` is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
+            ) from None
+        if not is_initialized():
+            own = {} if self._address else {"include_dashboard": False}
+            init(address=self._address, log_to_driver=False, **own)
+        actor = remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Actor)
+        self._actors = [actor.remote(pack({"job": dict(job)})) for job in self._jobs]
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        from ray import kill
+
+        for actor in self._actors:
+            kill(actor)
+
+    def _send(self, steps: list[Step]) -> tuple[Sums, list[dict[str, Any]]]:
+        from ray import put
+
+        message = put(pack({"steps": steps}))
+        return added(self._answers([actor.answer.remote(message) for actor in self._actors]))
+
+    def _answers(self, references: Sequence[Any]) -> Iterator[Answer]:
+        from ray import get
+        from ray.exceptions import RayError
+
+        for number, reference in enumerate(references):
+            try:
+                answer = unpack(get(reference))
+            except RayError as error:
+                reason = str(error).partition("\n")[0]
+                raise StorageError(
+                    f"Ray actor {number} of {self.num_members} that held documents was lost ({reason}); run it again"
+                ) from error
+            if "error" in answer:
+                raise_told(answer["error"])
+            yield answer["sums"], answer["parts"]

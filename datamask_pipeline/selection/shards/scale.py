@@ -1,0 +1,185 @@
+"""The affine maps of every term over documents of several processes, see `selection.normalisation`. Knows no process.
+
+Samples are taken by lot of row number; their documents stay where they are, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.given import Given
+from datamask_pipeline.selection.normalisation import (
+    HALF_BIT,
+    PROXY_DOCUMENTS,
+    PROXY_STEPS,
+    PROXY_SWAP_ROUNDS,
+    RANDOM_MASKS,
+    RESOLVED,
+    SCALE_SEED,
+    Constants,
+    centred,
+    checked_constants,
+    fixed_constants,
+    unweighted,
+    with_held,
+)
+from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.shards.learner import Learner
+from datamask_pipeline.selection.shards.population import Population
+
+MEANS_DOCUMENTS = 100_000
+"""Documents whose pairs stand for all pairs, where there is a closed form: the mean errs by less than random masks do."""
+
+NOTHING = torch.zeros(0, dtype=torch.float64)
+"""Each document's quality lies with the document."""
+
+
+def random_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[str, float]:
+    """Each metric's mean over uniformly random masks: in closed form, or over a few masks.
+
+    Raises:
+        ConfigurationError: it is not finite.
+    """
+    people, means = _for_scale(people), {}
+    if not people.limits.tokens and not people.limits.grouped:
+        means = _closed_means(people, [metric for metric in metrics if metric.quadratic])
+    drawn = _drawn_values(people, [metric for metric in metrics if metric.name not in means])
+    means |= {name: sum(values) / len(values) for name, values in drawn.items()}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")
+    return means
+
+
+def _for_scale(people: Population) -> Population:
+    """The same documents with draws that are the same for every seed."""
+    return people.with_limits(replace(people.limits, seed=SCALE_SEED))
+
+
+def _closed_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[str, float]:
+    if not metrics:
+        return {}
+    people.sample("sampled", min(people.num_rows, MEANS_DOCUMENTS), "normalisation", "means")
+    part = people.part("means", "sampled", ["squared"])
+    sample = part.own_moments("all")
+    (fourth,) = part.dots(("squared", "squared"))
+    people.team.later("forget", name="means")
+    count = people.limits.num_documents
+    found = {metric.name: metric.mean_over_masks(sample, fourth, count, people.held) for metric in metrics}
+    return {name: mean for name, mean in found.items() if mean is not None}
+
+
+def _drawn_values(people: Population, metrics: Sequence[MomentMetric]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
+    for draw in range(RANDOM_MASKS if metrics else 0):
+        people.random("random", "normalisation", draw)
+        moments = people.moments("random")
+        for metric in metrics:
+            found[metric.name].append(metric.value(moments))
+    return found
+
+
+def constants_of(
+    people: Population,
+    config: SelectionConfig,
+    metrics: Sequence[MomentMetric],
+    scores: Sequence[str],
+    zeros: Mapping[str, float],
+    given: Given | None,
+) -> Constants:
+    """(zero, one) of every term, as the settings ask for, see `normalisation.constants_of`.
+
+    Raises:
+        ConfigurationError: frozen constants of other terms, or a weighted term that has no range.
+    """
+    names = [metric.name for metric in metrics]
+    fixed = fixed_constants(config, dict.fromkeys([*scores, *names], (0.0, 1.0)), metrics, zeros)
+    if fixed is not None:
+        return fixed
+    constants = with_held(_quality_constants(people, scores), people.limits.num_documents, given)
+    if people.limits.takes_everything:
+        return {
+            name: centred(mean)
+            for name, mean in ({name: zero for name, (zero, _) in constants.items()} | dict(zeros)).items()
+        }
+    for metric in metrics:
+        gain = _proxy_gain(people, metric, config)
+        constants[metric.name] = (zeros[metric.name], zeros[metric.name] + gain)
+    return checked_constants(constants, unweighted(config, scores, names))
+
+
+def _quality_constants(people: Population, scores: Sequence[str]) -> Constants:
+    """(zero, one) of each quality score: its mean over random masks, its mean over the best one."""
+    constants = {}
+    for name in scores:
+        column = f"score/{name}"
+        people.best("best", column, exact=True)
+        total, count = people.dots(("best", column), ("best", None))
+        constants[name] = (random_mean(people, column), total / count)
+    return constants
+
+
+def random_mean(people: Population, column: str) -> float:
+    """A column's mean over random masks, see `Budget.mean`."""
+    limits = people.limits
+    if not limits.grouped:
+        return people.dots((column, None))[0] / people.num_rows
+    total = 0.0
+    for group in np.flatnonzero(limits.limits_G).tolist():
+        people.call("combine_group", into="group", group=group)
+        total += int(limits.limits_G[group]) * people.dots(("group", column))[0] / int(limits.sizes_G[group])
+    return total / int(limits.limits_G.sum())
+
+
+def _proxy_gain(people: Population, metric: MomentMetric, config: SelectionConfig) -> float:
+    """What the metric alone gains over random masks on a sample, see `normalisation.proxy_gain`."""
+    people = _for_scale(people)
+    people.sample("sampled", min(people.num_rows, PROXY_DOCUMENTS), "normalisation", "sample")
+    people.combine("nothing", [])
+    part = people.part("proxy", "sampled", ["squared", "nothing"])
+    part.copy("quality", "nothing")
+    held_count = 0.0 if part.held is None else part.held.count
+    function = ObjectiveFunction(
+        lamb=0.0,
+        quality_N=NOTHING,
+        terms=(Term(name=metric.name, metric=metric, weight=1.0),),
+        held_count=held_count,
+    )
+    drawn = _drawn_values(part, [metric])[metric.name]
+    start = random_means(part, [metric])[metric.name]
+    reached = _reached(part, metric, function, config, 0)
+    if not reached > max(drawn):
+        reached = _reached(part, metric, function, config, PROXY_SWAP_ROUNDS)
+    gain = max(reached, *drawn) - start
+    rounding = _rounding(part, metric)
+    people.team.later("forget", name="proxy")
+    return gain if gain > RESOLVED * rounding else 0.0
+
+
+def _reached(
+    part: Population, metric: MomentMetric, function: ObjectiveFunction, config: SelectionConfig, rounds: int
+) -> float:
+    learner = Learner(part, function, config.arithmetic)
+    part.best("first", "quality", exact=True)
+    learner.ascend(learner.start("first"), PROXY_STEPS, lambda *_: False)
+    value = learner.round("mask")
+    learner.improve("mask", value, rounds, math.inf, graded=False)
+    return metric.value(part.moments("mask"))
+
+
+def _rounding(part: Population, metric: MomentMetric) -> float:
+    """What float32 arithmetic changes in the metric's values of random masks, see `normalisation._rounding`."""
+    changed, largest = 0.0, 0.0
+    for draw in range(2):
+        part.random("random", "normalisation", draw)
+        single, double = (metric.value(part.moments("random", double)) for double in (False, True))
+        changed, largest = max(changed, abs(double - single)), max(largest, abs(double))
+    return max(changed, largest * HALF_BIT)

@@ -1,0 +1,186 @@
+"""Where documents lie, and which of them a process looks after. Knows no metric and no transport.
+
+Shape suffixes: n rows of a shard or of a process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
+
+MOST_CHUNKS = 16
+"""Chunks of a unit, from 16 times `UNITS` chunks on."""
+UNITS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Some documents next to each other, in files that every process can open.
+
+    Attributes:
+        vectors: A ``.npy`` of vectors, floating, as wide as every shard's.
+        quality: A ``.npy`` of each quality score by name.
+        token_counts: A ``.npy``; whole numbers, above 0.
+        groups: A ``.npy`` of group names, for quotas.
+        rows: A ``.npy`` of the rows of ``vectors`` that these documents are; none where row and document agree.
+        start: The shard's first row in these files: in ``vectors`` too, if there are no ``rows``.
+        num_rows: Its documents; none for all to the files' end.
+        first: Global number of its first document. Where none is given, shards follow each other as listed.
+    """
+
+    vectors: str | Path
+    quality: Mapping[str, str | Path]
+    token_counts: str | Path | None = None
+    groups: str | Path | None = None
+    rows: str | Path | None = None
+    start: int = 0
+    num_rows: int | None = None
+    first: int | None = None
+
+    def part(self, start: int, stop: int) -> Shard:
+        """The documents with these global numbers."""
+        assert self.first is not None, "numbered before it is cut"
+        return replace(self, first=start, start=self.start + start - self.first, num_rows=stop - start)
+
+    def column(self, path: str | Path) -> NDArray[Any]:
+        """Its rows of a file, mapped.
+
+        Raises:
+            InputError: the file is missing, has another form or ends before the shard.
+        """
+        values = open_npy(path)
+        assert self.num_rows is not None, "numbered before it is read"
+        part = values[self.start : self.start + self.num_rows]
+        if values.ndim != 1 or len(part) != self.num_rows:
+            raise InputError(
+                f"{self.num_rows} documents from row {self.start} on need as many values",
+                file=str(path),
+                value=values.shape,
+            )
+        return part
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, files by their whole paths."""
+        values = asdict(self)
+        values["quality"] = {name: str(Path(path).absolute()) for name, path in self.quality.items()}
+        for name in ("vectors", "token_counts", "groups", "rows"):
+            values[name] = None if values[name] is None else str(Path(values[name]).absolute())
+        return values
+
+
+def numbered(shards: Sequence[Shard]) -> list[Shard]:
+    """The shards in the order of their documents' numbers, each with its length and its first number.
+
+    Raises:
+        InputError: no document, numbers that overlap or leave gaps, or a file that cannot be opened.
+    """
+    found, following = [], 0
+    for shard in shards:
+        length = shard.num_rows
+        if length is None:
+            held = open_npy(shard.vectors if shard.rows is None else shard.rows)
+            length = len(held) - shard.start
+        first = following if shard.first is None else shard.first
+        found.append(replace(shard, num_rows=length, first=first, quality=dict(shard.quality)))
+        following = first + length
+    found = sorted((shard for shard in found if shard.num_rows), key=lambda shard: shard.first or 0)
+    if not found:
+        raise InputError("no document in any shard", field="shards")
+    expected = 0
+    for shard in found:
+        if shard.first != expected:
+            raise InputError(
+                f"numbers of documents must follow each other: {expected} is expected",
+                file=str(shard.vectors),
+                field="first",
+                value=shard.first,
+                remedy="give every shard its `first`, or none of them",
+            )
+        expected += shard.num_rows or 0
+    return found
+
+
+def total_rows(shards: Sequence[Shard]) -> int:
+    """N of numbered shards."""
+    return sum(shard.num_rows or 0 for shard in shards)
+
+
+def unit_rows(num_rows: int, chunk_rows: int) -> int:
+    """Rows of a unit, within which sums are added as floats: by number of rows alone, so that no process matters."""
+    return chunk_rows * min(max(num_rows // (UNITS * chunk_rows), 1), MOST_CHUNKS)
+
+
+def dealt(shards: Sequence[Shard], num_workers: int, chunk_rows: int) -> list[list[Shard]]:
+    """The documents of each process: nearly equal numbers of whole units, in order; a process may have none."""
+    num_rows = total_rows(shards)
+    unit = unit_rows(num_rows, chunk_rows)
+    num_units = -(-num_rows // unit)
+    edges = [min(num_units * place // num_workers * unit, num_rows) for place in range(num_workers + 1)]
+    return [_between(shards, start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def _between(shards: Sequence[Shard], start: int, stop: int) -> list[Shard]:
+    parts = []
+    for shard in shards:
+        begin = shard.first or 0
+        first, last = max(start, begin), min(stop, begin + (shard.num_rows or 0))
+        if first < last:
+            parts.append(shard.part(first, last))
+    return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What a process reads of its shards.
+
+    Attributes:
+        vectors: Where they lie.
+        columns: Its numbers, read: every quality score, and ``token_counts`` and ``groups`` where they are asked for.
+    """
+
+    vectors: ShardedVectors
+    columns: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def opened(shards: Sequence[Shard], tokens: bool, groups: bool) -> Held:
+    """The documents of one process, at least one of them.
+
+    Raises:
+        InputError: a file that cannot be used, or one that is not named.
+    """
+    files = list(dict.fromkeys(str(shard.vectors) for shard in shards))
+    places = {file: place for place, file in enumerate(files)}
+    files_n = [np.full(shard.num_rows or 0, places[str(shard.vectors)], np.int32) for shard in shards]
+    rows_n = [
+        np.arange(shard.start, shard.start + (shard.num_rows or 0), dtype=np.int64)
+        if shard.rows is None
+        else shard.column(shard.rows).astype(np.int64)
+        for shard in shards
+    ]
+    columns = {
+        name: np.concatenate([shard.column(shard.quality[name]) for shard in shards])
+        for name in shards[0].quality
+    }
+    for wanted, name in ((tokens, "token_counts"), (groups, "groups")):
+        if wanted:
+            paths = [getattr(shard, name) for shard in shards]
+            if None in paths:
+                need = "a budget in tokens needs" if tokens and name == "token_counts" else "quotas need"
+                raise InputError(
+                    f"{need} `{name}` of every shard", file=str(shards[paths.index(None)].vectors)
+                )
+            columns[f"\0{name}"] = np.concatenate(
+                [shard.column(path) for shard, path in zip(shards, paths, strict=True)]
+            )
+    return Held(
+        vectors=ShardedVectors(files, np.concatenate(files_n), np.concatenate(rows_n)), columns=columns
+    )

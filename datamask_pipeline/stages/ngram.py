@@ -1,0 +1,171 @@
+"""N-gram: how well a trigram model of an arm's documents predicts the right answers, and texts that no arm holds.
+
+A ruler without training noise: no seed and no architecture. Knows the subset, the tokenizer and the question sets; knows
+no neural model.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pydantic
+from numpy.typing import NDArray
+
+from datamask_pipeline import duck, schema, texts
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.ngram.trigram import Asked, Texts, TrigramModel
+from datamask_pipeline.report.bits import bits_per_byte
+from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.stages import materialise as materialise_stage
+from datamask_pipeline.stages import questions as questions_stage
+from datamask_pipeline.stages import tokenizer as tokenizer_stage
+from datamask_pipeline.storage import Ref, Store
+
+STAGE: Final = "ngram"
+VERSION: Final = "1"
+
+
+class NgramConfig(duck.QuerySettings):
+    """Whether an n-gram model measures each arm, and on how many tokens it learns."""
+
+    enabled: bool = pydantic.Field(True, description="Whether arms are measured by an n-gram model.")
+    max_tokens: int = pydantic.Field(
+        3_000_000,
+        ge=1,
+        description="Tokens that each arm's model learns from at most: documents in the order of their content's hash, the "
+        "last one cut. An arm with fewer is at a disadvantage, and the report says so.",
+    )
+
+
+def is_off(config: NgramConfig) -> bool:
+    """Whether the flow goes without this stage."""
+    return not config.enabled
+
+
+def run(
+    config: NgramConfig,
+    *,
+    store: Store,
+    release: str,
+    arm: str,
+    subset: Ref,
+    tokenizer: Ref,
+    questions: Ref,
+    candidates: Ref,
+    documents: Mapping[str, Ref],
+) -> Ref:
+    """Measure one arm.
+
+    Args:
+        config: How many tokens are learnt from.
+        store: The record.
+        release: The release's name.
+        arm: The arm's name.
+        subset: The arm's documents.
+        tokenizer: The release's tokenizer.
+        questions: The release's question sets.
+        candidates: The release's candidates, which name the held-out documents.
+        documents: Documents of each crawl, which hold the held-out documents' texts.
+
+    Returns:
+        A row for each question and each held-out document.
+
+    Raises:
+        ConfigurationError: the release holds out no document.
+    """
+    inputs: dict[str, Ref | str] = {
+        "subset": subset,
+        "tokenizer": tokenizer,
+        "questions": questions,
+        "candidates": candidates,
+    }
+    inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
+    asked_with = store.manifest(questions)["basis"]["config"]
+    prompts = {name: asked_with[name] for name in ("shots", "fewshot_seed")}
+    builder = store.begin(
+        STAGE,
+        f"{release}/{arm}",
+        version=VERSION,
+        config=config.result_config() | prompts,
+        inputs=inputs,
+        digests={"subset": materialise_stage.documents_digest(store, subset)},
+    )
+    if (done := builder.finished()) is not None:
+        return done
+    from datamask_pipeline.evaluation.config import QuestionsConfig
+    from datamask_pipeline.evaluation.gold import scored_questions
+    from datamask_pipeline.ngram.asked import AskedQuestions, encoded
+    from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
+
+    held_out = list(texts.pool_documents(store, candidates, documents, "c.validation"))
+    if not held_out:
+        raise ConfigurationError(
+            f"release {release!r} holds out no document to measure on; raise pool.validation_share "
+            "or give more documents"
+        )
+    scratch = builder.scratch()
+    loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
+    encode, end = encoder(loaded), int(loaded.eos_token_id)
+    subset_texts = _subset_texts(config, store, subset, scratch)
+    learnt = first_tokens(encoded(subset_texts, encode, end), config.max_tokens)
+    model = TrigramModel(learnt, vocabulary=len(loaded), before=end)
+    sets = questions_stage.load(store, questions, scratch)
+    questions_Q = scored_questions(sets, scratch / "lm-eval", QuestionsConfig(**prompts))
+    asked = AskedQuestions.of(questions_Q, encode, end)
+    answers = asked.answers(model)
+    held_out_texts = Texts.of(list(encoded((text for _, text in held_out), encode, end)))
+    bits_D = model.bits(Asked.of(held_out_texts, end))
+    columns = {
+        "task": [each.task for each in questions_Q] + [HELD_OUT] * len(held_out),
+        "question_id": [each.question_id for each in questions_Q] + [name for name, _ in held_out],
+        "gold_bits": np.concatenate([answers.gold_bits_Q, bits_D]),
+        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *(len(text.encode()) for _, text in held_out)],
+        "gold_probability": [
+            None if np.isnan(share) else share for share in answers.gold_probability_Q.tolist()
+        ]
+        + [None] * len(held_out),
+    }
+    size = len(questions_Q) + len(held_out)
+    table = pa.table({"release": [release] * size, "arm": [arm] * size, **columns}, schema=schema.NGRAM)
+    part = builder.write_part("00000", table.to_batches(), schema.NGRAM)
+    metadata = {
+        "release": release,
+        "arm": arm,
+        "documents": len(learnt.offsets_D) - 1,
+        "tokens": model.num_tokens,
+        "trigrams": model.num_trigrams,
+        "bits_per_byte": bits_per_byte(table.to_pylist()),
+    }
+    return builder.commit([part], metadata=metadata)
+
+
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """The figures in one line."""
+    row = manifest["metadata"]
+    yield (
+        f"{row['arm']}: a trigram model of {row['tokens']:,} tokens has {row['bits_per_byte'][HELD_OUT]:.4f} bits per byte "
+        "on held-out documents"
+    )
+
+
+def _subset_texts(config: NgramConfig, store: Store, subset: Ref, scratch: Path) -> Iterator[str]:
+    """The subset's texts in the order of their content's hash: the first ones are a sample that no crawl leads."""
+    sql = f"""
+        SELECT text FROM {duck.parts_sql(store, [subset], "text, content_hash")} ORDER BY content_hash, artefact_row
+    """
+    with duck.connect(store, scratch, memory_limit=config.memory_limit) as connection:
+        for batch in connection.sql(sql).to_arrow_reader(1_024):
+            yield from batch.column(0).to_pylist()
+
+
+def first_tokens(texts_tokens: Iterator[NDArray[np.int64]], max_tokens: int) -> Texts:
+    """Texts up to so many tokens, the last one cut."""
+    taken, number = [], 0
+    for tokens in texts_tokens:
+        taken.append(tokens)
+        number += len(tokens)
+        if number >= max_tokens:
+            break
+    return Texts.of(taken).cut(max_tokens)

@@ -1,0 +1,85 @@
+"""A stage's work on one crawl, shard by shard: whoever comes takes a shard that nobody is at, on any machine.
+
+Each shard is published by itself; the last step, which makes the artefact out of them, is done once. Knows no stage.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from datamask_pipeline.storage import ArtefactBuilder, Ref
+
+#: What a stage returns: one reference, or several.
+Made = TypeVar("Made", Ref, tuple[Ref, Ref])
+
+
+class ShardWork(abc.ABC, Generic[Made]):
+    """What a stage does for one crawl.
+
+    Args:
+        builder: The artefact in the making.
+        names: The crawl's shards in canonical order.
+
+    Attributes:
+        num_done: How many shards are done, as far as this process knows.
+    """
+
+    def __init__(self, builder: ArtefactBuilder, names: Sequence[str]) -> None:
+        self.builder, self.names = builder, list(names)
+        self.num_done = 0
+
+    @abc.abstractmethod
+    def finished(self) -> Made | None:
+        """What the stage makes, if it is there already."""
+
+    @abc.abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether a shard's work is done."""
+
+    @abc.abstractmethod
+    def write(self, name: str) -> None:
+        """Do a shard's work."""
+
+    @abc.abstractmethod
+    def finish(self) -> Made:
+        """Make the artefact out of all shards."""
+
+    def complete(self, start: float = 0.0, again: "Callable[[], ShardWork[Made]] | None" = None) -> Made:
+        """What the stage makes; whatever of it is missing is made.
+
+        Args:
+            start: Where in the list of shards to begin, as a share of its length.
+            again: Begins this work anew: what it is made from may have changed while shards were written, as by a purge.
+        """
+        done = self.finished()
+        if done is not None:
+            return done
+        self.write_missing(start)
+        builder = self.builder
+        with builder.store.exclusive(builder.stage, builder.key):
+            now = self if again is None else again()
+            if now.builder.location == builder.location:
+                return self.finished() or self.finish()
+        return now.complete(start, again)
+
+    def write_missing(self, start: float = 0.0) -> None:
+        """Write every shard that nobody else writes, and wait for those that others do.
+
+        Args:
+            start: As of `complete`.
+        """
+        first = int(start * len(self.names))
+        missing = self.names[first:] + self.names[:first]
+        while missing := [name for name in missing if not self.has(name)]:
+            self.num_done = len(self.names) - len(missing)
+            busy = [name for name in missing if not self._try_to_write(name, wait=False)]
+            if len(busy) == len(missing):
+                self._try_to_write(busy[0], wait=True)
+
+    def _try_to_write(self, name: str, *, wait: bool) -> bool:
+        """Write a shard unless somebody else is at it; says whether it is done now."""
+        with self.builder.writing(name, wait=wait) as is_ours:
+            if is_ours and not self.has(name):
+                self.write(name)
+            self.num_done += is_ours
+            return is_ours

@@ -1,0 +1,64 @@
+"""A failed run is told to a web hook, in one line and without settings."""
+
+import http.server
+import json
+import threading
+from queue import Queue
+
+import dagster as dg
+import pytest
+
+from assets.alerts import ALERT_VARIABLE, tell_of_failure
+
+
+@dg.op
+def broken() -> None:
+    raise dg.Failure("no document of release 'first' is eligible\nwith more below")
+
+
+@dg.job
+def broken_job() -> None:
+    broken()
+
+
+@pytest.fixture
+def failed() -> dg.RunFailureSensorContext:
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = broken_job.execute_in_process(instance=instance, raise_on_error=False)
+        yield dg.build_run_status_sensor_context(
+            sensor_name="tell_of_failure",
+            dagster_instance=instance,
+            dagster_run=result.dagster_run,
+            dagster_event=result.get_run_failure_event(),
+        ).for_run_failure()
+
+
+def test_the_web_hook_gets_one_line(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: Queue[dict[str, str]] = Queue()
+
+    class Hook(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        monkeypatch.setenv(ALERT_VARIABLE, f"http://127.0.0.1:{server.server_port}/hook")
+        tell_of_failure(failed)
+    told = got.get(timeout=30)["text"]
+    run = failed.dagster_run.run_id
+    assert told.startswith(f"broken_job failed (run {run}): ")
+    assert "no document of release 'first' is eligible" in told
+    assert "\n" not in told
+
+
+def test_without_an_address_nothing_is_sent(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ALERT_VARIABLE, raising=False)
+    tell_of_failure(failed)
+    monkeypatch.setenv(ALERT_VARIABLE, "file:///etc/passwd")
+    with pytest.raises(Exception, match="is no http address"):
+        tell_of_failure(failed)

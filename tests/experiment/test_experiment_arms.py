@@ -1,0 +1,104 @@
+"""What arms learn from: equal tokens, disjoint halves, matched lengths, planted doses."""
+
+import numpy as np
+import pytest
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
+from datamask_pipeline.experiment.collection import Documents
+from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.redraw import draws_of, half_of
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.sharded import ShardedVectors
+
+END, SIZE = 0, 400
+
+
+def encode(texts: list[str]) -> list[list[int]]:
+    return [[int(word) for word in text.split()] for text in texts]
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Documents:
+    """Documents of 5 to 200 words; of the first forty, each even one has a near-copy of higher quality after it."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(5, 200, SIZE)
+    texts = [" ".join(map(str, generator.integers(1, 1_000, length))) for length in lengths]
+    vectors = generator.normal(size=(SIZE, 32)).astype(np.float32)
+    vectors[1:40:2] = vectors[0:40:2] + 0.001
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    path = tmp_path_factory.mktemp("vectors") / "v.npy"
+    np.save(path, vectors)
+    quality = generator.random(SIZE)
+    quality[:40] = np.linspace(2.0, 3.0, 40)
+    tokens = [np.array([*ids, END]) for ids in encode(texts)]
+    rows = ShardedVectors([path], np.zeros(SIZE, np.int64), np.arange(SIZE))
+    return Documents(tokens, texts, np.array([len(ids) for ids in tokens]), quality, rows)
+
+
+BUDGET = 8_000
+
+
+def places_of(arm: ArmConfig, half: Documents, seed: int = 0, **before: np.ndarray) -> np.ndarray:
+    engine = None
+    if arm.select:
+        engine = SelectionConfig.of({**arm.select, "num_tokens": engine_budget(half, BUDGET), "seed": seed})
+    return chosen_places(arm, engine, half, BUDGET, np.random.default_rng(seed), before)
+
+
+ARMS = [
+    ArmConfig(),
+    ArmConfig(shuffled_share=0.25),
+    ArmConfig(select={"policy": "quality_topk"}),
+    ArmConfig(select={"policy": "quality_topk"}, collapse=0.98),
+    ArmConfig(select={"policy": "datamask", "lamb": 0.5}),
+]
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_learns_from_equally_many_tokens(arm: ArmConfig, half: Documents) -> None:
+    places = places_of(arm, half)
+    assert len(set(places.tolist())) == len(places)
+    learnt = learnt_texts(arm, half, places, BUDGET, np.random.default_rng(1), encode, END)
+    assert len(learnt.tokens_T) == BUDGET
+    shuffled = 0
+    for number, place in enumerate(places[: len(learnt.offsets_D) - 2]):
+        mine = learnt.tokens_T[learnt.offsets_D[number] : learnt.offsets_D[number + 1]]
+        assert sorted(mine) == sorted(half.tokens[place])
+        shuffled += list(mine) != list(half.tokens[place])
+    assert shuffled / len(places) == pytest.approx(arm.shuffled_share, abs=0.08)
+
+
+def test_near_copies_are_collapsed_to_the_best(half: Documents) -> None:
+    chosen = set(places_of(ARMS[3], half).tolist())
+    assert chosen >= set(range(1, 40, 2))
+    assert not chosen & set(range(0, 40, 2))
+    assert set(places_of(ARMS[2], half).tolist()) >= set(range(40))
+
+
+def test_random_documents_of_given_lengths(half: Documents) -> None:
+    short = np.argsort(half.lengths_N)[:200][np.random.default_rng(5).permutation(200)[:150]]
+    matched = places_of(ArmConfig(lengths_of="short"), half, short=short)
+    usual = places_of(ArmConfig(), half)
+    assert set(matched.tolist()) != set(short.tolist())
+    assert np.median(half.lengths_N[matched]) == pytest.approx(np.median(half.lengths_N[short]), abs=12)
+    assert np.median(half.lengths_N[usual]) > np.median(half.lengths_N[short]) + 20
+
+
+def test_an_arm_with_too_few_tokens_is_refused(half: Documents) -> None:
+    with pytest.raises(InputError, match=r"it has [\d,]+ tokens where 99,999,999 are needed"):
+        chosen_places(ArmConfig(), None, half, 99_999_999, np.random.default_rng(0), {})
+
+
+def test_draws_come_in_halves_without_a_common_document() -> None:
+    arms = {"random": {}, "random_again": {}}
+    config = ExperimentConfig(
+        name="x", question="?", contrast=("random", "random_again"), arms=arms, chain={}
+    )
+    halves = [half_of(config, 101, number) for number in range(4)]
+    for one, other in (halves[:2], halves[2:]):
+        assert sorted([*one, *other]) == list(range(101))
+    assert set(halves[0]) not in (set(halves[2]), set(halves[3]))
+    numbers = [draws_of(config, number, arm).random() for number in range(3) for arm in arms]
+    assert len(set(numbers)) == 6
+    assert numbers == [draws_of(config, number, arm).random() for number in range(3) for arm in arms]

@@ -1,0 +1,150 @@
+"""The experiment as one command: from its file to its report, on a small collection; what was measured stays."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.experiment.config import load_experiment
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.stages import ngram, select
+from datamask_pipeline.storage import Store, require
+
+ARMS: dict[str, Any] = {
+    "random": {},
+    "random_again": {},
+    "shuffled": {"shuffled_share": 0.5},
+    "collapse_quality": {"select": {"policy": "quality_topk"}, "collapse": 0.98},
+    "joint": {"select": {"policy": "datamask", "lamb": 0.5}},
+    "random_lengths_of_joint": {"lengths_of": "joint"},
+}
+
+
+def experiment_file(folder: Path, tiny_config_file: Path, **changes: Any) -> Path:
+    chain = yaml.safe_load(tiny_config_file.read_text())
+    used = ("source", "embed", "score", "releases", "pool", "tokenizer", "evaluate", "store")
+    chain = {name: value for name, value in chain.items() if name in used}
+    chain["source"]["options"]["root"] = "${data}/crawls"
+    values = {
+        "name": "small",
+        "question": "Does joint selection beat the simple rival?",
+        "contrast": ["joint", "collapse_quality"],
+        "redraws": 4,
+        "num_random": 3,
+        "ratio": 0.3,
+        "pools": {"whole": {}, "equal": {"first_tokens": 40}},
+        "arms": ARMS,
+        "chain": chain,
+        **changes,
+    }
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def run(path: Path, data: Path, record: Path, *options: str) -> str:
+    arguments = ["experiment", str(path), "--data", str(data), "--store", str(record), *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    path = experiment_file(tmp_path, tiny_config_file)
+    told = run(path, tiny_config_file.parent, record, "--to", str(tmp_path / "first"))
+    assert "pool whole: " in told
+    assert "pool equal: " in told
+    text = (tmp_path / "first" / "small.md").read_text()
+    assert text.startswith(
+        "Question, written down before the runs: *Does joint selection beat the simple rival?*"
+    )
+    for arm in ARMS:
+        assert text.count(f"\n| {arm} |") == 2
+    assert (tmp_path / "first" / "small.png").read_bytes().startswith(b"\x89PNG")
+    store = Store(str(record))
+    for pool in ("whole", "equal"):
+        for number in range(4):
+            ref = require(store, "experiment", f"small/{pool}/{number:03d}")
+            known = store.manifest(ref)["basis"]["config"]
+            assert known["versions"] == {"select": select.VERSION, "ngram": ngram.VERSION}
+            assert known["prompts"] == {"shots": 0, "fewshot_seed": 1234}
+            rows = store.read_table(ref).to_pylist()
+            assert len({row["tokens"] for row in rows}) == 1, "every arm learns from equally many tokens"
+            bits = np.load(store.file_path(ref, "bits.npy"))
+            sizes = np.load(store.file_path(ref, "bytes.npy"))
+            assert bits.shape == (len(ARMS) + 3, len(sizes))
+            assert bits[0].sum() == pytest.approx(
+                sum(row["bits"] for row in rows if row["arm"] == "random"), rel=1e-5
+            )
+            assert all(row["length_median"] == 40 for row in rows if pool == "equal")
+    # No text, id or address of a document is in the report.
+    documents = [
+        row["text"] for row in store.read_table(require(store, "ingest", "tiny-2024-10")).to_pylist()
+    ]
+    assert not any(line in text for document in documents for line in document.split(". ") if len(line) > 20)
+    only = run(path, tiny_config_file.parent, record, "--pool", "equal", "--to", str(tmp_path / "equal"))
+    assert "pool whole" not in only
+    assert (tmp_path / "equal" / "small.md").read_text() in text.replace(
+        text[text.index("### Pool `whole`") : text.index("### Pool `equal`")], ""
+    )
+    # What is there is not measured again; what is lost is, and is the same.
+    lost = require(store, "experiment", "small/whole/002")
+    before = np.load(store.file_path(lost, "bits.npy"))
+    shutil.rmtree(record / "experiment" / "small" / "whole" / "002")
+    run(path, tiny_config_file.parent, record, "--to", str(tmp_path / "again"))
+    assert (tmp_path / "again" / "small.md").read_text() == text
+    assert (
+        np.load(store.file_path(require(store, "experiment", "small/whole/002"), "bits.npy")) == before
+    ).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"contrast": ["joint", "nothing"]}, "'nothing' is no arm; the arms are: random"),
+        ({"redraws": 5}, "redraws"),
+        ({"arms": {**ARMS, "random": {"shuffled_share": 0.1}}}, "arm 'random' has to be random"),
+        ({"arms": {"first": {"lengths_of": "joint"}, **ARMS}}, "'joint' is no arm before it"),
+        (
+            {"arms": {**ARMS, "joint": {"select": {"policy": "datamask", "ratio": 0.1}}}},
+            "sets it for all arms alike",
+        ),
+        ({"arms": {**ARMS, "joint": {"select": {"policy": "datamusk"}}}}, "datamusk"),
+        ({"chain": {"sauce": {}}}, "sauce"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    changes: dict[str, Any], message: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    path = experiment_file(tmp_path, tiny_config_file, **changes)
+    result = CliRunner().invoke(app, ["experiment", str(path), "--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+    assert str(path) in str(result.exception)
+
+
+def test_an_arm_with_too_few_tokens_stops_it(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    arms = {**ARMS, "collapse_quality": {"select": {"policy": "quality_topk"}, "collapse": 0.9}}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, ratio=0.97)
+    given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / "record")]
+    result = CliRunner().invoke(app, ["experiment", str(path), *given])
+    assert result.exit_code == 1
+    assert "on draw 0: it has" in str(result.exception)
+
+
+def test_the_one_that_comes_with_the_project_can_be_read(tmp_path: Path) -> None:
+    config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / "ngram.yaml", tmp_path)
+    assert config.contrast == ("joint", "collapse_quality")
+    assert chain.source.options["root"] == f"{tmp_path}/web"
+    assert json.dumps(config.chain).count("${data}") == 0

@@ -1,0 +1,199 @@
+"""One objective over all shards: the same bytes from any processes, as good as in one, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.selection.api import select_documents
+from datamask_pipeline.selection.given import Given
+from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
+from datamask_pipeline.selection.shards.processes import Processes
+from datamask_pipeline.selection.shards.source import Shard, numbered
+
+CASES = [("Pair_simi", "documents"), ("DiSF_uncentred", "quotas"), ("DiSF_uncentred", "tokens")]
+SETTINGS = {"chunk_rows": 64, "seed": 3, "num_steps": 5, "sample_documents": 256}
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.glob("*.npy"))}
+
+
+@pytest.mark.parametrize(("metric", "kind"), CASES)
+def test_no_cut_order_or_process_changes_a_byte(
+    metric: str, kind: str, cut: Any, budgets: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = {**SETTINGS, **budgets[kind], "diversity": metric}
+    one = select_over_shards(cut(), tmp_path / "one", engine="here", **wanted)
+    ways: list[tuple[Any, dict[str, Any]]] = [
+        (cut((0, 5, 300, 901), (2, 0, 3, 1)), {"workers": 4, "engine": "here"}),
+    ]
+    if kind == "documents":
+        ways.append((cut((0, 640)), {"workers": 20, "engine": "here"}))  # more than there are units
+    if kind == "tokens":
+        ways.append((cut((0, 100), (1, 0)), {"workers": 2}))
+    for number, (shards, how) in enumerate(ways):
+        other = select_over_shards(shards, tmp_path / str(number), **how, **wanted)
+        assert bytes_of(other.folder) == bytes_of(one.folder)
+        assert (other.objective, other.certificate, other.threshold) == (
+            one.objective,
+            one.certificate,
+            one.threshold,
+        )
+        assert other.record == one.record
+        assert other.held.digest == one.held.digest
+        assert other.curve.drop_columns("wall_seconds").equals(one.curve.drop_columns("wall_seconds"))
+
+
+@pytest.mark.parametrize(("metric", "kind"), [*CASES, ("Vendi", "documents")])
+def test_as_good_as_in_one_process(
+    metric: str, kind: str, cut: Any, columns: dict[str, Any], budgets: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = {"chunk_rows": 64, "num_kicks": 0, **budgets[kind], "diversity": metric}
+    alone = select_documents(
+        columns["vectors"],
+        columns["quality"],
+        token_counts=columns["token_counts"],
+        groups=columns["groups"].tolist(),
+        **wanted,
+    )
+    wanted["normalisation_constants"] = alone.normalisation
+    found = select_over_shards(cut(), tmp_path, workers=3, engine="here", **wanted)
+    distance = alone.objective.value - alone.objective.random
+    # A block this small is exchanged to the end in one process, where the swaps of a band end earlier.
+    assert found.objective.value >= alone.objective.value - (0.003 if metric != "Vendi" else 0.03) * distance
+    assert found.record["embeddings_digest"] == alone.record["embeddings_digest"]
+    if kind == "tokens":
+        assert found.certificate.bound is None
+        assert columns["token_counts"][found.column("mask")].sum() <= wanted["num_tokens"]
+    else:
+        assert found.certificate.bound is not None
+        assert found.column("mask").sum() == 110
+        assert alone.objective.value <= found.certificate.bound + 1e-9
+    read = found.in_memory()
+    totals = read.marginals.total_N
+    assert {"below threshold", "above threshold"} <= set(read.reasons)
+    if kind == "documents":
+        assert (
+            (totals >= read.threshold) == np.isin(read.reasons, ["above threshold", read.reasons[0]])
+        ).any()
+        assert read.threshold == np.sort(totals)[-110]
+    np.testing.assert_allclose(
+        1 / (1 + np.exp(-np.clip(read.logits, -40, 40))), read.probabilities, atol=1e-12
+    )
+
+
+def test_marginals_and_value_are_those_of_the_mask(
+    cut: Any, columns: dict[str, Any], budgets: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = {**SETTINGS, "ratio": 0.1, "diversity": {"DiSF_uncentred": 1.0, "Pair_simi": 2.0}}
+    found = select_over_shards(cut((0, 400)), tmp_path, workers=2, engine="here", **wanted)
+    rows, mask = columns["vectors"].astype(np.float64), np.array(found.column("mask"))
+    chosen = rows[mask]
+    gram = chosen @ chosen.T
+    assert found.objective.raw["DiSF_uncentred"] == pytest.approx(-(gram**2).mean(), rel=1e-5)
+    pairs = (gram.sum() - np.trace(gram)) / (110 * 109)
+    assert found.objective.raw["Pair_simi"] == pytest.approx(-pairs, rel=1e-5)
+    zero, one = found.normalisation["quality"]
+    quality = ((columns["quality"] - zero) / (one - zero))[mask].mean()
+    assert found.objective.quality == pytest.approx(quality)
+    np.testing.assert_allclose(
+        found.column("quality_marginal"), 0.5 * (columns["quality"] - zero) / (one - zero) / 110
+    )
+
+
+@pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred"])
+def test_the_bound_holds_for_every_mask(metric: str, tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    vectors = draws.standard_normal((11, 3))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    quality = draws.random(11)
+    np.save(tmp_path / "v.npy", vectors.astype(np.float32))
+    np.save(tmp_path / "q.npy", quality)
+    shard = Shard(vectors=tmp_path / "v.npy", quality={"quality": tmp_path / "q.npy"})
+    found = select_over_shards(
+        [shard], tmp_path / "out", num_documents=4, normalisation="none", lamb=0.3, diversity=metric
+    )
+    values = []
+    for mask in itertools.combinations(range(11), 4):
+        gram = vectors[list(mask)] @ vectors[list(mask)].T
+        off = gram[~np.eye(4, dtype=bool)]
+        diversity = -off.mean() if metric == "Pair_simi" else -(gram**2).mean()
+        values.append(0.3 * quality[list(mask)].mean() + 0.7 * diversity)
+    assert found.certificate.bound is not None
+    assert max(values) <= found.certificate.bound + 1e-6
+    assert found.objective.value >= max(values) - 0.1 * (max(values) - np.mean(values))
+
+
+def test_what_is_held_counts(cut: Any, columns: dict[str, Any], tmp_path: Path) -> None:
+    held = Given.of(columns["vectors"][:40], {"quality": columns["quality"][:40]})
+    wanted = {**SETTINGS, "ratio": 0.05, "num_steps": 30, "diversity": "DiSF_uncentred"}
+    alone = select_documents(columns["vectors"], columns["quality"], given=held, **wanted)
+    wanted["normalisation_constants"] = alone.normalisation
+    found = select_over_shards(cut((0, 700)), tmp_path, workers=2, engine="here", given=held, **wanted)
+    assert found.held.count == 95
+    assert found.objective.random == pytest.approx(0, abs=1e-3)
+    assert found.objective.value >= alone.objective.value - 0.003 * alone.objective.value
+    assert found.certificate.bound is not None
+    assert found.certificate.bound >= alone.objective.value
+
+
+def test_vectors_of_another_norm_or_type_are_brought_to_one(
+    cut: Any, columns: dict[str, Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "v.npy", columns["vectors"] * np.linspace(1, 3, 1100, dtype=np.float32)[:, None])
+    shard = Shard(vectors=tmp_path / "v.npy", quality=cut()[0].quality)
+    wanted = {**SETTINGS, "num_steps": 2, "ratio": 0.1}
+    found = select_over_shards([shard], tmp_path / "out", workers=2, engine="here", **wanted)
+    assert found.record["rows_normalised_to_unit"] > 1000
+    assert found.held.squared == pytest.approx(110, rel=1e-6)
+
+
+def test_everything_fits(cut: Any, tmp_path: Path) -> None:
+    found = select_over_shards(cut(), tmp_path, engine="here", num_documents=1100, chunk_rows=64)
+    assert found.column("mask").all()
+    assert found.certificate.gap == 0
+
+
+def test_what_cannot_be_kept_is_refused(cut: Any, tmp_path: Path) -> None:
+    for settings, words in (
+        ({"policy": "random"}, "only policy 'datamask'"),
+        ({"diversity": "Facility"}, "one of moments"),
+        ({"quality_pruning": 0.3}, "pruned by quality"),
+        ({"outlier_deviations": 6.0}, "no neighbours are sought"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            over_shards(None, settings)
+    for settings, words in (
+        ({"num_documents": 5000}, "5000 of 1100"),
+        ({"num_tokens": 10**9}, "more than the shards'"),
+        ({"quotas": {"crawl-0": 1.0}}, "has no quota"),
+    ):
+        with pytest.raises((ConfigurationError, InputError), match=words):
+            select_over_shards(cut((0, 600)), tmp_path, workers=2, engine="here", **settings)
+    shards = cut((0, 600))
+    with pytest.raises(InputError, match="600 is expected"):
+        numbered([shards[0], cut((0, 600, 700))[2]])
+
+
+def test_a_row_is_told_by_its_number(cut: Any, columns: dict[str, Any], tmp_path: Path) -> None:
+    vectors = columns["vectors"].copy()
+    vectors[777, 3] = np.nan
+    np.save(tmp_path / "v.npy", vectors)
+    shard = Shard(vectors=tmp_path / "v.npy", quality=cut()[0].quality)
+    with pytest.raises(InputError, match="row 777") as failure:
+        select_over_shards([shard], tmp_path / "out", workers=5, engine="here", chunk_rows=64)
+    assert failure.value.row == 777
+
+
+def test_a_process_that_ends_is_told_of(cut: Any) -> None:
+    config, _ = over_shards(None, {"chunk_rows": 64})
+    with Processes(jobs_of(numbered(cut()), config, 2)) as team:
+        team._processes[1].kill()
+        with pytest.raises(StorageError, match="process 1 of 2 that held documents ended with status -9"):
+            team.ask("open")

@@ -1,0 +1,55 @@
+"""Ray actors on one node and on two make the bytes of one process; a lost one is told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datamask_pipeline.errors import StorageError
+from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
+from datamask_pipeline.selection.shards.ray_actors import RayActors
+from datamask_pipeline.selection.shards.source import numbered
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_actors_on_one_node_and_on_two_make_the_bytes_of_one_process(
+    cut: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray import kill, nodes, shutdown
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")
+    # On raw values: a scale takes hundreds of journeys more.
+    settings = {"chunk_rows": 64, "diversity": "DiSF_uncentred", "num_steps": 3, "normalisation": "none"}
+    one = select_over_shards(cut(), tmp_path / "one", engine="here", **settings)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    try:
+        for number in (1, 2):
+            folder = tmp_path / f"nodes-{number}"
+            found = select_over_shards(
+                cut((0, 300), (1, 0)),
+                folder,
+                workers=1 + number,
+                engine="ray",
+                address=cluster.address,
+                **settings,
+            )
+            assert len([node for node in nodes() if node["Alive"]]) == number
+            assert found.objective == one.objective
+            for file in sorted(one.folder.glob("*.npy")):
+                assert (folder / file.name).read_bytes() == file.read_bytes()
+            if number == 1:
+                cluster.add_node(num_cpus=2)
+                cluster.wait_for_nodes()
+        config, _ = over_shards(None, settings)
+        with RayActors(jobs_of(numbered(cut()), config, 2), cluster.address) as team:
+            team.ask("open")
+            kill(team._actors[1])
+            with pytest.raises(StorageError, match="actor 1 of 2 that held documents was lost"):
+                team.ask("open")
+    finally:
+        shutdown()
+        cluster.shutdown()

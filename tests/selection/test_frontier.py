@@ -1,0 +1,88 @@
+"""Selections along lambda and along the ratio: what must be monotone is, and none is worse than one made alone."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from datamask_pipeline import frontier, select_documents
+from datamask_pipeline.errors import ConfigurationError
+
+LAMBS = (0.8, 0.0, 0.4, 1.0)
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "Facility"])
+def test_quality_never_falls_and_diversity_never_rises_with_lambda(name: str, clustered) -> None:
+    found = frontier(*clustered, lambs=LAMBS, diversity=name, ratio=0.1)
+    assert found.at == tuple(sorted(LAMBS))
+    table = found.table().to_pydict()
+    assert table["lamb"] == sorted(LAMBS)
+    assert table["documents"] == [40] * 4
+    for one, other in pairwise(range(4)):
+        assert table["quality"][other] >= table["quality"][one]
+        assert table["diversity"][other] <= table["diversity"][one]
+    for lamb, result in zip(found.at, found.results, strict=True):
+        alone = select_documents(*clustered, lamb=lamb, diversity=name, ratio=0.1)
+        assert result.objective.value >= alone.objective.value - 2e-4
+        assert result.certificate.bound >= alone.objective.value - 1e-6
+        assert result.normalisation == found.results[0].normalisation
+        value = lamb * result.objective.quality + (1 - lamb) * result.objective.diversity
+        assert result.objective.value == pytest.approx(value, abs=1e-12)
+        assert result.record["config"]["lamb"] == lamb
+
+
+def test_a_mask_that_another_lambda_found_is_measured_anew() -> None:
+    """A learner that has hardly begun misses what its neighbours find."""
+    draws = np.random.default_rng(3)
+    rows, quality = draws.normal(size=(9, 4)), draws.random(9)
+    hardly = {"policy": "policy_gradient", "num_epochs": 3, "num_rollouts": 4, "partial": 1.0, "init": "same"}
+    found = frontier(rows, quality, lambs=np.linspace(0, 1, 9), num_documents=3, dtype="float32", **hardly)
+    assert any("mask_of_lamb" in result.record["learner"] for result in found.results)
+    assert np.all(np.diff(found.table().column("quality").to_numpy()) >= 0)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for lamb, result in zip(found.at, found.results, strict=True):
+        (zero_q, one_q), (zero_d, one_d) = (result.normalisation[name] for name in ("quality", "Pair_simi"))
+
+        def value(
+            mask: tuple[int, ...],
+            lamb: float = lamb,
+            ends: tuple[float, ...] = (zero_q, one_q, zero_d, one_d),
+        ) -> float:
+            products = unit[list(mask)] @ unit[list(mask)].T
+            spread = -(products.sum() - 3) / 6
+            mean = quality[list(mask)].mean()
+            return lamb * (mean - ends[0]) / (ends[1] - ends[0]) + (1 - lamb) * (spread - ends[2]) / (
+                ends[3] - ends[2]
+            )
+
+        values = {mask: value(mask) for mask in combinations(range(9), 3)}
+        chosen = tuple(np.flatnonzero(result.mask).tolist())
+        assert result.objective.value == pytest.approx(values[chosen], abs=1e-5)
+
+
+def test_coverage_never_falls_with_the_ratio(clustered) -> None:
+    ratios = (0.2, 0.02, 0.1)
+    found = frontier(*clustered, ratios=ratios, diversity="Facility", lamb=0.0)
+    covered = [result.objective.raw["Facility"] for result in found.results]
+    assert covered == sorted(covered)
+    assert found.table().column("documents").to_pylist() == [8, 40, 80]
+    moments = frontier(*clustered, ratios=ratios, quality_pruning=0.5)
+    for ratio, result in zip(moments.at, moments.results, strict=True):
+        alone = select_documents(*clustered, ratio=ratio, quality_pruning=0.5)
+        assert result.objective.value >= alone.objective.value - 2e-4
+        assert result.mask.sum() == alone.mask.sum()
+        assert result.certificate.gap < 0.02
+
+
+def test_what_is_no_frontier_is_refused(clustered) -> None:
+    for given, said in (
+        ({}, "give one of them"),
+        ({"lambs": [0.1], "ratios": [0.1]}, "give one of them"),
+        ({"lambs": []}, "different values"),
+        ({"lambs": [0.1, 0.1]}, "different values"),
+        ({"lambs": [0.1], "lamb": 0.5}, "is varied by"),
+        ({"lambs": [0.1, 1.1]}, "lamb"),
+        ({"ratios": [0.1], "num_documents": 5}, "one budget"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            frontier(*clustered, **given)

@@ -1,0 +1,33 @@
+"""What a policy says that it does not read changes no mask of it, whatever is set; pruning and quotas included."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datamask_pipeline.families import POLICIES
+from datamask_pipeline.selection.api import select_documents
+
+#: Another value of each setting that some policy leaves unread.
+OTHERS: dict[str, Any] = {
+    "lamb": 0.9,
+    "diversity": "DiSF_uncentred",
+    "diversity_options": {},
+    "normalisation": "none",
+    "normalisation_constants": {"quality": (0.2, 0.7), "Pair_simi": (-0.9, -0.1)},
+    "dtype": "float32",
+    "chunk_rows": 64,
+}
+UNREAD = [(name, setting) for name in POLICIES.names() for setting in sorted(POLICIES.find(name).unread)]
+
+
+@pytest.mark.parametrize(("policy", "setting"), UNREAD)
+def test_an_unread_setting_changes_no_mask(policy: str, setting: str) -> None:
+    draw = np.random.default_rng(8)
+    vectors = draw.normal(size=(240, 16)).astype(np.float32)
+    quality = draw.integers(0, 40, 240) / 40  # with equal ones, which lots decide
+    for more in ({"ratio": 0.2}, {"num_documents": 31, "quality_pruning": 0.3}):
+        given: dict[str, Any] = {"policy": policy, "seed": 5, "dtype": "bfloat16", **more}
+        before = select_documents(vectors, quality, **given)
+        after = select_documents(vectors, quality, **given | {setting: OTHERS[setting]})
+        assert (before.mask == after.mask).all()

@@ -1,0 +1,146 @@
+"""Documents with so many words in a row of a question are left out before selection, and no others."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from datamask_pipeline import schema
+from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.stages import decontaminate, pool
+from datamask_pipeline.storage import Ref, Store
+
+GOAL = "How do you keep a wooden cutting board from slipping while you chop hard root vegetables"
+OTHER = "Which of these rivers flows through the largest number of countries before it reaches the sea"
+WORDS = GOAL.lower().split()
+TEXTS = {
+    "whole": f"A page about kitchens. {GOAL.upper()}? Put a damp cloth under it.",
+    "thirteen": "Somebody asked: " + " ".join(WORDS[:13]) + " or not.",
+    "twelve": "Somebody asked: " + " ".join(WORDS[:12]) + " or not.",
+    "scattered": " ".join(f"{word} indeed" for word in WORDS),
+    "copy": f"A page about kitchens.   {GOAL.upper()}? Put a damp cloth under it.",
+    "both": f"{GOAL} {OTHER}",
+    "clean": "Nothing of the kind stands here, but quite a few words about wooden boards.",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "record")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two questions of one task, and a short one of another."""
+    to = tmp_path / "benchmarks"
+    to.mkdir()
+    piqa = [
+        {"goal": GOAL, "sol1": "Put a damp cloth.", "sol2": "Sing.", "label": 0},
+        {"goal": OTHER, "sol1": "The Danube.", "sol2": "The Po.", "label": 0},
+    ]
+    (to / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in piqa))
+    row = {
+        "sentence": "The cup fits not in the bag as _ is large.",
+        "option1": "cup",
+        "option2": "bag",
+        "answer": "1",
+    }
+    (to / "winogrande.jsonl").write_text(json.dumps(row) + "\n")
+    return to
+
+
+@pytest.fixture
+def documents(store: Store) -> Ref:
+    builder = store.begin("ingest", "one", version="1", config={}, inputs={})
+    rows = [
+        {
+            "id": name,
+            "text": text,
+            "token_count": 1,
+            "crawl": "one",
+            "shard": "0",
+            "row": row,
+            "content_hash": hashlib.sha256("".join(text.split()).encode()).hexdigest(),
+        }
+        for row, (name, text) in enumerate(TEXTS.items())
+    ]
+    table = pa.Table.from_pylist(rows, schema=schema.DOCUMENTS)
+    return builder.commit([builder.write_part("0", table.to_batches(), schema.DOCUMENTS)])
+
+
+def pooled(
+    store: Store, documents: Ref, folder: Path, **settings: Any
+) -> tuple[dict[str, str | None], dict[str, Any]]:
+    asked = {"questions": str(folder), "tasks": ["piqa", "winogrande"], **settings.pop("decontaminate", {})}
+    config = pool.PoolConfig.model_validate({"validation_share": 0.0, "decontaminate": asked, **settings})
+    decontaminate.check(config)
+    texts = decontaminate.run(config, store=store, release="r")
+    assert store.read_table(texts).schema == schema.QUESTION_TEXTS
+    ref = pool.run(config, store=store, release="r", documents={"one": documents}, question_texts=texts)
+    manifest = store.manifest(ref)
+    rows = {row["id"]: row["exclusion"] for row in store.read_table(ref).to_pylist()}
+    assert manifest["counts"]["dropped_contaminated"] == [*rows.values()].count("contaminated")
+    return rows, manifest["metadata"]["decontaminate"]
+
+
+def test_a_document_with_so_many_words_of_a_question_is_left_out(
+    store: Store, documents: Ref, folder: Path
+) -> None:
+    rows, told = pooled(store, documents, folder)
+    out = {name for name, exclusion in rows.items() if exclusion == "contaminated"}
+    assert out == {"whole", "thirteen", "both"}
+    assert rows["copy"] == "duplicate_content"
+    assert told["ngram"] == 13
+    assert told["tasks"] == {
+        "piqa": {"questions": 2, "too_short": 0, "questions_hit": 2, "documents_left_out": 3},
+        "winogrande": {"questions": 1, "too_short": 1, "questions_hit": 0, "documents_left_out": 0},
+    }
+    taken_in = store.current("decontaminate", "r")
+    assert taken_in is not None
+    (line,) = decontaminate.told(store.manifest(taken_in))
+    assert line.endswith("3 questions of 2 tasks")
+
+
+def test_each_setting_counts(store: Store, documents: Ref, folder: Path) -> None:
+    def out(**settings: Any) -> set[str]:
+        rows, _ = pooled(store, documents, folder, **settings)
+        return {name for name, exclusion in rows.items() if exclusion == "contaminated"}
+
+    assert out(decontaminate={"ngram": 12}) == {"whole", "thirteen", "twelve", "both"}
+    assert out(decontaminate={"ngram": 17}) == set()
+    assert out(decontaminate={"tasks": ["winogrande"]}) == set()
+    (folder / "other.jsonl").write_text(json.dumps({"goal": "x", "sol1": "y", "sol2": "z", "label": 0}))
+    assert out(decontaminate={"question_files": {"piqa": "other.jsonl"}}) == set()
+
+
+def test_it_is_off_by_default_and_then_of_no_fingerprint(store: Store, documents: Ref, folder: Path) -> None:
+    config = pool.PoolConfig(validation_share=0.0)
+    assert decontaminate.is_off(config)
+    ref = pool.run(config, store=store, release="r", documents={"one": documents})
+    manifest = store.manifest(ref)
+    assert "decontaminate" not in manifest["basis"]["config"]
+    assert manifest["counts"]["dropped_contaminated"] == 0
+    again, _ = pooled(store, documents, folder)
+    assert store.current("pool", "r") != ref
+    (folder / "piqa.jsonl").rename(folder.parent / "piqa.jsonl")
+    folder.rename(folder.parent / "elsewhere")
+    (folder.parent / "elsewhere" / "piqa.jsonl").write_bytes((folder.parent / "piqa.jsonl").read_bytes())
+    first = store.current("decontaminate", "r")
+    assert pooled(store, documents, folder.parent / "elsewhere")[0] == again
+    assert store.current("decontaminate", "r") == first, "where the files lie does not matter"
+
+
+def test_what_cannot_be_held_against_is_refused(store: Store, documents: Ref, folder: Path) -> None:
+    with pytest.raises(ValueError, match="made of the pool's own held-out documents"):
+        pool.PoolConfig.model_validate({"decontaminate": {"questions": "local"}})
+    missing = pool.PoolConfig.model_validate({"decontaminate": {"questions": str(folder)}})
+    with pytest.raises(InputError, match="no question file for task"):
+        decontaminate.check(missing)
+    unknown = pool.PoolConfig.model_validate({"decontaminate": {"questions": str(folder), "tasks": ["pika"]}})
+    with pytest.raises(ConfigurationError, match=r"pool\.decontaminate\.tasks.*pika.*piqa"):
+        decontaminate.check(unknown)
+    with pytest.raises(ConfigurationError, match="run stage 'decontaminate'"):
+        pool.run(missing, store=store, release="r", documents={"one": documents})

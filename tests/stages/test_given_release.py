@@ -1,0 +1,281 @@
+"""A release that goes on from another one: holds its subsets, adds to them from new crawls, and proves it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tiny_chain import write_crawl
+from typer.testing import CliRunner
+
+from datamask_pipeline import Given, select_documents
+from datamask_pipeline.audit.funnel import funnel
+from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.stale import stale
+from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
+from datamask_pipeline.stages.release_rows import read_rows
+from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage.releases import frozen_given
+from datamask_pipeline.storage.tombstones import Tombstone, publish
+
+OLD, NEW = ("tiny-2024-10", "tiny-2024-18"), "tiny-2024-22"
+ARM = "second/datamask"
+
+
+def rows_of(pipeline: Pipeline, artefact: str, key: str) -> list[dict[str, Any]]:
+    return pipeline.store.read_table(require(pipeline.store, artefact, key)).to_pylist()
+
+
+def run_until(pipeline: Pipeline, release: str, *stages: str) -> Pipeline:
+    for stage in stages:
+        for _, _, call in pipeline.steps(release, stage):
+            call()
+    return pipeline
+
+
+def findings(pipeline: Pipeline, release: str) -> list[str]:
+    return [finding.line() for finding in prove_record(pipeline.store, release)]
+
+
+@pytest.fixture(scope="module")
+def chain(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The tiny record and a third crawl, with exact and near copies of what the first release selected in it."""
+    folder = tmp_path_factory.mktemp("given")
+    crawls = Path(tiny_run.config.source.options["root"])
+    shutil.copytree(crawls, folder / "crawls")
+    shutil.copytree(tiny_run.store.root, folder / "record")
+    write_crawl(folder / "crawls", NEW, 50, seed=7)
+    settings = {
+        "store": str(folder / "record"),
+        "source.options.root": str(folder / "crawls"),
+        "copies.threshold": 0.98,
+        "pool.validation_share": 0.0,
+        "releases": {
+            "first": {"crawls": list(OLD)},
+            "second": {"given": "first"},
+            "whole": {"crawls": [*OLD, NEW]},
+        },
+        "arms.best": {"policy": "quality_topk"},
+    }
+    config = crawls.parent / "tiny.yaml"
+    before = run_until(Pipeline(load_config(str(config), settings)), "first", "materialise")
+    held = rows_of(before, "materialise", "first/datamask")[:6]
+    planted = []
+    for number, row in enumerate(held):
+        text = row["text"] if number < 3 else row["text"] + " Nothing that anybody reads follows here." * 3
+        planted.append({**row, "id": f"<urn:uuid:planted-{number}>", "text": text, "dump": NEW})
+    shard = folder / "crawls" / NEW / "001.jsonl"
+    kept = list(json.loads(shard.read_text().splitlines()[0]))
+    lines = [json.dumps({name: row.get(name) for name in kept}) + "\n" for row in planted]
+    shard.write_text(shard.read_text() + "".join(lines))
+    pipeline = run_until(Pipeline(load_config(str(config), settings)), "second", "materialise", "redundancy")
+    run_until(pipeline, "whole", "select")
+    return pipeline, str(config), settings
+
+
+def test_the_subset_is_the_union(chain: Any) -> None:
+    pipeline, _, _ = chain
+    assert pipeline.release_crawls("second") == [*OLD, NEW]
+    assert frozen_given(pipeline.store, "second") == "first"
+    for arm in ("datamask", "random", "best"):
+        before = {row["id"] for row in rows_of(pipeline, "materialise", f"first/{arm}")}
+        after = rows_of(pipeline, "materialise", f"second/{arm}")
+        assert before < {row["id"] for row in after}
+        assert {row["crawl"] for row in after if row["id"] not in before} == {NEW}
+    mask = rows_of(pipeline, "select", ARM)
+    reasons = {
+        row["reason"]: {other["selected"] for other in mask if other["reason"] == row["reason"]}
+        for row in mask
+    }
+    assert reasons[HELD] == {True}
+    assert reasons[PASSED_OVER] == {False}
+    assert {row["crawl"] for row in mask if row["reason"] in (HELD, PASSED_OVER)} == set(OLD)
+    manifest = pipeline.store.manifest(require(pipeline.store, "select", ARM))
+    given, counts = manifest["metadata"]["given"], manifest["counts"]
+    assert given["release"] == "first"
+    assert (given["gone"], given["vectors_read"]) == (0, False)
+    assert counts["kept"] - given["held"] == round(0.3 * sum(row["crawl"] == NEW for row in mask))
+    assert counts["dropped_passed_over"] == given["passed_over"] > 0
+
+
+def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
+    pipeline, _, _ = chain
+    found = {row["id"]: row for row in rows_of(pipeline, "pool", "second") if "planted" in row["id"]}
+    exact = [found[f"<urn:uuid:planted-{number}>"]["exclusion"] for number in range(3)]
+    assert exact == ["duplicate_content"] * 3
+    near = {row["id"]: row for row in rows_of(pipeline, "copies", "second") if "planted" in row["id"]}
+    held = {row["id"] for row in rows_of(pipeline, "select", "first/datamask") if row["selected"]}
+    assert len(near) == 3
+    assert {row["near_copy_of"] for row in near.values()} <= held
+    assert not any("planted" in row["id"] for row in rows_of(pipeline, "select", ARM))
+
+
+def test_the_index_goes_on_from_release_to_release(chain: Any) -> None:
+    """The same rows as from nothing, and the earlier vectors are not taken in again."""
+    pipeline, _, _ = chain
+    assert rows_of(pipeline, "copies", "second") == rows_of(pipeline, "copies", "whole")
+    went_on = pipeline.store.manifest(require(pipeline.store, "copies", "second"))["metadata"]
+    assert went_on["held"] == require(pipeline.store, "copies", "first").rows
+    assert "held" not in pipeline.store.manifest(require(pipeline.store, "copies", "whole"))["metadata"]
+
+
+def test_the_mask_is_that_of_the_engine_beside_the_vectors_held(chain: Any) -> None:
+    """Stored sums give what the held vectors themselves give, on the scale of the earlier release."""
+    pipeline, _, _ = chain
+    crawls = pipeline.release_crawls("second")
+    embeddings = {crawl: require(pipeline.store, "embed", crawl) for crawl in crawls}
+    index = require(pipeline.store, "gather", "second")
+    rows = read_rows(pipeline.store, index, embeddings, {}, "rank", None)
+    mask = pipeline.store.read_table(require(pipeline.store, "select", ARM)).to_pandas()
+    first = pipeline.store.manifest(require(pipeline.store, "select", "first/datamask"))["metadata"][
+        "blocks"
+    ][0]
+    held, new = (
+        np.flatnonzero(found) for found in (mask["reason"] == HELD, ~mask["reason"].isin([HELD, PASSED_OVER]))
+    )
+    assert rows.vectors is not None
+    result = select_documents(
+        rows.vectors[new],
+        rows.quality_N[new],
+        given=Given.of(rows.vectors[held], rows.quality_N[held]),
+        ratio=0.3,
+        normalisation_constants=first["normalisation"],
+    )
+    assert (mask["selected"].to_numpy()[new] == result.mask).all()
+    block = pipeline.store.manifest(require(pipeline.store, "select", ARM))["metadata"]["blocks"][0]
+    assert block["normalisation"] == first["normalisation"]
+    assert block["objective"]["value"] == pytest.approx(result.objective.value, abs=1e-6)
+    assert block["record"]["given"]["documents"] == len(held)
+
+
+def test_it_is_proved_and_a_forged_sum_is_found(chain: Any, tmp_path: Path) -> None:
+    pipeline, config, settings = chain
+    assert findings(pipeline, "second") == []
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    forged = Pipeline(load_config(config, settings | {"store": str(tmp_path / "record")}))
+    ref = require(forged.store, "select", "first/datamask")
+    path = tmp_path / "record" / ref.location / "held.npy"
+    sums = np.load(path)
+    sums[0, 0] += 5
+    np.save(path, sums)
+    assert any("held.npy" in line for line in findings(forged, "second"))
+
+
+def test_why_says_which_release_brought_a_document_in(chain: Any) -> None:
+    pipeline, _, _ = chain
+    held = next(row for row in rows_of(pipeline, "select", ARM) if row["reason"] == HELD)
+    story = document_story(pipeline.store, held["id"])
+    lines = "\n".join(story_lines(story))
+    assert (
+        "brought in by release first: above threshold" in lines or "in by release first: exception" in lines
+    )
+    passed = next(row for row in rows_of(pipeline, "select", ARM) if row["reason"] == PASSED_OVER)
+    assert "decided in release first" in "\n".join(story_lines(document_story(pipeline.store, passed["id"])))
+
+
+def test_why_ends_where_the_earlier_mask_was_purged(chain: Any, tmp_path: Path) -> None:
+    pipeline, _, _ = chain
+    held = next(row for row in rows_of(pipeline, "select", ARM) if row["reason"] == HELD)
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    store = Store(tmp_path / "record")
+    old = require(store, "select", "first/datamask").location
+    removed = {old: store.manifest_at(old) | {"held": {}}}
+    publish(store, Tombstone(1, "letter 17", "2026-11-22T20:38:10Z", "done", "salt", {}, [], removed, []))
+    shutil.rmtree(tmp_path / "record" / old)
+    (tmp_path / "record" / "select" / "first/datamask" / "current.json").unlink()
+    lines = "\n".join(story_lines(document_story(store, held["id"])))
+    assert "decided before, in release first: its mask was purged by request 1 (letter 17)" in lines
+
+
+def test_other_commands_take_it(chain: Any) -> None:
+    pipeline, _, settings = chain
+    arms = {arm["arm"]: arm for arm in funnel(pipeline.store, "second")["arms"]}
+    rules = {drop["rule"] for level in arms["datamask"]["levels"] for drop in level["dropped"]}
+    assert {PASSED_OVER, "near_copy", "duplicate_content"} <= rules
+    held = next(row for row in rows_of(pipeline, "select", ARM) if row["reason"] == HELD)
+    options = ["-s", f"store={settings['store']}"]
+    told = CliRunner().invoke(app, ["audit", "flip", held["id"], *options])
+    assert "decided by an earlier release" in told.output
+    diff = CliRunner().invoke(app, ["audit", "diff", "first/datamask", ARM, *options])
+    assert diff.exit_code == 0, diff.output
+    for pair in ((ARM, "whole/datamask"), ("whole/datamask", ARM)):
+        listed = CliRunner().invoke(app, ["audit", "diff", *pair, "--json", *options])
+        changes = json.loads(listed.stdout)
+        reasons = [{row["name"] for row in changes[side]["reasons"]} for side in ("came", "went")]
+        assert all("displaced" not in names for names in reasons)
+        assert "earlier_release" in reasons[0] | reasons[1], changes
+
+
+def test_what_was_withdrawn_is_not_held(chain: Any, tmp_path: Path) -> None:
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    held = next(row for row in rows_of(pipeline, "select", ARM) if row["reason"] == HELD)
+    changed = settings | {"store": str(tmp_path / "record"), "pool.takedown": [held["id"]]}
+    again = run_until(Pipeline(load_config(config, changed)), "second", "materialise")
+    assert held["id"] not in {row["id"] for row in rows_of(again, "materialise", ARM)}
+    given = again.store.manifest(require(again.store, "select", ARM))["metadata"]["given"]
+    assert (given["gone"], given["vectors_read"]) == (1, True)
+    assert findings(again, "second") == []
+
+
+def test_a_mask_that_goes_on_from_one_that_was_made_again_is_stale(chain: Any, tmp_path: Path) -> None:
+    pipeline, config, settings = chain
+    assert stale(pipeline.store, require(pipeline.store, "select", "second/random")) == []
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    changed = settings | {"store": str(tmp_path / "record"), "select.seed": 7}
+    again = Pipeline(load_config(config, changed))
+    again.run("select", "first", "random")
+    (why,) = stale(again.store, require(again.store, "select", "second/random"))
+    assert why.startswith("select of first/random was made again since")
+
+
+def test_settings_that_cannot_be_are_refused(chain: Any, tmp_path: Path) -> None:
+    _, config, settings = chain
+    fresh = settings | {"store": str(tmp_path / "record")}
+    circle = {"releases": {"a": {"given": "b"}, "b": {"given": "a"}}}
+    with pytest.raises(ConfigurationError, match=r"releases\.a\.given: a goes on from b goes on from a"):
+        load_config(config, fresh | circle)
+    nothing = {"releases": {"first": {}, "second": {"given": "first", "crawls": [*OLD, NEW]}}}
+    with pytest.raises(ConfigurationError, match="'second' adds no crawl to those of 'first'"):
+        Pipeline(load_config(config, fresh | nothing)).check()
+    _, _, same = chain
+    with pytest.raises(ConfigurationError, match=r"frozen with 'first', not without"):
+        Pipeline(
+            load_config(config, same | {"releases": {"second": {"crawls": [*OLD, NEW]}}})
+        ).release_crawls("second")
+    later = Pipeline(load_config(config, same | {"arms.later": {"policy": "random"}}))
+    with pytest.raises(ConfigurationError, match="has no mask of arm 'later'"):
+        later.run("select", "second", "later")
+
+
+def test_the_configuration_is_yaml(tmp_path: Path, tiny_config_file: Path) -> None:
+    values = yaml.safe_load(tiny_config_file.read_text())
+    values["releases"] = {"first": {"crawls": ["tiny-2024-10"]}, "second": {"given": "first"}}
+    values["store"] = str(tmp_path / "record")
+    path = tmp_path / "given.yaml"
+    path.write_text(yaml.safe_dump(values))
+    pipeline = Pipeline(load_config(str(path)))
+    assert pipeline.planned_crawls("second") == list(OLD)
+    refused = Pipeline(load_config(str(path), {"arms.paper": {"policy": "policy_gradient"}}))
+    with pytest.raises(
+        ConfigurationError, match=r"arms\.paper\.policy: .* beside what release 'second' holds of 'first'"
+    ):
+        refused.check("select")
+    refused = Pipeline(
+        load_config(str(path), {"arms.cover": {"policy": "datamask", "diversity": "Facility"}})
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match=r"arms\.cover\.diversity: .*'Facility' is none of moments.* release 'second'",
+    ):
+        refused.check("select")
+    dry = CliRunner().invoke(app, ["run", "-c", str(path), "--dry-run", "--until", "select"])
+    assert dry.exit_code == 0, dry.output
