@@ -1,11 +1,11 @@
 """Turns plain functions over an artefact into asset checks. Knows the record and Dagster; knows no stage.
 
-A stage's checks run in one step, after the asset and before anything downstream: a step costs a process.
+A stage's checks are evaluated in its own step, before anything downstream: a step of their own would cost a process.
 """
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ import dagster as dg
 import pyarrow as pa
 
 from assets.metadata import Metadata, parts_schema
-from assets.partitions import record_key
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.stage import Output
 from datamask_pipeline.storage import Ref, check_balance, require
-from resources import PipelineResource
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,17 +123,12 @@ class Shown:
     plots: tuple[str, ...] = ()
 
 
-def asset_checks(
+def check_specs(
     output: Output, partitions: dg.PartitionsDefinition[Any], shown: Shown
-) -> dg.AssetChecksDefinition | None:
-    """The checks of one asset, each named and described by its function; ``None`` if there are none."""
-    functions = {check.__name__: check for check in [*shown.blocking, *shown.warning]}
-    if output.table is not None:
-        functions.setdefault("columns", columns_of(output.table))
-    if not functions:
-        return None
+) -> list[dg.AssetCheckSpec]:
+    """The checks of one asset, each named and described by its function."""
     warning = {check.__name__ for check in shown.warning}
-    specs = [
+    return [
         dg.AssetCheckSpec(
             name,
             asset=output.asset,
@@ -143,30 +136,33 @@ def asset_checks(
             blocking=name not in warning,
             partitions_def=partitions,
         )
-        for name, check in functions.items()
+        for name, check in _checks(output, shown).items()
     ]
 
-    @dg.multi_asset_check(name=f"{output.asset}_checks", specs=specs, can_subset=True)
-    def run_checks(
-        context: dg.AssetCheckExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.AssetCheckResult]:
-        chain = pipeline.pipeline()
-        ref = require(chain.store, output.artefact, "/".join(record_key(context.partition_key)))
-        artefact = Artefact(chain, ref, chain.store.manifest(ref))
-        wanted = {key.name for key in context.selected_asset_check_keys}
-        for name, check in functions.items():
-            if name in wanted:
-                verdict = check(artefact)
-                severity = dg.AssetCheckSeverity.WARN if name in warning else dg.AssetCheckSeverity.ERROR
-                yield dg.AssetCheckResult(
-                    asset_key=output.asset,
-                    check_name=name,
-                    passed=verdict.passed,
-                    severity=severity,
-                    metadata=dict(verdict.measured),
-                )
 
-    return run_checks
+def check_results(
+    output: Output, shown: Shown, artefact: Artefact, wanted: Set[dg.AssetCheckKey]
+) -> Iterator[dg.AssetCheckResult]:
+    """What the wanted ones of an asset's checks find in its artefact."""
+    warning = {check.__name__ for check in shown.warning}
+    for name, check in _checks(output, shown).items():
+        if dg.AssetCheckKey(dg.AssetKey(output.asset), name) in wanted:
+            verdict = check(artefact)
+            yield dg.AssetCheckResult(
+                asset_key=output.asset,
+                check_name=name,
+                passed=verdict.passed,
+                severity=dg.AssetCheckSeverity.WARN if name in warning else dg.AssetCheckSeverity.ERROR,
+                metadata=dict(verdict.measured),
+            )
+
+
+def _checks(output: Output, shown: Shown) -> dict[str, Check]:
+    """An asset's checks by name: what its file names, and that it has the columns of the record."""
+    functions = {check.__name__: check for check in [*shown.blocking, *shown.warning]}
+    if output.table is not None:
+        functions.setdefault("columns", columns_of(output.table))
+    return functions
 
 
 def columns_of(table: schema.Table) -> Check:

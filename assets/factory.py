@@ -11,7 +11,7 @@ from typing import Any, Final
 import dagster as dg
 
 from assets import partitions
-from assets.checks import Shown, asset_checks
+from assets.checks import Shown, check_specs
 from assets.freshness import freshness_policy
 from assets.launchpad import code_version, launchpad
 from assets.step import run_stage
@@ -23,7 +23,7 @@ OWNERS: Final = ["team:data-curation"]
 
 
 def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
-    """A stage's assets, made by one step, and the checks of each."""
+    """A stage's assets, made by one step, which evaluates the checks of each as well."""
     partitioned = partitions.of_scope(stage.scope, config)
     shown = shown_of(stage)
     specs = [
@@ -42,9 +42,16 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
         for output in stage.makes
     ]
 
+    checks = [
+        spec
+        for output in stage.makes
+        for spec in check_specs(output, partitioned, shown.get(output.asset, Shown()))
+    ]
+
     @dg.multi_asset(
         name=stage.name,
         specs=specs,
+        check_specs=checks,
         partitions_def=partitioned,
         config_schema=launchpad(*config.settings(stage).values(), fixed=frozenset(stage.named)),
         pool=stage.uses,
@@ -55,11 +62,10 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
     )
     def run_step(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
+    ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         yield from run_stage(context, pipeline, stage, shown)
 
-    checks = [asset_checks(output, partitioned, shown.get(output.asset, Shown())) for output in stage.makes]
-    return dg.Definitions(assets=[run_step], asset_checks=[check for check in checks if check is not None])
+    return dg.Definitions(assets=[run_step])
 
 
 def stage_version(stage: Stage, config: PipelineConfig, member: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Runs one stage for one partition and tells Dagster what came of it. Knows no stage by name."""
+"""Runs one stage and its checks for one partition, and tells Dagster what came of it. Knows no stage by name."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,14 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from assets.checks import Artefact, Shown
+from assets.checks import Artefact, Shown, check_results
 from assets.column_lineage import column_lineage
 from assets.metadata import Metadata, artefact_metadata, parts_schema, scalars
 from assets.partitions import record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
-from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.pipeline.stage import Output, Stage
+from datamask_pipeline.storage import require
 from resources import PipelineResource
 from resources.progress import LogProgress
 
@@ -23,8 +24,8 @@ def run_stage(
     resource: PipelineResource,
     stage: Stage,
     shown: Mapping[str, Shown],
-) -> Iterator[dg.MaterializeResult[None]]:
-    """Run a stage for the step's partition.
+) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
+    """Run a stage for the step's partition, then its checks; the checks alone where none of its assets is asked for.
 
     Args:
         context: Names the partition and holds what was changed in the launchpad.
@@ -39,40 +40,57 @@ def run_stage(
     try:
         pipeline = resource.pipeline(LogProgress(context.log.info))
         key = "/".join(record_key(context.partition_key))
-        # Of every step of the run, so that its first one tells before anything is computed.
-        given: Any = context.run.run_config.get("ops", {})
-        for each in (each for each in FLOW if each.name in given):
-            pipeline.settings(each, key, given[each.name].get("config"))
-        pipeline.store.sweep()  # of what killed steps left
-        refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
+        if context.selected_asset_keys:
+            # Of every step of the run, so that its first one tells before anything is computed.
+            given: Any = context.run.run_config.get("ops", {})
+            for each in (each for each in FLOW if each.name in given):
+                pipeline.settings(each, key, given[each.name].get("config"))
+            pipeline.store.sweep()  # of what killed steps left
+            refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
+        else:
+            refs = tuple(require(pipeline.store, output.artefact, key) for output in stage.makes)
     except StorageError:
         raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     seconds = round(time.monotonic() - started, 3)
     for output, ref in zip(stage.makes, refs, strict=True):
-        artefact, extra = (
-            Artefact(pipeline, ref, pipeline.store.manifest(ref)),
-            shown.get(output.asset, Shown()),
-        )
-        computed = int(artefact.manifest["written_at_ns"]) >= marker
-        metadata: Metadata = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
-        metadata |= scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
-        metadata |= artefact_metadata(pipeline.store, ref, artefact.manifest, plot_files=extra.plots)
-        if artefact.manifest["parts"]:
-            metadata["dagster/column_lineage"] = _lineage(artefact, output.asset)
-        for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
-            context.log.info(line)
-        version = dg.DataVersion(ref.content_digest)
-        if dg.AssetKey(output.asset) in context.selected_asset_keys:
-            yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)
-        else:  # written by the same step, though only another output was asked for
-            tags = {DATA_VERSION_TAG: version.value}
-            context.log_event(
-                dg.AssetMaterialization(
-                    output.asset, partition=context.partition_key, metadata=metadata, tags=tags
-                )
+        artefact = Artefact(pipeline, ref, pipeline.store.manifest(ref))
+        extra = shown.get(output.asset, Shown())
+        if context.selected_asset_keys:
+            computed = int(artefact.manifest["written_at_ns"]) >= marker
+            for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
+                context.log.info(line)
+            outcome = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
+            yield from _told(context, output, artefact, outcome | _metadata(artefact, output, extra))
+        yield from check_results(output, extra, artefact, context.selected_asset_check_keys)
+
+
+def _told(
+    context: dg.AssetExecutionContext, output: Output, artefact: Artefact, metadata: Metadata
+) -> Iterator[dg.MaterializeResult[None]]:
+    """Tell Dagster that an asset was made."""
+    version = dg.DataVersion(artefact.ref.content_digest)
+    if dg.AssetKey(output.asset) in context.selected_asset_keys:
+        yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)
+    else:  # written by the same step, though only another output was asked for
+        tags = {DATA_VERSION_TAG: version.value}
+        context.log_event(
+            dg.AssetMaterialization(
+                output.asset, partition=context.partition_key, metadata=metadata, tags=tags
             )
+        )
+
+
+def _metadata(artefact: Artefact, output: Output, extra: Shown) -> Metadata:
+    """What an asset's page shows."""
+    metadata = scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
+    metadata |= artefact_metadata(
+        artefact.pipeline.store, artefact.ref, artefact.manifest, plot_files=extra.plots
+    )
+    if artefact.manifest["parts"]:
+        metadata["dagster/column_lineage"] = _lineage(artefact, output.asset)
+    return metadata
 
 
 def _lineage(artefact: Artefact, asset: str) -> dg.TableColumnLineage:

@@ -127,8 +127,7 @@ def of_runs(home: str, record: Path) -> Iterator[str]:
                         add("steps: from asked for to begun", entry.timestamp - starting[step])
                     starting[step] = entry.timestamp
                 elif kind == "STEP_SUCCESS":
-                    what = "steps: checks" if step.endswith("_checks") else "steps: stages"
-                    add(what, entry.timestamp - starting[step])
+                    add("steps: stages and their checks", entry.timestamp - starting[step])
     made = (json.loads(path.read_text()) for path in record.glob("*/**/manifest.json"))
     add("in stages themselves, as their manifests have it", sum(each["wall_seconds"] for each in made))
     yield f"{len(runs)} runs within {last - first:.0f} s"

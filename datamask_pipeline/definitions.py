@@ -18,11 +18,23 @@ from datamask_pipeline.pipeline import load_config
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE, DEFAULT_CONFIG
 from resources import PipelineResource
 
+#: What every step's process needs, imported once a run and inherited by each: of Dagster what it reads definitions and
+#: writes events with. None of these starts a thread. No torch, which half of the steps do not need.
+PRELOADED = (
+    "datamask_pipeline.definitions",
+    "dagster._utils.test",
+    "dagster._core.storage.event_log.sqlite",
+    "dagster._core.storage.runs.sqlite",
+    "dagster._core.storage.schedules.sqlite",
+    "duckdb",
+    "pandas",
+    "pyarrow.parquet",
+)
 #: A step fills the machine's cores by itself; the second one is for steps that wait for a disk or a network.
 EXECUTOR = dg.multiprocess_executor.configured(
     {
         "max_concurrent": 2,
-        "start_method": {"forkserver": {"preload_modules": ["datamask_pipeline.definitions"]}},
+        "start_method": {"forkserver": {"preload_modules": list(PRELOADED)}},
     }
 )
 
