@@ -83,7 +83,9 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "subset_redundancy": {
         **dict.fromkeys(("documents", "pool_documents"), "selection_mask.selected"),
-        "tokens": "selection_mask.selected candidate_documents.token_count",
+        **dict.fromkeys(
+            ("tokens", "without_tokens"), "selection_mask.selected candidate_documents.token_count"
+        ),
         "exact_copies": "selection_mask.selected candidate_documents.content_hash",
         "quality_rank": f"selection_mask.selected {_SCORES}",
         **dict.fromkeys(

@@ -59,7 +59,7 @@ def _headline(artefact: Artefact) -> Metadata:
 SHOWN = {
     "fineweb_mask": Shown(
         blocking=(rows_in_are_kept_plus_dropped, ids_and_contents_are_distinct, subset_is_the_mask),
-        numbers=("tokens",),
+        numbers=("tokens", "without_token_count"),
         headline=_headline,
     )
 }

@@ -32,7 +32,7 @@ def _headline(artefact: Artefact) -> Metadata:
 SHOWN = {
     "subset_redundancy": Shown(
         blocking=(figures_are_of_the_mask,),
-        numbers=("documents", "tokens", "quality_rank", "coverage", "coverage_error"),
+        numbers=("documents", "tokens", "without_tokens", "quality_rank", "coverage", "coverage_error"),
         headline=_headline,
     )
 }

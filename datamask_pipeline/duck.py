@@ -70,6 +70,9 @@ def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.Du
     try:
         connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
         connection.execute(f"SET memory_limit = {literal(memory_limit)}")
+        connection.execute(
+            "SET enable_progress_bar = false"
+        )  # its lines would stand among a command's answers
         yield connection
     except duckdb.OutOfMemoryException as error:
         problem = str(error).partition("\n")[0]

@@ -398,9 +398,10 @@ REDUNDANCY: Final = pa.schema(
         column(
             "tokens",
             INTEGER,
-            "Their length, as ingested; null: not stated of all.",
+            "Their length, as ingested, of those that state one.",
             unit="tokens of the source",
         ),
+        column("without_tokens", INTEGER, "Documents of the subset that state no length.", unit="documents"),
         column(
             "exact_copies",
             INTEGER,
@@ -566,7 +567,12 @@ REPORT_ARMS: Final = pa.schema(
     [
         column("arm", TEXT, "The arm."),
         column("documents", INTEGER, "Documents of its subset.", unit="documents"),
-        column("tokens", INTEGER, "Their length, as ingested.", unit="tokens of the source"),
+        column(
+            "tokens",
+            INTEGER,
+            "Their length, with an end of text after each; null: no model was trained on it.",
+            unit="tokens of the release's tokenizer",
+        ),
         column(
             "objective",
             NUMBER,

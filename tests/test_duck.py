@@ -113,3 +113,8 @@ def test_a_wrong_query_is_no_damaged_file(tmp_path: Path) -> None:
         duck.connect(Store(tmp_path / "record"), tmp_path) as connection,
     ):
         connection.execute("SELECT unknown FROM range(1)")
+
+
+def test_no_progress_bar_stands_among_a_commands_lines(tmp_path: Path) -> None:
+    with duck.database(tmp_path) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]

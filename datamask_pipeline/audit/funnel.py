@@ -161,8 +161,8 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
     if subset is not None:
         kept, said = later[-1], store.manifest(subset)["metadata"]
         amount = (kept["tokens"], kept["without_tokens"])
-        if said["tokens"] is not None:  # null where one document has no count
-            amount = (said["tokens"], 0)
+        if said["tokens"] is not None:  # an earlier version kept no sum where one document has no count
+            amount = (said["tokens"], said.get("without_token_count", 0))
         reached = (kept["documents"], kept["tokens"], kept["without_tokens"])
         later.append(_made("materialise", selection.key, reached, [], (subset.rows, *amount)))
     _check_chain(levels, later)

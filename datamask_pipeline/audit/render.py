@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from datamask_pipeline.audit.arm_settings import read_by
+from datamask_pipeline.families import POLICIES
+from datamask_pipeline.stages.select import SelectConfig
 
 Story = dict[str, Any]
 #: Columns that say which document a row is of, and where the row stands.
@@ -236,11 +238,16 @@ def _of_score(score: Story, normalised: float | None) -> str:
 
 
 def _telling(config: Story) -> Story:
-    """What of an arm's settings says most, of those that it reads."""
+    """What of the settings that an arm reads says most: some always, the others where they are not the defaults."""
     keys = ("policy", "diversity", "lamb", "ratio", "num_documents", "num_tokens", "normalisation", "scorers")
     reads = read_by(config)
     told = {key: config[key] for key in keys if key in reads and config[key] is not None}
-    return told | ({"scorers": "all, equally"} if told.get("scorers") == {} else {})
+    told |= {"scorers": "all, equally"} if told.get("scorers") == {} else {}
+    if config["policy"] not in POLICIES.classes():  # another package's, which is not here
+        return told
+    usual = SelectConfig.of({"policy": config["policy"]}).result_config()
+    others = sorted(reads - {*keys, "seed"})
+    return told | {key: config[key] for key in others if config[key] != usual.get(key)}
 
 
 def _model(score: Story) -> str:

@@ -143,7 +143,7 @@ def _redundancy(
         measured = made_from(pipeline.store, "redundancy", f"{release}/{arm}", "selection", mask)
         if measured is not None:
             found = pipeline.store.manifest(measured)["metadata"]
-            yield arm, {name: found[name] for name in of_row}
+            yield arm, {name: found[name] for name in of_row if name in found}  # an older one lacks some
 
 
 def _ngram(pipeline: Pipeline, release: str, comparison: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def tokens_of(store: Store, subset: Mapping[str, Any]) -> tuple[int | None, int]
     """
     said: int | None = subset["metadata"].get("tokens")
     if said is not None:
-        return said, 0
+        return said, subset["metadata"].get("without_token_count", 0)
     if "held" in subset:
         content = subset.get("content", {})
         return content.get("tokens"), content.get("without_tokens", 0)

@@ -126,7 +126,7 @@ def _licences(config: PublishConfig, licences: dict[str, int | None]) -> str:
     stated = (
         f"Column {code_span(config.licence_column)} holds each document's."
         if config.licence_column
-        else "As its source is licensed."
+        else "What its sources are under:"
     )
     note = ""
     if "odc-by" in licences:
@@ -215,7 +215,7 @@ def _composition(facts: Facts) -> str:
         parts.append(_table([*names], [[str(length) for length in facts.lengths]]))
         parts.append("Tokens of a selected document, as the source counts them.")
     if domains:
-        parts.append(f"{facts.num_domains} domains; those with most documents:")
+        parts.append(f"Domains: {facts.num_domains}; the {len(domains)} with most documents:")
         parts.append(_table(["domain", "documents"], domains))
     return "\n\n".join(parts)
 
@@ -277,9 +277,9 @@ def _limits(facts: Facts, config: PublishConfig) -> str:
         "harmless or free of personal data. Nothing was removed from any text.",
     ]
     if without_score:
-        lines.append(f"{without_score} documents without a score of the arm could not be selected.")
+        lines.append(f"Documents without a score of the arm, which could not be selected: {without_score}.")
     if without_tokens:
-        lines.append(f"{without_tokens} documents have no token count.")
+        lines.append(f"Documents without a token count: {without_tokens}.")
     if len(blocks) > 1:
         lines.append(f"{len(blocks)} random blocks were selected each by itself; no certificate spans them.")
     if any(block["certificate"]["bound"] is None for block in blocks):

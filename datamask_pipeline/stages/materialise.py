@@ -25,7 +25,7 @@ from datamask_pipeline.storage.aligned import Aligned
 from datamask_pipeline.storage.row_index import CONTENT, URL
 
 STAGE: Final = "materialise"
-VERSION: Final = "5"
+VERSION: Final = "6"
 
 #: What makes a document of a subset the one it is, whatever the mask thought of it.
 DOCUMENT_IDENTITY: Final = ("crawl", "id", "text")
@@ -124,7 +124,7 @@ def run(
     metadata = {
         "release": release,
         "arm": arm,
-        "tokens": length.tokens if length.known == written else None,  # a sum over some is no length of all
+        "tokens": length.tokens,
         "without_token_count": written - length.known,
         "selection": selection_id(selection),
         "documents_digest": combined_digest((part["name"], part["identity_digest"]) for part in parts),
@@ -218,7 +218,7 @@ def _positions(rows: pa.Table) -> NDArray[np.int64]:
 
 
 class _Length:
-    """Tokens of the documents that passed by, and of how many these are known."""
+    """Tokens of the documents that passed by, of those that state them, and how many do."""
 
     def __init__(self) -> None:
         self.tokens = self.known = 0

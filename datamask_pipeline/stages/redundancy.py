@@ -19,9 +19,10 @@ from datamask_pipeline.near_copies import NearCopyIndex, coverage_of
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.token_totals import TOTALS_SQL
 
 STAGE: Final = "redundancy"
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 
 class RedundancyConfig(duck.QuerySettings):
@@ -87,9 +88,8 @@ def run(
             "score; run stage 'select' again"
         )
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        ((contents, tokens),) = connection.execute(f"""
-            SELECT count(DISTINCT c.content_hash),
-                CASE WHEN count(c.token_count) = count(*) THEN sum(c.token_count)::BIGINT END
+        ((contents, tokens, without),) = connection.execute(f"""
+            SELECT count(DISTINCT c.content_hash), {TOTALS_SQL}
             FROM {duck.parts_sql(store, [selection], "position, selected")} AS s
             JOIN {duck.parts_sql(store, [candidates], "position, content_hash, token_count")} AS c USING (position)
             WHERE s.selected
@@ -98,6 +98,7 @@ def run(
     row = {
         "documents": documents,
         "tokens": tokens,
+        "without_tokens": without,
         "exact_copies": documents - contents,
         **measured(config, rows, selected_N, builder.scratch() / "index", progress),
     }

@@ -11,12 +11,13 @@ import pytest
 from forger import Forger
 from typer.testing import CliRunner
 
-from datamask_pipeline.audit.render import _copy_lines, story_lines
+from datamask_pipeline.audit.render import _copy_lines, _telling, story_lines
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.summary import release_summary
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.stages.select import SelectConfig
 from datamask_pipeline.storage import Ref, Store, open_array, require
 
 RELEASE = "first"
@@ -68,6 +69,24 @@ def test_settings_that_say_nothing_are_not_told(tiny_run: Pipeline) -> None:
     assert "settings: policy=" in told
     assert "={}" not in told
     assert "no revision stated" in told
+
+
+def test_settings_that_are_not_the_defaults_are_told() -> None:
+    usual = {
+        "policy": "datamask",
+        "diversity": "Pair_simi",
+        "ratio": 0.1,
+        "lamb": 0.5,
+        "normalisation": "affine",
+    }
+    usual["scorers"] = "all, equally"
+    assert _telling(SelectConfig.of({"seed": 3}).result_config()) == usual
+    own = {"outlier_deviations": 6.0, "quality_pruning": 0.2, "num_kicks": 3}
+    assert _telling(SelectConfig.of(own).result_config()) == usual | own
+    drawn = _telling(SelectConfig.of({"policy": "random", "quality_pruning": 0.2}).result_config())
+    assert drawn == {"policy": "random", "ratio": 0.1, "scorers": "all, equally", "quality_pruning": 0.2}
+    foreign = SelectConfig.of(own).result_config() | {"policy": "somebody_elses"}
+    assert "outlier_deviations" not in _telling(foreign)
 
 
 def test_a_rejected_row_has_a_story(tiny_run: Pipeline) -> None:

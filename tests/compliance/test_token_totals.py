@@ -140,7 +140,7 @@ def test_page_and_card(without: Pipeline, chosen: tuple[int, int], tmp_path: Pat
     )
     card = (tmp_path / "set" / "README.md").read_text()
     assert f"{chosen[0]} and {chosen[1]} of unknown length" in card
-    assert f"{chosen[1]} documents have no token count" in card
+    assert f"Documents without a token count: {chosen[1]}." in card
 
 
 def test_what_a_tombstone_keeps(without: Pipeline, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_documents_that_moved_since_are_refused(tiny_run: Pipeline, tmp_path: Pa
         )
 
 
-def test_lengths_of_some_are_no_length_of_all(tmp_path: Path) -> None:
+def test_lengths_that_are_not_stated_are_counted_beside_the_sum_of_the_others(tmp_path: Path) -> None:
     config = write_tiny_config(tmp_path)
     (path, *_) = sorted((tmp_path / "crawls").rglob("*.jsonl"))
     rows = [json.loads(line) | {"token_count": None} for line in path.read_text().splitlines()]
@@ -83,4 +83,5 @@ def test_lengths_of_some_are_no_length_of_all(tmp_path: Path) -> None:
     missing = sum(row["token_count"] is None for row in subset)
     metadata = pipeline.store.manifest(ref)["metadata"]
     assert 0 < missing < len(subset)
-    assert (metadata["tokens"], metadata["without_token_count"]) == (None, missing)
+    stated = sum(row["token_count"] or 0 for row in subset)
+    assert (metadata["tokens"], metadata["without_token_count"]) == (stated, missing)
