@@ -41,7 +41,7 @@ class Reader:
 
     def look(self) -> None:
         """Whatever is current is whole; what was current once and was replaced does not come back."""
-        for pointer in self.record.glob("*/**/current.json"):
+        for pointer in self._pointers():
             location = json.loads(pointer.read_bytes())["location"]
             known = self.seen.setdefault(str(pointer), set())
             if location not in known:
@@ -49,6 +49,13 @@ class Reader:
                 self.wrong += [f"{location}: {fault}" for fault in self._faults(self.record / location)]
             if len(known) > 1:
                 self.wrong.append(f"{pointer} changed: {sorted(known)}")
+
+    def _pointers(self) -> Iterator[Path]:
+        """`os.walk` passes over folders that go away meanwhile, as scratch does."""
+        for folder, inner, files in os.walk(self.record):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            if "current.json" in files:
+                yield Path(folder) / "current.json"
 
     def _faults(self, folder: Path) -> Iterator[str]:
         manifest = json.loads((folder / "manifest.json").read_bytes())

@@ -14,6 +14,7 @@ from datamask_pipeline.errors import ConfigurationError, UnknownNameError, sugge
 from datamask_pipeline.families import readers, with_members
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.pretraining import presets
 from datamask_pipeline.pretraining.config import READ_BY_MOE, PretrainConfig
 from datamask_pipeline.settings import Settings, each_once, execution_field, validated
 from datamask_pipeline.stages.select import SelectConfig
@@ -169,7 +170,8 @@ class PipelineConfig(Settings):
 
     def _refuse_what_no_architecture_reads(self) -> None:
         routed = [
-            {**self.pretrain, **own}.get("architecture") == "moe" for own in self.architectures.values()
+            presets.joined(self.pretrain, own).get("architecture") == "moe"
+            for own in self.architectures.values()
         ]
         owners = {f"architectures.{name}": own for name, own in self.architectures.items()}
         for (path, own), is_routed in zip(owners.items(), routed, strict=True):
@@ -242,7 +244,7 @@ class PipelineConfig(Settings):
         """The settings of one model."""
         _, architecture, seed = split_run_name(run_name)
         own = self.architectures[architecture]
-        values = {**self.pretrain, **own, "seed": seed}
+        values = {**presets.joined(self.pretrain, own), "seed": seed}
         inherited = {name: "pretrain" for name in self.pretrain if name not in own}
         return validated(PretrainConfig, values, f"architectures.{architecture}", inherited)
 

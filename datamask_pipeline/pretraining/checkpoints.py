@@ -4,7 +4,9 @@ Knows no data and no loss. The trainer writes a checkpoint file by file; a proce
 leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from.
 """
 
+import json
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,12 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from datamask_pipeline.errors import DataMaskError, IntegrityError
+from datamask_pipeline.pretraining.config import PretrainConfig
 
 #: What a run's end by numbers that are not finite means, and what to do about it.
 DIVERGED = "training diverged; lower learning_rate or max_grad_norm, or raise warmup_ratio"
 _MARK = "COMPLETE"
+_STOPWATCH = "stopwatch.json"
 Progress = Callable[[int, int], None]
 
 
@@ -97,11 +101,53 @@ class Publish(TrainerCallback):
             raise DataMaskError(
                 f"the weights are not finite after step {state.global_step} of {state.max_steps}: {DIVERGED}"
             )
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()  # each process has written its part of the state
+        if not state.is_world_process_zero:
+            return
         publish(model, self._models, state.global_step)
         (self._states / f"checkpoint-{state.global_step}" / _MARK).touch()
         for old in self._states.glob("checkpoint-*"):
             if _step(old) < state.global_step:
                 shutil.rmtree(old)
+
+
+class Stopwatch(TrainerCallback):
+    """Times the steps of this process but the first, which warms up, and leaves tokens and seconds beside the states."""
+
+    def __init__(self, states: Path, config: PretrainConfig) -> None:
+        self._file = states / _STOPWATCH
+        self._tokens_per_step = config.batch_size * config.sequence_length
+        self._first_step, self._begun = -1, 0.0
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Begin after the first step."""
+        if self._first_step < 0:
+            self._first_step, self._begun = state.global_step, time.perf_counter()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """Write what was timed; a resumed run that had nothing left to do keeps what stands."""
+        if state.is_world_process_zero and self._first_step >= 0:
+            tokens = (state.global_step - self._first_step) * self._tokens_per_step
+            self._file.write_text(
+                json.dumps({"tokens": tokens, "seconds": time.perf_counter() - self._begun})
+            )
+
+
+def read_stopwatch(states: Path) -> dict[str, Any]:
+    """`tokens` and `seconds` of the process that last trained; zeros where none was timed to its end."""
+    file = states / _STOPWATCH
+    return json.loads(file.read_text()) if file.is_file() else {"tokens": 0, "seconds": 0.0}
+
+
+def loss_history(states: Path, step: int) -> list[dict[str, float]]:
+    """What the trainer logged up to a step whose state is whole."""
+    state = json.loads((states / f"checkpoint-{step}" / "trainer_state.json").read_text())
+    return [entry for entry in state["log_history"] if "loss" in entry]
 
 
 def publish(model: PreTrainedModel, models: Path, step: int) -> None:

@@ -4,7 +4,7 @@ import os
 from typing import Final
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.hardware import present_device
+from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.pretraining.config import PretrainConfig
 
 #: What training keeps of each parameter in float32: weight, gradient and Adam's two moments.
@@ -17,12 +17,17 @@ def check(config: PretrainConfig) -> None:
     Raises:
         ConfigurationError: The device is not there, does not multiply in `dtype`, or has too little memory.
     """
+    if config.device == "cpu" and config.processes > num_cores():
+        raise ConfigurationError(
+            f"pretrain.processes {config.processes}: this machine has {num_cores()} cores; lower it"
+        )
     memory = _cuda_memory(config) if config.device == "cuda" else _machine_memory()
     needed = BYTES_PER_PARAMETER * config.block_parameters
     if needed > memory:
         raise ConfigurationError(
             f"the model's {config.block_parameters:,} parameters take {needed / 1e9:,.1f} GB in training, the device has "
-            f"{memory / 1e9:,.1f} GB; lower hidden_size, intermediate_size, num_layers or num_experts"
+            f"{memory / 1e9:,.1f} GB; take another preset, or lower hidden_size, intermediate_size, num_layers or "
+            "num_experts"
         )
 
 
@@ -33,6 +38,11 @@ def _cuda_memory(config: PretrainConfig) -> int:
         device = present_device(config.device)
     except ConfigurationError as error:
         raise ConfigurationError(f"pretrain.device: {error}") from error
+    if config.processes > torch.cuda.device_count():
+        raise ConfigurationError(
+            f"pretrain.processes {config.processes}: each takes a CUDA device, and this machine has "
+            f"{torch.cuda.device_count()}; lower it"
+        )
     if config.dtype == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ConfigurationError(
             f"{torch.cuda.get_device_name(device)} does not multiply in bfloat16; set pretrain.dtype: float32"

@@ -82,19 +82,29 @@ def open_store(directory: Path) -> TokenStore | None:
 class PackedBlocks(Dataset[dict[str, torch.Tensor]]):
     """Blocks of an endless stream: every epoch holds each document once, in an order of its own.
 
-    Blocks run over the borders of documents and epochs, so no token is dropped and none padded.
+    Blocks run over the borders of documents and epochs, so no token is dropped and none padded. Unless asked otherwise
+    `position_ids` begin at 0 with each document of a block, by which the model keeps documents apart.
 
     Args:
         store: The tokenised subset.
         sequence_length: Tokens of a block.
         num_blocks: Length of this dataset.
         seed: Together with the epoch's number it settles the order of documents.
+        attend_across_documents: Leave out the positions, so that a block is one text.
     """
 
-    def __init__(self, store: TokenStore, *, sequence_length: int, num_blocks: int, seed: int) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        sequence_length: int,
+        num_blocks: int,
+        seed: int,
+        attend_across_documents: bool = False,
+    ) -> None:
         self._tokens_T, self._offsets_D = store.tokens_T, store.offsets_D
         self._length, self._num_blocks, self._seed = sequence_length, num_blocks, seed
-        self._num_tokens = store.num_tokens
+        self._num_tokens, self._is_one_text = store.num_tokens, attend_across_documents
         self._epoch = -1
         self._order_D = self._starts_D = np.empty(0, dtype=np.int64)
 
@@ -108,7 +118,11 @@ class PackedBlocks(Dataset[dict[str, torch.Tensor]]):
             pieces.append(piece_T)
             wanted, position = wanted - len(piece_T), position + len(piece_T)
         ids = torch.from_numpy(np.concatenate(pieces).astype(np.int64))
-        return {"input_ids": ids, "labels": ids.clone()}
+        block_T = {"input_ids": ids, "labels": ids.clone()}
+        if not self._is_one_text:
+            positions = np.concatenate([np.arange(len(piece_T)) for piece_T in pieces])
+            block_T["position_ids"] = torch.from_numpy(positions)
+        return block_T
 
     def _piece(self, epoch: int, position: int, wanted: int) -> np.ndarray:
         """Up to `wanted` tokens of the document that stands at `position` of an epoch."""

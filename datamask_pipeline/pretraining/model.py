@@ -32,12 +32,12 @@ def build_model(config: PretrainConfig, *, vocab_size: int, end_of_text: int) ->
         "intermediate_size": config.intermediate_size,
         "num_hidden_layers": config.num_layers,
         "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads or config.num_heads,
         "max_position_embeddings": config.sequence_length,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
         "pad_token_id": end_of_text,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.tie_embeddings,
         "use_cache": False,
     }
     with torch.random.fork_rng(devices=[]):
@@ -54,9 +54,24 @@ def training_arguments(config: PretrainConfig) -> dict[str, Any]:
     return {"output_router_logits": True} if config.architecture == "moe" else {}
 
 
+def scale_router_loss(model: PreTrainedModel, config: PretrainConfig) -> None:
+    """Make the loss that balances experts weigh the same however a step's batch is divided.
+
+    The trainer divides the loss of tokens by all tokens of a step and adds up the parts; this one it would add up
+    undivided. The model's configuration, which is published, stays as it is.
+    """
+    if config.architecture == "moe":
+        model.router_aux_loss_coef /= config.accumulation_steps * config.processes
+
+
 def count_parameters(model: PreTrainedModel) -> int:
     """Trainable numbers, each tied one once."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def count_active_parameters(model: PreTrainedModel, config: PretrainConfig) -> int:
+    """Those of them that one token goes through; all of a dense model."""
+    return count_parameters(model) - (config.block_parameters - config.active_block_parameters)
 
 
 def _dense(config: PretrainConfig, shared: dict[str, Any]) -> PreTrainedModel:

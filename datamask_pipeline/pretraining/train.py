@@ -8,12 +8,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging
 
@@ -24,13 +24,24 @@ from datamask_pipeline.pretraining.checkpoints import (
     Checkpoint,
     Progress,
     Publish,
+    Stopwatch,
     bind,
+    loss_history,
     published,
+    read_stopwatch,
     resumable,
 )
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.data import PackedBlocks, TokenStore, open_store, tokenise
-from datamask_pipeline.pretraining.model import build_model, count_parameters, training_arguments
+from datamask_pipeline.pretraining.launch import launch
+from datamask_pipeline.pretraining.model import (
+    build_model,
+    count_active_parameters,
+    count_parameters,
+    scale_router_loss,
+    training_arguments,
+)
+from datamask_pipeline.pretraining.speed import Speed, speed_of
 from datamask_pipeline.pretraining.validate import Validation, bits_per_byte
 
 
@@ -43,9 +54,11 @@ class PretrainResult:
     num_documents: int
     subset_tokens: int
     num_parameters: int
+    num_active_parameters: int
     curve: list[dict[str, float]]
     checkpoints: list[Checkpoint]
     validation: Validation
+    speed: Speed | None = field(compare=False)
 
     @property
     def epochs(self) -> float:
@@ -84,40 +97,75 @@ def pretrain(
         ConfigurationError: The device is not there.
         InputError: No document, or no validation text.
         IntegrityError: `directory` holds another run.
-        DataMaskError: The loss or the weights ceased to be finite; nothing of that step is kept.
+        DataMaskError: The loss or the weights ceased to be finite; nothing of that step is kept. A process ended.
     """
-    present_device(config.device)
+    device = present_device(config.device)
     states, models = directory / "resume", directory / "models"
     store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
     bind(states, _fingerprint(config, tokenizer, store))
+    arguments = (config, store, states, models, len(tokenizer), tokenizer.eos_token_id)
+    if config.processes == 1:
+        train(*arguments, progress)
+    else:
+        launch(train, arguments, processes=config.processes, progress=progress)
+    last = published(models)[-1]
     with torch_threads(config.threads), _no_progress_bars():
-        model = build_model(config, vocab_size=len(tokenizer), end_of_text=tokenizer.eos_token_id)
-        blocks = PackedBlocks(
-            store,
-            sequence_length=config.sequence_length,
-            num_blocks=config.num_steps * config.batch_size,
-            seed=config.seed,
-        )
-        trainer = _FiniteTrainer(
-            forward_arguments=training_arguments(config),
-            model=model,
-            args=_arguments(config, states),
-            train_dataset=blocks,
-            callbacks=[Publish(states, models, config.num_steps, progress)],
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train(resume_from_checkpoint=_as_text(resumable(states)))
+        model = AutoModelForCausalLM.from_pretrained(last.directory, local_files_only=True).to(device)
         validation = bits_per_byte(model, tokenizer, validation_texts, sequence_length=config.sequence_length)
+    timed = read_stopwatch(states)
     return PretrainResult(
         steps=config.num_steps,
         tokens_seen=config.num_steps * config.batch_size * config.sequence_length,
         num_documents=store.num_documents,
         subset_tokens=store.num_tokens,
         num_parameters=count_parameters(model),
-        curve=_curve(trainer, config),
+        num_active_parameters=count_active_parameters(model, config),
+        curve=_curve(loss_history(states, last.step), config),
         checkpoints=published(models),
         validation=validation,
+        speed=speed_of(config, vocab_size=len(tokenizer), **timed),
     )
+
+
+def train(
+    config: PretrainConfig,
+    store: TokenStore,
+    states: Path,
+    models: Path,
+    vocab_size: int,
+    end_of_text: int,
+    progress: Progress | None,
+) -> None:
+    """Train from the newest whole state on; one of `config.processes` that do the same, or the only one.
+
+    Args:
+        config: See `PretrainConfig`.
+        store: The tokenised subset.
+        states: Receives trainer states.
+        models: Receives weights.
+        vocab_size: Entries of the tokenizer.
+        end_of_text: Its id of the end of a text.
+        progress: Called after each step with (steps done, steps in all).
+    """
+    with torch_threads(config.threads), _no_progress_bars():
+        model = build_model(config, vocab_size=vocab_size, end_of_text=end_of_text)
+        scale_router_loss(model, config)
+        blocks = PackedBlocks(
+            store,
+            sequence_length=config.sequence_length,
+            num_blocks=config.num_steps * config.batch_size,
+            seed=config.seed,
+            attend_across_documents=config.attend_across_documents,
+        )
+        trainer = _FiniteTrainer(
+            forward_arguments=training_arguments(config),
+            model=model,
+            args=_arguments(config, states),
+            train_dataset=blocks,
+            callbacks=[Publish(states, models, config.num_steps, progress), Stopwatch(states, config)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=_as_text(resumable(states)))
 
 
 class _FiniteTrainer(Trainer):
@@ -149,7 +197,8 @@ class _FiniteTrainer(Trainer):
 def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
     arguments = TrainingArguments(
         output_dir=str(states),
-        per_device_train_batch_size=config.batch_size,
+        per_device_train_batch_size=config.blocks_at_once,
+        gradient_accumulation_steps=config.accumulation_steps,
         max_steps=config.num_steps,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
@@ -160,6 +209,8 @@ def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
         seed=config.seed,
         bf16=config.dtype == "bfloat16",
         use_cpu=config.device == "cpu",
+        ddp_backend=_backend(config),
+        ddp_find_unused_parameters=False,
         train_sampling_strategy="sequential",  # the blocks come shuffled
         logging_steps=config.log_every_steps,
         logging_nan_inf_filter=False,  # a loss that is not finite must be seen, not averaged away
@@ -170,12 +221,18 @@ def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:
         dataloader_pin_memory=False,
         log_level="error",
     )
-    if config.device == "cuda":
+    if config.device == "cuda" and config.processes == 1:
         arguments._n_gpu = 1  # else several visible GPUs would multiply the batch
     return arguments
 
 
-def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
+def _backend(config: PretrainConfig) -> str | None:
+    if config.processes == 1:
+        return None
+    return "gloo" if config.device == "cpu" else "nccl"
+
+
+def _curve(history: Iterable[dict[str, float]], config: PretrainConfig) -> list[dict[str, float]]:
     tokens_per_step = config.batch_size * config.sequence_length
     return [
         {
@@ -184,8 +241,7 @@ def _curve(trainer: Trainer, config: PretrainConfig) -> list[dict[str, float]]:
             "loss": entry["loss"],
             "learning_rate": entry["learning_rate"],
         }
-        for entry in trainer.state.log_history
-        if "loss" in entry
+        for entry in history
     ]
 
 

@@ -14,7 +14,7 @@ from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "pretrain"
-VERSION: Final = "2"
+VERSION: Final = "3"
 TREE: Final = "models"
 
 
@@ -101,6 +101,7 @@ def run(
         "run": run_name,
         "documents_digest": documents_digest,
         "parameters": result.num_parameters,
+        "active_parameters": result.num_active_parameters,
         "steps": result.steps,
         "tokens_seen": result.tokens_seen,
         "subset_tokens": result.subset_tokens,
@@ -108,6 +109,8 @@ def run(
         "bits_per_byte": result.validation.bits_per_byte,
         "validation_documents": result.validation.num_documents,
         "validation_bytes": result.validation.num_bytes,
+        "tokens_per_second": None if result.speed is None else result.speed.tokens_per_second,
+        "utilisation": None if result.speed is None else result.speed.utilisation,
         "checkpoints": {str(item.step): item.directory.name for item in result.checkpoints},
     }
     return builder.commit([part], trees=[tree], metadata=metadata)

@@ -61,3 +61,19 @@ def test_no_document_is_refused(tokenizer: PreTrainedTokenizerFast, tmp_path: Pa
     with pytest.raises(InputError, match="no document"):
         tokenise([], tokenizer, tmp_path)
     assert open_store(tmp_path) is None
+
+
+def test_positions_begin_anew_with_each_document(
+    texts: list[str], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    store = tokenise(texts[:5], tokenizer, tmp_path)
+    blocks = PackedBlocks(store, sequence_length=150, num_blocks=20, seed=0)
+    for block in range(len(blocks)):
+        ids, positions = (blocks[block][name].tolist() for name in ("input_ids", "position_ids"))
+        expected, position = [], 0
+        for token in ids:
+            expected.append(position)
+            position = 0 if token == tokenizer.eos_token_id else position + 1
+        assert positions == expected
+    one_text = PackedBlocks(store, sequence_length=150, num_blocks=1, seed=0, attend_across_documents=True)
+    assert set(one_text[0]) == {"input_ids", "labels"}

@@ -39,7 +39,7 @@ def test_sizes_are_those_of_the_configuration(config: PretrainConfig) -> None:
 def test_experts_are_routed(config: PretrainConfig) -> None:
     ids = torch.arange(16)[None]
     outputs = []
-    for experts_per_token in (1, 2):
+    for experts_per_token in (2, 3):
         moe = config.model_copy(update={"architecture": "moe", "experts_per_token": experts_per_token})
         model = build_model(moe, vocab_size=300, end_of_text=0).eval()
         outputs.append(model(input_ids=ids).logits)

@@ -33,6 +33,8 @@ from datamask_pipeline.selection.solution import TANGENT, Solution
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
+ROUNDING = 1e-12
+"""Values of masks closer than this share of them are equal: far below what a gap is told in."""
 SETTLED, WIDE = 0.05, 256
 """Where a mask is known, the ascent ends where all that is left to climb is this share of its distance from the bound;
 from so many dimensions on, where eigenvalues take longer than all else."""
@@ -119,7 +121,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
 
 
 class _Best:
-    """The best of the masks that were offered."""
+    """The best of the masks that were offered: the first of those that sums in another order could tell apart."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -131,9 +133,12 @@ class _Best:
         return len(self.mask_N) > 0
 
     def offer(self, mask_N: Tensor) -> None:
-        """Keeps the mask where it is better than what was offered before, both measured in float32."""
+        """Keeps the mask where it is better than what was offered before, both measured in float32.
+
+        Of equal masks the last bit of a sum would favour rows by their place, and by the processor.
+        """
         value = self.problem.moment_objective.value(mask_N, self.problem.statistics.moments(mask_N))
-        if value > self.value:
+        if not self.found or value - self.value > ROUNDING * max(1.0, abs(self.value)):
             self.mask_N, self.value = mask_N, value
 
 

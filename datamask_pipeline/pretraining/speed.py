@@ -1,0 +1,50 @@
+"""How fast a model was trained, and what share of the device's arithmetic that is. Knows no data and no trainer."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from datamask_pipeline.hardware import torch_threads
+from datamask_pipeline.pretraining.config import PretrainConfig
+
+#: Rows of the square matrices whose product says what a device can do: large enough for its full rate.
+_PRODUCT_ROWS: Final = {"cpu": 1_536, "cuda": 8_192}
+_PRODUCTS: Final = 5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What the last process of a run did by the clock, without its first step.
+
+    `utilisation` is the training's arithmetic (`flop_per_token`, and the last matrix) over that of plain matrix
+    products in the same arithmetic on the same device, which were timed afterwards: neither depends on a table of devices.
+    """
+
+    tokens_per_second: float
+    utilisation: float
+
+
+def speed_of(config: PretrainConfig, *, vocab_size: int, tokens: int, seconds: float) -> Speed | None:
+    """The speed of `tokens` trained in `seconds`; None where no step was timed."""
+    if not tokens or seconds <= 0:
+        return None
+    flop = config.flop_per_token + 6 * config.hidden_size * vocab_size
+    rate = tokens / seconds
+    return Speed(rate, rate * flop / (config.processes * product_rate(config)))
+
+
+def product_rate(config: PretrainConfig) -> float:
+    """Floating-point operations a second of plain matrix products on one of the run's devices: the best of a few."""
+    rows = _PRODUCT_ROWS[config.device]
+    left = torch.ones(rows, rows, dtype=getattr(torch, config.dtype), device=config.device)
+    best = float("inf")
+    with torch_threads(config.threads):
+        for _ in range(_PRODUCTS):
+            begun = time.perf_counter()
+            left @ left
+            if config.device == "cuda":
+                torch.cuda.synchronize()
+            best = min(best, time.perf_counter() - begun)
+    return 2 * rows**3 / best
