@@ -45,7 +45,7 @@ def check(path: Path, *settings: str) -> Any:
             "architectures.dense.num_experts=3",
             "architectures.dense.num_experts: no architecture reads it here",
         ),
-        ("pretrain.experts_per_token=1", "pretrain.experts_per_token: no architecture reads it here"),
+        ("pretrain.experts_per_token=3", "pretrain.experts_per_token: no architecture reads it here"),
         ("score.scorers=[ruels]", "score.scorers: unknown quality scorer 'ruels' (did you mean 'rules'?)"),
         ("score.options={rules: {x: 1}}", "score.options.rules.x: unknown setting"),
         ("score.options={probe: {}}", "score.options.probe: options of a quality scorer that is not used"),
