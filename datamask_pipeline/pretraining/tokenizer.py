@@ -1,6 +1,6 @@
-"""The byte-level BPE tokenizer that all arms of an experiment share.
+"""The tokenizer that all arms of an experiment share: a byte-level BPE learnt here, or another model's.
 
-Knows no model and no arm. Bytes are its alphabet, so no text is out of vocabulary and the number of
+Knows no model and no arm. Bytes are the alphabet of the one learnt here, so no text is out of vocabulary and the number of
 bytes of a text can be compared between tokenizers.
 """
 
@@ -54,8 +54,38 @@ def train_tokenizer(
     return fast
 
 
+def adopt_tokenizer(files: Path, directory: Path, *, sequence_length: int) -> PreTrainedTokenizerFast:
+    """Save the tokenizer of another model as `train_tokenizer` does; no code of its repository is run.
+
+    Args:
+        files: Holds its `tokenizer.json`, with its configuration beside it where there is one.
+        directory: Where it is written.
+        sequence_length: Recorded as the length the models are trained for.
+
+    Raises:
+        InputError: It cannot be read, or names no end of a text, by which documents are told apart.
+    """
+    try:
+        fast = PreTrainedTokenizerFast.from_pretrained(
+            files, local_files_only=True, model_max_length=sequence_length
+        )
+    except Exception as error:  # the library raises bare ones for what it cannot read
+        raise InputError(
+            f"{files} holds no tokenizer that can be read: {error}", remedy="give one with a tokenizer.json"
+        ) from error
+    if fast.eos_token_id is None:
+        raise InputError(
+            f"the tokenizer in {files} names no end of a text",
+            remedy="state `eos_token` in its tokenizer_config.json",
+        )
+    if fast.pad_token_id is None:
+        fast.pad_token = fast.eos_token
+    fast.save_pretrained(directory)
+    return fast
+
+
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
-    """Read back what `train_tokenizer` saved."""
+    """Read back what was saved."""
     return PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
 
 
