@@ -12,13 +12,14 @@ from typing import Any
 
 from datamask_pipeline.compliance.content import content_of
 from datamask_pipeline.compliance.erase import erase_crawl, unname_requests
-from datamask_pipeline.compliance.purge_plan import Plan, plan
+from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.purge_plan import OF_A_CRAWL, Plan, plan
 from datamask_pipeline.compliance.takedown import is_withdrawing, takedown_report, unnamed_report
-from datamask_pipeline.compliance.unfinished import unfinished_key
+from datamask_pipeline.compliance.unfinished import begun_on, unfinished_key
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.stages.pool import REQUESTS
 from datamask_pipeline.storage import Store, storage_errors
-from datamask_pipeline.storage.ref import CURRENT, MANIFEST, ref_of
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST, SHARDS, ref_of
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
 
 
@@ -51,15 +52,16 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
         if begun is None and (planned := plan(store, off)).is_empty:
             return None
         begun = begun or _begin(store, request, planned)
+        _wait_for_shards(store, begun)
         for crawl in begun.documents:
             erase_crawl(store, crawl)
         for release in store.keys("takedown"):
             unname_requests(store, release)
         for location, manifest in begun.removed.items():
             _remove(store, location, manifest["stage"], manifest["key"])
-        for location in begun.unfinished:
-            _remove(store, location, *unfinished_key(location))
-        ended = dataclasses.replace(begun, state="done")
+        left = {*begun.unfinished, *begun_on(Graph(store), begun.documents, OF_A_CRAWL)}
+        gone = [each for each in sorted(left) if _remove(store, each, *unfinished_key(each), finished=False)]
+        ended = dataclasses.replace(begun, state="done", unfinished=gone)
         publish(store, ended)
         return ended
 
@@ -107,9 +109,24 @@ def _without_names(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**manifest, "metadata": metadata}
 
 
-def _remove(store: Store, location: str, stage: str, key: str) -> None:
-    """Remove a version and what unfinished work of its stage and key left; one that is gone already stays gone."""
+def _wait_for_shards(store: Store, begun: Tombstone) -> None:
+    """Until nobody writes a shard of the crawls who began before the tombstone; who comes later knows it."""
+    for crawl in begun.documents:
+        for stage in OF_A_CRAWL:
+            for name in store.leases.below(f"{stage}/{crawl}/{SHARDS}"):
+                with store.exclusive(stage, name.partition("/")[2]):
+                    pass
+
+
+def _remove(store: Store, location: str, stage: str, key: str, *, finished: bool = True) -> bool:
+    """Remove a version and what unfinished work of its stage and key left, once nobody is at it.
+
+    One that is gone already stays gone. What is to be removed as unfinished (`finished` false) and has been finished
+    meanwhile stays: it is current, and was made of what the tombstone knows. Says whether it is gone.
+    """
     with store.exclusive(stage, key), storage_errors(location):
+        if not finished and store.fs.exists(f"{store.root}/{location}/{MANIFEST}"):
+            return False
         ref = store.current(stage, key)
         if ref is not None and ref.location == location:  # of a stage that is off
             store.fs.rm_file(f"{store.root}/{stage}/{key}/{CURRENT}")
@@ -120,3 +137,4 @@ def _remove(store: Store, location: str, stage: str, key: str) -> None:
             store.fs.rm(folder, recursive=True)
         shutil.rmtree(store.scratch(location).parent, ignore_errors=True)
         store.remove_notes(location.rpartition("/")[0])
+        return True

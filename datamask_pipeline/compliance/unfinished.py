@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     import duckdb
 
 
+def begun_on(
+    graph: Graph, documents: Mapping[str, Collection[str]], of_a_crawl: Collection[str]
+) -> list[str]:
+    """Where unfinished work lies on the crawls from which a purge erases, and on releases that read them.
+
+    What it was made from is superseded, so no run goes on with it. Arguments as of `unfinished_of`.
+    """
+
+    def is_touched(location: str) -> bool:
+        stage, key = unfinished_key(location)
+        if stage in of_a_crawl:
+            return bool(documents.get(key))
+        return any(documents.get(crawl) for crawl in frozen_crawls(graph.store, key.partition("/")[0]) or ())
+
+    return [location for location in graph.unfinished if is_touched(location)]
+
+
 def unfinished_of(
     graph: Graph,
     connection: "duckdb.DuckDBPyConnection",
@@ -28,24 +45,17 @@ def unfinished_of(
         graph: The record's versions.
         connection: With the tables of `find_withdrawn`.
         salt: Stands before what is hashed.
-        documents: By crawl, what the purge erases. All unfinished work on these crawls goes, and on releases that read
-            them: what it was made from is superseded, so no run goes on with it.
+        documents: By crawl, what the purge erases; all that is `begun_on` them goes.
         of_a_crawl: Stages whose key is a crawl.
 
     Returns:
         Locations; of other crawls and releases those that hold a row with the id or content of a withdrawn document.
     """
-
-    def is_touched(location: str) -> bool:
-        stage, key = unfinished_key(location)
-        if stage in of_a_crawl:
-            return bool(documents.get(key))
-        return any(documents.get(crawl) for crawl in frozen_crawls(graph.store, key.partition("/")[0]) or ())
-
+    touched = {*begun_on(graph, documents, of_a_crawl)}
     return [
         location
         for location, names in graph.unfinished.items()
-        if is_touched(location) or _holds(graph, connection, salt, location, names)
+        if location in touched or _holds(graph, connection, salt, location, names)
     ]
 
 

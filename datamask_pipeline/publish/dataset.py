@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -29,9 +29,12 @@ from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of
 from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
-from datamask_pipeline.storage.leases import is_alive
+from datamask_pipeline.storage.leases import Leases, is_alive
 from datamask_pipeline.storage.ref import pretty_json, read_json
 from datamask_pipeline.storage.store import file_system_of
+
+#: Beside the data sets of an object store: who writes which of them.
+LEASES: Final = ".datamask-leases"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +82,10 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
     _refuse_foreign(fs, path, to)
     with _private_folder(Path(path) if is_local else None) as folder:
         manifest = build(store, subset, folder, config)
-        if _root_there(fs, path) is None:
-            _make_visible(folder, fs, path, is_local=is_local)
+        if is_local:
+            _rename(folder, path)
+        else:
+            _upload(folder, fs, path, to)
         if (there := _root_there(fs, path)) != manifest["root"]:
             raise StorageError(
                 f"another data set stands at {to}, with root digest {there}; name another place"
@@ -270,18 +275,34 @@ def _private_folder(target: Path | None) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_visible(folder: Path, fs: Any, path: str, *, is_local: bool) -> None:
-    """By one rename on this machine, unless another writer was first; elsewhere file by file, the manifest last."""
-    files = [each for each in folder.rglob("*") if each.is_file()]
-    if is_local:
-        for each in files:
+def _rename(folder: Path, path: str) -> None:
+    """Make a folder of this machine visible by one rename, unless another writer was first."""
+    for each in folder.rglob("*"):
+        if each.is_file():
             with each.open("rb") as stream:
                 os.fsync(stream.fileno())
-        try:
-            os.rename(folder, path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        return
-    for each in sorted(files, key=lambda file: (file.name == NAME, file.as_posix())):
-        fs.put_file(str(each), f"{path}/{each.relative_to(folder).as_posix()}")
+    try:
+        os.rename(folder, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
+def _upload(folder: Path, fs: Any, path: str, to: str) -> None:
+    """File by file, the manifest last, unless another writer was first: one at a time is at a place.
+
+    Raises:
+        StorageError: something else stands there by now, or another writer took this one for dead.
+    """
+    parent, _, name = path.rpartition("/")
+    leases = Leases(fs, f"{parent}/{LEASES}" if parent else LEASES, is_local=False)
+    with leases.hold(name) as lease:
+        assert lease is not None  # it waits
+        _refuse_foreign(fs, path, to)
+        if _root_there(fs, path) is not None:
+            return
+        files = [each for each in folder.rglob("*") if each.is_file() and each.name != NAME]
+        for each in sorted(files):
+            fs.put_file(str(each), f"{path}/{each.relative_to(folder).as_posix()}")
+        lease.check()
+        fs.put_file(str(folder / NAME), f"{path}/{NAME}")

@@ -50,12 +50,12 @@ def begin(
         )
     settings = config.result_config() | {"source": source.result_config()}
     digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
+    extras = source.extra_fields(crawl)
+    _refuse_reserved(extras, crawl)
     if (purged := erased(store, crawl)) is not None:
         digests["erased"] = purged.digest
     builder = store.begin(STAGE, crawl, version=VERSION, config=settings, inputs=digests)
     rejected = store.begin(REJECTED_STAGE, crawl, version=VERSION, config=settings, inputs=digests)
-    extras = source.extra_fields(crawl)
-    _refuse_reserved(extras, crawl)
     writer = CrawlWriter(
         store=store,
         crawl=crawl,

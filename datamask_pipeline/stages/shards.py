@@ -7,7 +7,9 @@ import abc
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from datamask_pipeline.errors import StorageError
 from datamask_pipeline.storage import ArtefactBuilder, Ref
+from datamask_pipeline.storage.tombstones import num_purges
 
 #: What a stage returns: one reference, or several.
 Made = TypeVar("Made", Ref, tuple[Ref, Ref])
@@ -27,6 +29,7 @@ class ShardWork(abc.ABC, Generic[Made]):
     def __init__(self, builder: ArtefactBuilder, names: Sequence[str]) -> None:
         self.builder, self.names = builder, list(names)
         self.num_done = 0
+        self._num_purges = num_purges(builder.store)
 
     @abc.abstractmethod
     def finished(self) -> Made | None:
@@ -50,23 +53,33 @@ class ShardWork(abc.ABC, Generic[Made]):
         Args:
             start: Where in the list of shards to begin, as a share of its length.
             again: Begins this work anew: what it is made from may have changed while shards were written, as by a purge.
+
+        Raises:
+            StorageError: a purge began meanwhile, and `again` is not given.
         """
         done = self.finished()
         if done is not None:
             return done
-        self.write_missing(start)
+        whole = self.write_missing(start)
+        if again is None and not whole:
+            raise StorageError(
+                f"a purge began while {self.builder.stage}/{self.builder.key} was made: run again"
+            )
         builder = self.builder
         with builder.store.exclusive(builder.stage, builder.key):
             now = self if again is None else again()
-            if now.builder.location == builder.location:
+            if whole and now.builder.location == builder.location:
                 return self.finished() or self.finish()
         return now.complete(start, again)
 
-    def write_missing(self, start: float = 0.0) -> None:
+    def write_missing(self, start: float = 0.0) -> bool:
         """Write every shard that nobody else writes, and wait for those that others do.
 
         Args:
             start: As of `complete`.
+
+        Returns:
+            Whether all are there; else a purge began, which nothing that was begun before it knows of.
         """
         first = int(start * len(self.names))
         missing = self.names[first:] + self.names[:first]
@@ -75,11 +88,18 @@ class ShardWork(abc.ABC, Generic[Made]):
             busy = [name for name in missing if not self._try_to_write(name, wait=False)]
             if len(busy) == len(missing):
                 self._try_to_write(busy[0], wait=True)
+            if self._is_purged():
+                return False
+        return True
 
     def _try_to_write(self, name: str, *, wait: bool) -> bool:
         """Write a shard unless somebody else is at it; says whether it is done now."""
         with self.builder.writing(name, wait=wait) as is_ours:
-            if is_ours and not self.has(name):
+            if is_ours and not self._is_purged() and not self.has(name):
                 self.write(name)
             self.num_done += is_ours
             return is_ours
+
+    def _is_purged(self) -> bool:
+        """Whether a purge began since this work did. Asked while a shard is held, for which a purge waits."""
+        return num_purges(self.builder.store) != self._num_purges

@@ -140,11 +140,15 @@ class Leases:
 
     def are_held(self, name: str) -> bool:
         """Whether anybody holds one of the leases below a name."""
+        return any(map(self.is_held, self.below(name)))
+
+    def below(self, name: str) -> list[str]:
+        """The names right below one, of leases that somebody holds or held."""
         try:
             folders = self._fs.ls(f"{self.folder}/{name}", detail=False)
         except FileNotFoundError:
-            return False
-        return any(number and not _is_free(content) for number, content in map(self.newest, folders))
+            return []
+        return sorted(f"{name}/{folder.rstrip('/').rpartition('/')[2]}" for folder in folders)
 
     def is_held(self, name: str) -> bool:
         """Whether anybody holds the lease of that name; nobody is waited for."""

@@ -11,12 +11,15 @@ from compliance.conftest import TAKEDOWN, run_all_but_models
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.diff import compare_selections
+from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.audit.selections import paired
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance.erase import erase_crawl
 from datamask_pipeline.compliance.purge import purge
 from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.tombstones import tombstones
 
@@ -114,6 +117,55 @@ def test_unfinished_work_that_holds_a_purged_text_goes_and_other_unfinished_work
     assert list(planned.unfinished) == tombstone.unfinished
     assert all(f"would remove unfinished {location}" in told.output for location in planned.unfinished)
     assert any(path.startswith("ingest/plain/") for path in holding(store, {"some text"}))
+    assert purge(store, "y") is None
+
+
+def test_what_a_run_finishes_during_a_purge_stays(copied: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copied.store
+    made = require(store, "redundancy", "first/datamask")
+    manifest, pointer = (
+        Path(store.root) / made.location / "manifest.json",
+        "redundancy/first/datamask/current.json",
+    )
+    files = {path: path.read_bytes() for path in (manifest, Path(store.root) / pointer)}
+    for path in files:
+        path.unlink()
+    assert made.location in plan(store).unfinished
+
+    def erase_and_finish(store: Store, crawl: str) -> None:
+        erase_crawl(store, crawl)
+        for path, data in files.items():
+            path.write_bytes(data)
+
+    monkeypatch.setattr("datamask_pipeline.compliance.purge.erase_crawl", erase_and_finish)
+    tombstone = purge(store, "x")
+    assert tombstone is not None
+    assert made.location not in tombstone.unfinished
+    assert store.read_table(require(store, "redundancy", "first/datamask")).num_rows == 1
+    assert not [each for each in prove_record(store, "first") if each.kind == "contradiction"]
+
+
+def test_a_run_at_work_during_a_purge_publishes_nothing_of_what_is_purged(
+    copied: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copied.store
+    texts = {row["text"] for row in withdrawn_rows(store)}
+    (tmp_path / "config.yaml").write_text(json.dumps(copied.config.model_dump(mode="json")))
+    other = Pipeline(load_config(str(tmp_path / "config.yaml"), {"ingest.min_chars": 2, "store": store.root}))
+    try_to_write, seen = ShardWork._try_to_write, []
+
+    def purge_after_one(self: ShardWork[Any], name: str, *, wait: bool) -> bool:
+        done = try_to_write(self, name, wait=wait)
+        if not seen:
+            seen.append(holding(store, texts))
+            assert purge(store, "x") is not None
+        return done
+
+    monkeypatch.setattr(ShardWork, "_try_to_write", purge_after_one)
+    documents, _ = other.run("ingest", CRAWL)
+    assert any(path.startswith("ingest/") for path in seen[0])
+    assert not holding(store, texts)
+    assert "erased" in store.manifest(documents)["basis"]["inputs"]
     assert purge(store, "y") is None
 
 

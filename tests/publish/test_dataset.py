@@ -10,6 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
+from datamask_pipeline.publish import dataset
 from datamask_pipeline.publish.card import _selection
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import Published, publish
@@ -312,6 +316,36 @@ def test_an_object_store_takes_it_with_the_manifest_last(
     assert [finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")] == ["README.md"]
 
 
+def test_of_two_writers_at_one_place_of_an_object_store_the_first_one_stands(
+    licensed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_built, built = threading.Barrier(2), dataset.build
+    put = MemoryFileSystem.put_file
+
+    def build_and_wait(*arguments: Any) -> dict[str, Any]:
+        manifest = built(*arguments)
+        both_built.wait(60)
+        return manifest
+
+    def put_slowly(fs: MemoryFileSystem, local: str, path: str, **more: Any) -> None:
+        time.sleep(0.02)
+        put(fs, local, path, **more)
+
+    monkeypatch.setattr(dataset, "build", build_and_wait)
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_slowly)
+    configs = [PublishConfig(**ODC, max_documents=number) for number in (5, 9)]
+    with ThreadPoolExecutor(2) as threads:
+        ends = [
+            threads.submit(publish, licensed, "first", "datamask", "memory://two/mask", each)
+            for each in configs
+        ]
+    (refused,) = [end.exception() for end in ends if end.exception() is not None]
+    (done,) = [end.result() for end in ends if end.exception() is None]
+    assert isinstance(refused, StorageError)
+    assert "another data set stands at memory://two/mask" in str(refused)
+    assert list(prove_data_set(MemoryFileSystem(), "/two/mask", done.root)) == []
+
+
 def _publish_once(root: str, to: str, max_documents: int) -> None:
     try:
         publish(Store(root), "first", "datamask", to, PublishConfig(**ODC, max_documents=max_documents))
@@ -321,6 +355,7 @@ def _publish_once(root: str, to: str, max_documents: int) -> None:
 
 READER = """
 import hashlib, json, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 folder, stop, reads = Path(sys.argv[1]), Path(sys.argv[2]), 0
 print("reading", flush=True)
