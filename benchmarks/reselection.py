@@ -2,8 +2,9 @@
 
 The stages that select run as in the pipeline (pool, copies, gather, select), over documents, vectors and scores that are
 written into the record directly: nothing is ingested or embedded. Crawls are drawn around real vectors, each with a mix of
-its own. From the second on, a hundredth of a crawl are exact copies of documents that are held, and a hundredth
-near-copies of such, each with the quality of some fresh document. Both sides collapse copies.
+its own. From the second on, a hundredth of a crawl are exact copies of documents that both arms hold, and a hundredth
+near-copies of such, each with the quality of some fresh document. Both sides collapse copies, as `copies.threshold` asks,
+and both have the same two arms, one a metric: pool, copies and gather are made once for both.
 
 Shape suffixes: N documents, n of them, M real vectors, C kinds, D dimensions.
 """
@@ -20,9 +21,20 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from benchmarks.data import fill
-from benchmarks.harness import LAMB, Context, Outcome, Row, at_least, at_most, attainment, processor_seconds
+from benchmarks.harness import (
+    LAMB,
+    Claim,
+    Context,
+    Outcome,
+    Row,
+    at_least,
+    at_most,
+    attainment,
+    both_orders,
+    processor_seconds,
+)
 from datamask_pipeline import Given, schema, select_documents
-from datamask_pipeline.diversity.pair_simi import PairSimilarity
+from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.reasons import HELD
 from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.stages import copies, embed, gather, ingest, pool, score, select
@@ -37,9 +49,11 @@ KINDS, EVENNESS, DRAWN = 12, 0.7, 0.6
 """Kinds of real vectors; how even a crawl's mix of them is (of a Dirichlet distribution); share of the vectors in a mix."""
 PLANTED = 0.01
 THRESHOLD = 0.98
-ARM = "datamask"
+ARMS = ("Pair_simi", "DiSF_uncentred")
+"""One of each metric, by its name. Facility takes no documents as held."""
 CHUNK = 4_096
-STAGES = ("pool", "copies", "gather", "select")
+SHARED = ("pool", "copies", "gather")
+GIVEN, ANEW = "given the last release", "all crawls anew"
 
 
 def run(context: Context) -> Outcome:
@@ -50,15 +64,21 @@ def run(context: Context) -> Outcome:
     world = _World(context, Store(folder), seed)
     for step in range(CRAWLS):
         planted = world.arrive(step)
-        went_on = world.release(f"step{step}", f"step{step - 1}" if step else None)
-        whole = world.release(f"whole{step}", None) if step else went_on
-        outcome.rows += [
-            _row("given the last release", step, went_on),
-            _row("all crawls anew", step, whole),
-        ]
+        given = f"step{step - 1}" if step else None
         if step:
-            found = _compared(world, went_on, whole) | _rates(world, went_on, planted)
-            outcome.rows[-2] |= found
+            went_on, whole = both_orders(
+                lambda step=step, given=given: world.release(f"step{step}", given),  # type: ignore[misc]
+                lambda step=step: world.release(f"whole{step}", None),  # type: ignore[misc]
+                step,
+            )
+        else:
+            went_on = whole = world.release("step0", None)
+        for arm in ARMS:
+            row = _row(GIVEN, arm, step, went_on)
+            if step:
+                row |= _compared(world, arm, went_on, whole) | _rates(world, arm, went_on, planted)
+            outcome.rows += [row, _row(ANEW, arm, step, whole)]
+        world.hold(went_on)
     _claim(outcome)
     outcome.notes.append(
         "Attainment: the union's distance from random documents beside what was held, as a share of that of the best "
@@ -71,36 +91,52 @@ def run(context: Context) -> Outcome:
 
 
 def _claim(outcome: Outcome) -> None:
-    steps = [row for row in outcome.rows if row["method"] == "given the last release"]
-    anew = [row for row in outcome.rows if row["method"] == "all crawls anew"]
-    later = steps[1:]
+    for arm in ARMS:
+        steps, anew = (
+            [row for row in outcome.rows if row["method"] == method and row["metric"] == arm]
+            for method in (GIVEN, ANEW)
+        )
+        later = steps[1:]
+        planted = sum(row["planted"] for row in later)
+        near, fresh = (
+            sum(row[name] for row in later) / planted for name in ("near-copies chosen", "fresh chosen")
+        )
+        outcome.claims += [
+            _share(f"{arm}: selection and index of near-copies", ("copies", "select"), steps, anew),
+            _share(f"{arm}: all four stages", (*SHARED, "select"), steps, anew),
+            at_least(
+                f"{arm}: attainment, held rows fixed, least of the steps",
+                0.97,
+                min(row["attainment"] for row in later),
+            ),
+            at_most(
+                f"{arm}: planted exact copies of what is held, chosen",
+                0,
+                sum(row["exact chosen"] for row in later),
+            ),
+            at_most(
+                f"{arm}: near-copies chosen, share of the rate of fresh documents of their quality",
+                0.1,
+                near / fresh,
+            ),
+        ]
 
-    def total(rows: list[Row]) -> float:
-        return sum(float(row["cpu_seconds"]) for row in rows)
 
-    fresh = sum(row["fresh chosen"] for row in later) / sum(row["planted"] for row in later)
-    near = sum(row["near-copies chosen"] for row in later) / sum(row["planted"] for row in later)
-    outcome.claims += [
-        at_most(
-            "processor seconds of all five, share of full re-selection's", 0.35, total(steps) / total(anew)
-        ),
-        at_least(
-            "attainment, held rows fixed, least of the steps", 0.97, min(row["attainment"] for row in later)
-        ),
-        at_most("planted exact copies of what is held, chosen", 0, sum(row["exact chosen"] for row in later)),
-        at_most(
-            "near-copies chosen, share of the rate of fresh documents of their quality", 0.1, near / fresh
-        ),
-    ]
+def _share(text: str, stages: tuple[str, ...], steps: list[Row], anew: list[Row]) -> Claim:
+    went_on, whole = (sum(row[f"{stage} cpu"] for row in rows for stage in stages) for rows in (steps, anew))
+    return at_most(
+        f"{text}: processor seconds of all five, share of full re-selection's", 0.35, went_on / whole
+    )
 
 
-def _row(method: str, step: int, made: Release) -> Row:
-    row: Row = {"method": method, "crawls": step + 1, "cpu_seconds": sum(made.seconds.values())}
-    return row | {f"{stage} cpu": seconds for stage, seconds in made.seconds.items()}
+def _row(method: str, arm: str, step: int, made: Release) -> Row:
+    seconds = {stage: made.seconds[stage] for stage in SHARED} | {"select": made.seconds[arm]}
+    row: Row = {"method": method, "metric": arm, "crawls": step + 1, "cpu_seconds": sum(seconds.values())}
+    return row | {f"{stage} cpu": spent for stage, spent in seconds.items()}
 
 
 class Release:
-    """What was made of a release, and the processor seconds of each stage."""
+    """What was made of a release, and the processor seconds of each stage; masks by the names of their arms."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -259,52 +295,75 @@ class _World:
             begun,
         )
         count = self.added if given is not None else self.added * len(self.documents)
-        config = select.SelectConfig.of({"policy": "datamask", "lamb": LAMB, "num_documents": count})
-        held = {} if given is None else {"given": given, "held": store.current("select", f"{given}/{ARM}")}
-        begun = processor_seconds()
-        mask, _ = select.run(
-            config, store=store, release=name, arm=ARM, index=index, embeddings=self.embeddings, **held
-        )
-        made.did("select", mask, begun)
-        if name.startswith("step"):
-            taken = store.read_table(mask, ["crawl", "id", "selected"]).filter(pc.field("selected"))
-            pairs = zip(taken.column("crawl").to_pylist(), taken.column("id").to_pylist(), strict=True)
-            self.held = [(crawl, int(one.rpartition("-")[2])) for crawl, one in pairs]
+        for arm in ARMS:
+            held = (
+                {} if given is None else {"given": given, "held": store.current("select", f"{given}/{arm}")}
+            )
+            config = select.SelectConfig.of(
+                {"policy": "datamask", "lamb": LAMB, "diversity": arm, "num_documents": count}
+            )
+            begun = processor_seconds()
+            mask, _ = select.run(
+                config, store=store, release=name, arm=arm, index=index, embeddings=self.embeddings, **held
+            )
+            made.did(arm, mask, begun)
         return made
+
+    def chosen(self, made: Release, arm: str) -> list[tuple[str, int]]:
+        """The documents of a mask, by crawl and row."""
+        taken = self.store.read_table(made.refs[arm], ["crawl", "id", "selected"]).filter(
+            pc.field("selected")
+        )
+        pairs = zip(taken.column("crawl").to_pylist(), taken.column("id").to_pylist(), strict=True)
+        return [(crawl, int(one.rpartition("-")[2])) for crawl, one in pairs]
+
+    def hold(self, made: Release) -> None:
+        """What all arms hold from now on: copies are made of these."""
+        first, *others = (self.chosen(made, arm) for arm in ARMS)
+        self.held = [one for one in first if all(one in other for other in map(set, others))]
 
     def rows_of(self, made: Release) -> ReleaseRows:
         """What a release's mask was learnt from."""
         return read_rows(self.store, made.refs["gather"], self.embeddings, {}, "rank", None)
 
 
-def _compared(world: _World, went_on: Release, whole: Release) -> Row:
+def _compared(world: _World, arm: str, went_on: Release, whole: Release) -> Row:
     """Attainment of the union: held rows fixed, and free; on the scale of the full re-selection."""
     store = world.store
     rows = world.rows_of(went_on)
     assert rows.vectors is not None
-    mask = store.read_table(went_on.refs["select"], ["selected", "reason"])
+    mask = store.read_table(went_on.refs[arm], ["selected", "reason"])
     selected_N = mask.column("selected").to_numpy()
     held_N = np.asarray(mask.column("reason").to_numpy() == HELD)
-    (block,) = store.manifest(whole.refs["select"])["metadata"]["blocks"]
+    (block,) = store.manifest(whole.refs[arm])["metadata"]["blocks"]
     scale = {name: (ends[0], ends[1]) for name, ends in block["normalisation"].items()}
+    metric = METRICS.find(arm)()
 
     def held(chosen_N: NDArray[np.bool_]) -> Given:
         assert rows.vectors is not None
         part = rows.vectors.chosen(np.flatnonzero(chosen_N))
-        return Given.of(part, rows.quality_N[chosen_N], second=False)
+        return Given.of(part, rows.quality_N[chosen_N], second=metric.needs_second)
 
-    union = held(selected_N)
     fixed = select_documents(
         rows.vectors.chosen(np.flatnonzero(~held_N)),
         rows.quality_N[~held_N],
         given=held(held_N),
         num_documents=world.added,
+        diversity=arm,
         lamb=LAMB,
         normalisation_constants=scale,
     )
-    value = _value(union, scale)
-    free = store.manifest(whole.refs["select"])["metadata"]["objective"]
-    told = store.manifest(went_on.refs["select"])["metadata"]["blocks"][0]
+    union = held(selected_N)
+    raw = {
+        "quality": union.quality["quality"] / union.count,
+        arm: metric.value(union.moments(needs_second=metric.needs_second)),
+    }
+    quality, diversity = (
+        (raw[name] - scale[name][0]) / (scale[name][1] - scale[name][0]) for name in ("quality", arm)
+    )
+    value = LAMB * quality + (1 - LAMB) * diversity
+    free = store.manifest(whole.refs[arm])["metadata"]["objective"]
+    told = store.manifest(went_on.refs[arm])["metadata"]["blocks"][0]
     return {
         "objective": value,
         "attainment": attainment(value, fixed.objective.random, fixed.objective.value),
@@ -314,22 +373,10 @@ def _compared(world: _World, went_on: Release, whole: Release) -> Row:
     }
 
 
-def _value(union: Given, scale: dict[str, tuple[float, float]]) -> float:
-    """The objective of all that is held, on a scale."""
-    raw = {
-        "quality": union.quality["quality"] / union.count,
-        "Pair_simi": PairSimilarity().value(union.moments(needs_second=False)),
-    }
-    quality, diversity = (
-        (raw[name] - scale[name][0]) / (scale[name][1] - scale[name][0]) for name in ("quality", "Pair_simi")
-    )
-    return LAMB * quality + (1 - LAMB) * diversity
-
-
-def _rates(world: _World, made: Release, planted: dict[str, NDArray[np.int64]]) -> Row:
+def _rates(world: _World, arm: str, made: Release, planted: dict[str, NDArray[np.int64]]) -> Row:
     """How many of the planted copies, and of the fresh documents of the same quality, were chosen."""
     crawl = next(reversed(world.documents))
-    chosen = {row for name, row in world.held if name == crawl}
+    chosen = {row for name, row in world.chosen(made, arm) if name == crawl}
     numbers = {kind: sum(int(row) in chosen for row in rows) for kind, rows in planted.items()}
     return {
         "planted": len(planted["near"]),

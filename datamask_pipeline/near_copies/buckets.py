@@ -1,6 +1,6 @@
 """Pairs of vectors that share a key in one band and differ in few bits. Knows signatures; no vector and no cosine.
 
-Shape suffixes: Q vectors asked for, H held, L bands, P pairs.
+Shape suffixes: Q vectors asked for, q of them, H held, L bands, P pairs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys, differing_
 
 MOST_PAIRS = 2**20
 """Pairs told apart at a time; memory holds about 400 bytes for each."""
-SPARE_BITS = 2
-"""So many more bits than it takes to number the held rows find a bucket."""
+SPARE_BITS = 4
+"""So many more bits of a key than it takes to number the held ones tell most keys that are not held."""
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -55,22 +55,40 @@ def pairs_within(keys: Keys, most_different: int) -> Iterator[Pairs]:
 
 def _pairs(keys: Keys, buckets: Buckets, most_different: int, *, within: bool) -> Iterator[Pairs]:
     # Buckets are found by as many leading bits of a key as leave few rows with another key among those listed.
-    shift = np.uint32(max(0, BAND_BITS - len(buckets.bands_HL).bit_length() - SPARE_BITS))
+    size = len(buckets.bands_HL).bit_length()
+    shift, bits = np.uint32(max(0, BAND_BITS - size)), min(BAND_BITS, size + SPARE_BITS)
     for band in range(keys.bands_NL.shape[1]):
         held_H, order_H = np.ascontiguousarray(buckets.bands_HL[:, band]), buckets.order_LH[band]
         edges = np.zeros((1 << (BAND_BITS - int(shift))) + 1, np.int32)
         np.cumsum(np.bincount(held_H >> shift, minlength=len(edges) - 1), out=edges[1:])
+        there = _beginnings(held_H, bits)
         for asked_Q in keys.asked(band):
-            first_Q = edges[asked_Q >> shift]
-            for asked_P, held_P in _listed(first_Q, edges[1:][asked_Q >> shift] - first_Q, order_H):
-                meet_P = held_H[held_P] == asked_Q[asked_P]
+            hits_q = np.flatnonzero(_may_be_held(there, bits, asked_Q))
+            asked_q = asked_Q[hits_q]
+            first_q = edges[asked_q >> shift]
+            for places_P, held_P in _listed(first_q, edges[1:][asked_q >> shift] - first_q, order_H):
+                meet_P = held_H[held_P] == asked_q[places_P]
+                asked_P, held_P = hits_q[places_P[meet_P]], held_P[meet_P]
                 if within:
-                    meet_P &= held_P < asked_P
-                asked_P, held_P = asked_P[meet_P], held_P[meet_P]
+                    earlier_P = held_P < asked_P
+                    asked_P, held_P = asked_P[earlier_P], held_P[earlier_P]
                 different_P = differing_bits(keys.bands_NL, asked_P, buckets.bands_HL, held_P)
                 alike_P = different_P <= most_different
                 if alike_P.any():
                     yield asked_P[alike_P], held_P[alike_P]
+
+
+def _beginnings(keys_H: NDArray[np.uint32], bits: int) -> NDArray[np.uint8]:
+    """A bit for each beginning of that many bits: 1 where a key has it. Small enough for the processor's cache."""
+    there = np.zeros(1 << bits, bool)
+    there[keys_H >> np.uint32(BAND_BITS - bits)] = True
+    return np.packbits(there, bitorder="little")
+
+
+def _may_be_held(there: NDArray[np.uint8], bits: int, keys_Q: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Of each key, whether one that is held begins like it: few do, and only these are looked up."""
+    first_Q = keys_Q >> np.uint32(BAND_BITS - bits)
+    return there[first_Q >> np.uint32(3)] >> (first_Q & np.uint32(7)).astype(np.uint8) & np.uint8(1)
 
 
 def _listed(

@@ -27,7 +27,7 @@ TARGET_RECALL = 0.998
 """Share of pairs at the threshold that meet in a band, if `MOST_BANDS` reach it."""
 SAMPLE_ROWS = 16_384
 TRIAL_ROWS = 2_048
-CHUNK_ROWS = 4_096
+CHUNK_ROWS = 1_024
 PLANE_STEPS = 8
 """Whole numbers to a standard deviation of the planes' normal numbers."""
 EXACT = 2.0**24
@@ -88,22 +88,20 @@ class Signatures:
         Raises:
             InputError: a vector is not of unit norm.
         """
-        planes_DB, scale = self.planes_DB.astype(np.float32), np.float32(self._scale())
+        scale = np.float32(self._scale())
+        # Bits first: what is done for each bit runs over long rows of the others.
+        planes_bLD = self.planes_DB.T.reshape(self.num_bands, BAND_BITS, -1).swapaxes(0, 1)
+        planes_BD = np.ascontiguousarray(planes_bLD, np.float32).reshape(self.planes_DB.shape[1], -1)
         bands_NL = np.empty((stop - start, self.num_bands), np.uint32)
         uncertain_NLU = np.empty((*bands_NL.shape, UNCERTAIN_BITS), np.uint8)
         for first in range(start, stop, CHUNK_ROWS):
             last = min(first + CHUNK_ROWS, stop)
             whole_nD = np.rint((read_unit(vectors, first, last) - self.centre_D) * scale)
-            sides_nLb = (whole_nD @ planes_DB).reshape(last - first, self.num_bands, BAND_BITS)
-            bytes_nL4 = np.zeros((last - first, self.num_bands, 4), np.uint8)
-            bytes_nL4[..., : BAND_BITS // 8] = np.packbits(sides_nLb > 0, axis=-1, bitorder="little")
+            sides_bLn = (planes_BD @ whole_nD.T).astype(np.int32).reshape(BAND_BITS, self.num_bands, -1)
             here = slice(first - start, last - start)
-            bands_NL[here] = bytes_nL4.view("<u4")[..., 0]
-            distances_nLb = np.abs(sides_nLb, out=sides_nLb)
-            for bit in range(UNCERTAIN_BITS):
-                nearest_nL1 = distances_nLb.argmin(2, keepdims=True)
-                uncertain_NLU[here, :, bit] = nearest_nL1[..., 0]
-                np.put_along_axis(distances_nLb, nearest_nL1, np.inf, axis=2)
+            bands_NL[here] = _bands(sides_bLn).T
+            for bit, uncertain_Ln in enumerate(_uncertain(sides_bLn)):
+                uncertain_NLU[here, :, bit] = uncertain_Ln.T
         return Keys(bands_NL, uncertain_NLU)
 
     def _scale(self) -> float:
@@ -114,6 +112,27 @@ class Signatures:
         longest = math.sqrt(float((self.planes_DB.astype(np.float64) ** 2).sum(0).max()))
         reach = 1.01 + float(np.linalg.norm(self.centre_D.astype(np.float64)))
         return 2.0 ** math.floor(math.log2((EXACT / longest - math.sqrt(len(self.centre_D))) / reach))
+
+
+def _bands(sides_bLn: NDArray[np.int32]) -> NDArray[np.uint32]:
+    """The bits of each band, shape (L, n): 1 where a vector lies before its plane."""
+    bands_Ln = np.zeros(sides_bLn.shape[1:], np.uint32)
+    for bit, sides_Ln in enumerate(sides_bLn):
+        bands_Ln |= (sides_Ln > 0).astype(np.uint32) << np.uint32(bit)
+    return bands_Ln
+
+
+def _uncertain(sides_bLn: NDArray[np.int32]) -> list[NDArray[np.uint8]]:
+    """The numbers of the bits whose planes are nearest, of each band: the nearest first, of equal ones the first."""
+    farthest = np.iinfo(np.int32).max
+    nearest = [np.full(sides_bLn.shape[1:], farthest, np.int32) for _ in range(UNCERTAIN_BITS)]
+    for bit, sides_Ln in enumerate(sides_bLn):
+        # Distances are below 2 ** 25 and bits below 2 ** 5.
+        other_Ln = np.abs(sides_Ln) << 5 | bit
+        for place, kept_Ln in enumerate(nearest):
+            nearest[place] = np.minimum(kept_Ln, other_Ln)
+            other_Ln = np.maximum(kept_Ln, other_Ln)
+    return [(kept_Ln & 31).astype(np.uint8) for kept_Ln in nearest]
 
 
 def differing_bits(

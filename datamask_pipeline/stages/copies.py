@@ -96,6 +96,7 @@ def run(
     found = _found(index, rows_N, eligible_N)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
         connection.register("found", found)
+        connection.execute(_standing_sql(store, candidates))
         parts = [
             builder.write_part(
                 f"{number:05d}",
@@ -230,13 +231,22 @@ def _found(index: NearCopyIndex, rows_N: NDArray[np.int64], eligible_R: NDArray[
     )
 
 
+def _standing_sql(store: Store, candidates: Ref) -> str:
+    """The documents that near-copies are represented by."""
+    return f"""
+        CREATE TEMP TABLE standing AS
+        SELECT position, crawl, id FROM {duck.parts_sql(store, [candidates], "position, crawl, id")}
+        SEMI JOIN (SELECT representative AS position FROM found WHERE representative <> position) USING (position)
+    """
+
+
 def _rows_sql(store: Store, candidates: Ref, number: int) -> str:
-    documents = duck.parts_sql(store, [candidates], "position, crawl, id")
     return f"""
         SELECT d.position, d.crawl, d.id, r.crawl AS near_copy_of_crawl, r.id AS near_copy_of,
             CASE WHEN r.id IS NOT NULL THEN found.cosine END AS cosine, found.num_near_copies
-        FROM {documents} AS d JOIN found ON found.position = d.position
-        LEFT JOIN {documents} AS r ON r.position = found.representative AND r.position <> d.position
+        FROM {duck.parts_sql(store, [candidates], "position, crawl, id")} AS d
+        JOIN found ON found.position = d.position
+        LEFT JOIN standing AS r ON r.position = found.representative AND r.position <> d.position
         WHERE d.part_order = {number}
         ORDER BY d.position
     """

@@ -153,7 +153,8 @@ def _rows_sql(
     near, counted, kept = "", "", "eligible"
     if copies is not None:
         columns = "position, near_copy_of, num_near_copies"
-        near = f"LEFT JOIN (SELECT {columns} FROM {duck.parts_sql(store, [copies], columns)}) AS near USING (position)"
+        of_crawl = f"{duck.parts_sql(store, [copies], columns)} WHERE part_order = {number}"
+        near = f"LEFT JOIN (SELECT {columns} FROM {of_crawl}) AS near USING (position)"
         counted, kept = ", near.num_near_copies", "(eligible AND near.near_copy_of IS NULL)"
     return f"""
         WITH documents AS (

@@ -9,6 +9,7 @@ collapsed too where that is asked for: what holds of the copies of one content t
 takedown and validation included.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -233,38 +234,48 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
             SELECT coalesce(smallest[least(len(smallest), contents // {_LARGEST_PART})] + 1, 0)
             FROM (SELECT min(prefix, {config.validation_documents}) AS smallest, count(*) AS contents
                   FROM (SELECT DISTINCT {prefix} AS prefix FROM documents))))"""
+    firsts = list(itertools.accumulate((ref.rows for ref in refs), initial=0))[:-1]
     return f"""
         CREATE TEMP TABLE candidates AS
-        WITH documents AS (
-            SELECT d.*, coalesce(near.group_hash, d.content_hash) AS group_hash
+        WITH documents AS MATERIALIZED (
+            SELECT d.*, coalesce(near.group_hash, d.content_hash) AS group_hash,
+                {firsts}[artefact_order + 1] + artefact_row AS position
             FROM {duck.parts_sql(store, refs, columns)} AS d LEFT JOIN near USING (content_hash)
         ),
         withdrawn AS (
             SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)
         ),
         contaminated AS (SELECT DISTINCT group_hash FROM documents SEMI JOIN hits USING (content_hash)),
+        copied AS (
+            SELECT group_hash, min(position) AS position, count(*) AS num_copies
+            FROM documents GROUP BY group_hash HAVING count(*) > 1
+        ),
+        copies AS (
+            SELECT group_hash, copied.position AS representative, copied.num_copies,
+                first_one.crawl AS representative_crawl, first_one.id AS representative_id
+            FROM copied JOIN documents AS first_one USING (group_hash, position)
+        ),
+        repeated AS (
+            SELECT id, min(position) AS first_with_id FROM documents GROUP BY id HAVING count(*) > 1
+        ),
         ranked AS (
             SELECT documents.*,
-                row_number() OVER (ORDER BY artefact_order, part_order, part_row) - 1 AS position,
-                row_number() OVER (same_id ORDER BY artefact_order, part_order, part_row) AS id_rank,
-                row_number() OVER (same_group ORDER BY artefact_order, part_order, part_row) AS copy_rank,
-                count(*) OVER (same_group) AS num_copies,
-                first_value(crawl) OVER (
-                    same_group ORDER BY artefact_order, part_order, part_row) AS representative_crawl,
-                first_value(id) OVER (
-                    same_group ORDER BY artefact_order, part_order, part_row) AS representative_id,
+                position <> coalesce(first_with_id, position) AS repeats_id,
+                position <> coalesce(representative, position) AS is_copy,
+                coalesce(copies.num_copies, 1) AS num_copies,
+                coalesce(copies.representative_crawl, documents.crawl) AS representative_crawl,
+                coalesce(copies.representative_id, documents.id) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
                 group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
                 {prefix} < {held_out_below} AS is_validation
-            FROM documents
-            WINDOW same_id AS (PARTITION BY id), same_group AS (PARTITION BY group_hash)
+            FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
         ),
         judged AS (
             SELECT *,
                 CASE WHEN is_withdrawn THEN 'takedown'
                      WHEN content_hash <> group_hash THEN 'near_duplicate'
-                     WHEN copy_rank > 1 THEN 'duplicate_content'
-                     WHEN id_rank > 1 THEN 'duplicate_id'
+                     WHEN is_copy THEN 'duplicate_content'
+                     WHEN repeats_id THEN 'duplicate_id'
                      WHEN is_validation THEN 'validation'
                      WHEN is_contaminated THEN 'contaminated' END AS exclusion
             FROM ranked

@@ -464,7 +464,7 @@ def judged_before(num_rows: int, before: Held | None) -> dict[str, NDArray[Any]]
         "quality_marginal": nothing_N.copy(),
         "diversity_marginal": nothing_N.copy(),
         "threshold": nothing_N.copy(),
-        "reason": np.where(held_N, HELD, PASSED_OVER).astype(object),
+        "reason": np.array([PASSED_OVER, HELD], object)[held_N.astype(np.intp)],
     }
 
 
