@@ -64,6 +64,9 @@ def told(pipeline: "Pipeline") -> Iterator[str]:
             )
             yield f"release {name} makes one with each new {configured.every}; so far: {so_far}; next: {then}"
             continue
+        if is_retired(pipeline.store, name):
+            yield f"release {name} is retired: nothing is made of it; `datamask retire {name} --undo` takes it back"
+            continue
         if waits(pipeline, name):
             yield f"release {name} waits for a crawl to add to those of {configured.given}"
             continue

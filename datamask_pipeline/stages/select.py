@@ -276,7 +276,8 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     if (given := manifest["metadata"].get("given")) is None:
         return
     added = manifest["counts"]["kept"] - given["held"]
-    yield f"holds {given['held']} documents of {given['release']} and adds {added}, given those"
+    arm = manifest["metadata"]["arm"]
+    yield f"{arm} holds {given['held']} documents of {given['release']} and adds {added}, given those"
     if given["gone"]:
         yield (
             f"{given['gone']} documents of {given['release']} are not eligible any more and are not held; the vectors of "

@@ -142,6 +142,9 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     assert files == {"old": OLD, "web-tiny-2024-18": first, "web-tiny-2024-22": second}
     refused = CliRunner().invoke(app, ["run", *options, "--until", "select", "--release", "web-tiny-2024-22"])
     assert "no mask yet of arm random, datamask" in str(refused.exception)
+    called("retire", "old")
+    told = called("config", "check")
+    assert "# release old is retired: nothing is made of it; `datamask retire old --undo`" in told
 
 
 @pytest.mark.parametrize(

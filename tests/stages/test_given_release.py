@@ -22,6 +22,7 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.release_rows import read_rows
+from datamask_pipeline.stages.select import told
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.releases import frozen_given
 from datamask_pipeline.storage.tombstones import Tombstone, publish
@@ -104,6 +105,9 @@ def test_the_subset_is_the_union(chain: Any) -> None:
     assert (given["gone"], given["vectors_read"]) == (0, False)
     assert counts["kept"] - given["held"] == round(0.3 * sum(row["crawl"] == NEW for row in mask))
     assert counts["dropped_passed_over"] == given["passed_over"] > 0
+    lines = list(told(manifest))
+    added = counts["kept"] - given["held"]
+    assert lines == [f"datamask holds {given['held']} documents of first and adds {added}, given those"]
 
 
 def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
