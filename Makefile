@@ -8,7 +8,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-release bench-audit clean
+.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-shards bench-release bench-audit clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -70,6 +70,10 @@ bench-long: setup ## What takes longer than that
 bench-reselection: setup ## Five crawls one after the other: going on from the last release against selecting anew
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only reselection
+
+bench-shards: setup ## One objective over shards of a million and ten million documents (long)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only shards
 
 bench-release: setup ## A subset joined and published, with texts and without, against a copy (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

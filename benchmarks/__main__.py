@@ -30,6 +30,7 @@ ORDER = (
     "out_of_core",
     "near_copies",
     "reselection",
+    "shards",
     "release",
     "spectra",
     "audit_10m",

@@ -31,6 +31,7 @@ from datamask_pipeline.selection.facility.expected import expected_coverage, sam
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.rows import MemoryRows
@@ -225,11 +226,34 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     gets with a black box is not known beforehand.
     """
     rows, budget = statistics.rows, replace(budget, seed=SCALE_SEED)
-    size = min(rows.num_rows, PROXY_DOCUMENTS)
     draws = generator(budget.seed, "normalisation", "sample")
-    index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:size]).values
-    sample = MemoryRows(rows.take(index_n), rows.chunk_rows)
-    part = budget.ungrouped.part(index_n)
+    index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:PROXY_DOCUMENTS]).values
+    sample, part, held = MemoryRows(rows.take(index_n), rows.chunk_rows), budget.ungrouped.part(index_n), None
+    if statistics.held is not None:
+        share = part.num_documents / budget.num_documents
+        held = statistics.held.plus(statistics.held, share - 1)
+    return gain_on_sample(metric, sample, part, held, statistics.workers, dtype)
+
+
+def gain_on_sample(
+    metric: DiversityMetric,
+    sample: MemoryRows,
+    part: Budget,
+    held: Moments | None,
+    workers: Workers,
+    dtype: torch.dtype,
+) -> float:
+    """The same for a sample that is drawn.
+
+    Args:
+        metric: What is to gain.
+        sample: The sample.
+        part: Its budget: documents without quotas.
+        held: What stands beside every mask of the sample, if anything does.
+        workers: Who computes.
+        dtype: See `proxy_gain`.
+    """
+    size = sample.num_rows
     probe_N = torch.arange(min(size, 4)) < 2
     if metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None:
         masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
@@ -237,15 +261,18 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     config = SelectionConfig.model_validate(
         {
             "lamb": 0.0,
-            "seed": budget.seed,
+            "seed": part.seed,
             "dtype": str(dtype).removeprefix("torch."),
         }
     )
-    squared_N = squared_of(sample, statistics.workers)
-    held = statistics.held
-    if held is not None:
-        held = held.plus(held, part.num_documents / budget.num_documents - 1)
-    inside = replace(statistics, rows=sample, squared_N=squared_N, held=held)
+    squared_N = squared_of(sample, workers)
+    inside = Statistics(
+        rows=sample,
+        workers=workers,
+        squared_N=squared_N,
+        needs_second=isinstance(metric, MomentMetric) and metric.needs_second,
+        held=held,
+    )
     drawn = _random_values([metric], inside, part, dtype)[metric.name]
     start = _exact_means([metric], inside, part, dtype).get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
@@ -260,7 +287,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
         ),
         budget=part,
         held=held,
-        workers=statistics.workers,
+        workers=workers,
         constants={metric.name: (0.0, 1.0)},
         random_value=start,
         report=lambda record: None,

@@ -42,7 +42,7 @@ BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "17"
+VERSION: Final = "18"
 
 
 class Compute(Protocol):

@@ -441,7 +441,7 @@ def _result(
     raw = learner.objective.raw(moments)
     quality, diversity = learner.quality("mask") / moments.count, function.diversity(raw)
     value = function.combine(quality, diversity)
-    people.combine("quality_marginal", [(function.lamb / moments.count, "quality")])
+    people.combine("quality_marginal", (function.lamb / moments.count, "quality"))
     factors = {term.name: term.scale * (1 - function.lamb) for term in function.terms}
     people.team.later(
         "marginals",
@@ -451,7 +451,7 @@ def _result(
         moments=plain_moments(moments),
         factors=factors,
     )
-    people.combine("total", [(1.0, "quality_marginal"), (1.0, "diversity_marginal")])
+    people.combine("total", (1.0, "quality_marginal"), (1.0, "diversity_marginal"))
     chosen_G = counts_2G[0].tolist()
     threshold = float(people.kth("total", [sum(chosen_G)])[0])
     cuts_G = people.kth("total", chosen_G) if len(chosen_G) > 1 else np.array([threshold])
@@ -473,7 +473,7 @@ def _result(
             "over": "shards",
             "steps": found.climb.step,
             "swaps": found.swaps,
-            "fractional": people.tally("weights")[1],
+            "fractional": int(people.tally("weights")[0, 1]),
             "converged": True,
         },
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},

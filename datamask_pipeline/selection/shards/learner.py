@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments, moments_of, squared_norms
 from datamask_pipeline.errors import ConfigurationError
@@ -25,11 +26,15 @@ from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunc
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.shards.population import Population
+from datamask_pipeline.selection.shards.view import Terms
 
 BAND = 2048
 """Documents on each side of the threshold that a round of swaps looks at: their vectors travel."""
 MOST_BANDS = 3
 """After which what is left to gain is not worth another pass over all documents."""
+
+NARROW = 128
+"""Dimensions up to which products take less time than it takes to convert rows to half precision."""
 
 OnStep = Callable[["Climb", float, float | None], bool]
 
@@ -55,11 +60,12 @@ class Learner:
     Args:
         population: The documents, with columns ``quality`` and ``squared``.
         function: The objective; its own `quality_N` is not read, each document's lies with the document.
-        dtype: Arithmetic of gradients.
+        dtype: Arithmetic of gradients, where there are products enough that half precision is any faster.
     """
 
     def __init__(self, population: Population, function: ObjectiveFunction, dtype: str) -> None:
-        self.population, self.function, self.dtype = population, function, dtype
+        self.population, self.function = population, function
+        self.dtype = dtype if population.second and population.dim > NARROW else "float32"
         self.objective = MomentObjective(objective=function)
         self.best_bound = math.inf
 
@@ -81,7 +87,7 @@ class Learner:
 
     def start(self, mask: str) -> Climb:
         """An ascent that starts at a mask."""
-        self.population.combine("weights", [(1.0, mask)])
+        self.population.combine("weights", (1.0, mask))
         return Climb(moments=self.population.moments(mask), quality=self.quality(mask))
 
     def gradient(self, moments: Moments, dtype: str) -> tuple[LinearForm, float]:
@@ -137,12 +143,12 @@ class Learner:
             bound = self.certify(form, climb.moments) if climb.graded else self.bound(form, climb.moments)
             if on_step(climb, climb.value, bound):
                 break
-            people.combine("following", [(1.0, "gradient")], -self._centre(form))
+            people.combine("following", (1.0, "gradient"), (-self._centre(form), None))
             length = self._step_length(climb)
             if largest > 0:
                 length = min(length, 1 / (TIE * largest))
-            people.combine("point", [(1.0, "weights"), (length, "following")])
-            people.project("target", "point")
+            people.combine("target", (1.0, "weights"), (length, "following"))
+            people.project("target", "target")
             target, quality = people.moved(climb.moments, "weights", "target"), self.quality("target")
             ends = Ascent(
                 weights_N=torch.tensor([1.0, 0.0], dtype=torch.float64),
@@ -165,12 +171,13 @@ class Learner:
                 people.copy("weights", "target")
                 climb.moments, climb.quality = target, quality
             else:
-                people.combine("weights", [(1 - share, "previous"), (share, "target")])
+                people.combine("weights", (1 - share, "previous"), (share, "target"))
                 climb.moments = climb.moments.plus(climb.moments, -share).plus(target, share)
                 climb.quality = (1 - share) * climb.quality + share * quality
             climb.step += 1
             if share == 0.0:
                 break
+        people.drop("following", "direction", "previous", "target")
         return climb
 
     def _centre(self, form: LinearForm) -> float:
@@ -187,15 +194,16 @@ class Learner:
         """See `relaxed._step_length`."""
         people = self.population
         if climb.moved:
-            people.combine("moved", [(1.0, "weights"), (-1.0, "previous")])
-            people.combine("fallen", [(1.0, "direction"), (-1.0, "following")])
-            bent, far, steep = people.dots(("moved", "fallen"), ("moved", "moved"), ("fallen", "fallen"))
+            moved: Terms = [(1.0, "weights"), (-1.0, "previous")]
+            fallen: Terms = [(1.0, "direction"), (-1.0, "following")]
+            bent, far, steep = people.dots((moved, fallen), (moved, moved), (fallen, fallen))
             if bent > 0:
                 short = people.second and climb.step > LONG_STEPS and climb.step % 2 == 0
                 return bent / steep if short else far / bent
             return climb.step_length * 4
-        people.combine("moved", [(1.0, "following")], -people.median("following"))
+        people.combine("moved", (1.0, "following"), (-people.median("following"), None))
         spread = people.median("moved", absolute=True)
+        people.drop("moved")
         return 0.5 / spread if spread > 0 else 1.0
 
     # -- the mask -----------------------------------------------------------------------------------------
@@ -231,7 +239,7 @@ class Learner:
                 self.gradient(moments, "float32")
             people.nearest("leaving", "gradient", mask, BAND, inside=True)
             people.nearest("entering", "gradient", mask, BAND, inside=False)
-            band = people.team.parts("candidates", view=people.view, masks=["leaving", "entering"], mask=mask)
+            band = people.rows("leaving", "entering", beside=mask)
             swapped, moments, reached = self._swap(band, mask, moments, num_rounds, goal)
             swaps += swapped
             if not swapped and not graded:
@@ -241,7 +249,7 @@ class Learner:
 
     def _swap(
         self,
-        band: list[dict[str, np.ndarray]],
+        band: dict[str, Tensor],
         mask: str,
         moments: Moments,
         num_rounds: int,
@@ -250,8 +258,7 @@ class Learner:
         """Rounds of `swaps.swap` among a band: all other documents of the mask stand beside it."""
         people, limits = self.population, self.population.limits
         numbers, rows, selected, groups, costs, quality = (
-            torch.from_numpy(np.concatenate([part[name] for part in band]))
-            for name in ("numbers", "rows", "selected", "groups", "costs", "quality")
+            band[name] for name in ("numbers", "rows", "selected", "groups", "costs", "quality")
         )
         inside = moments_of(rows, selected, people.second)
         beside = moments.plus(inside, -1.0)

@@ -18,18 +18,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, moments_of, squared_norms
+from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.hardware import present_device
+from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.inputs import checked_quality, groups_of, inspected, require_floats
 from datamask_pipeline.selection.metrics import metrics_of
 from datamask_pipeline.selection.normalisation import combined_quality
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.result import log_odds
-from datamask_pipeline.selection.rows import MappedRows, Rows
+from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows
 from datamask_pipeline.selection.shards.source import Shard, opened, unit_rows
-from datamask_pipeline.selection.shards.view import Span, View
+from datamask_pipeline.selection.shards.view import Span, Terms, View
 
 WHOLE = "whole"
 ALIGNED = 64
@@ -167,13 +168,18 @@ class Member:
         self.views[WHOLE].floats["quality"] = combined_quality(self.scores, weights, pairs).numpy()
         return {}, {}
 
-    def do_view(self, name: str, mask: str, columns: Sequence[str]) -> Answer:
-        """Some of the documents as a view of their own."""
+    def do_view(self, name: str, mask: str, columns: Sequence[str], held: bool) -> Answer:
+        """Some of the documents as a view of their own; their vectors in memory if they are to be held."""
         view, places_n = self.views[WHOLE].chosen(mask, columns)
         self.views[name] = view
         self.squared[name] = self.squared[WHOLE][torch.from_numpy(places_n)]
         if self.shards:
-            self.rows[name] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
+            rows = self.rows[WHOLE]
+            index_n = torch.from_numpy(places_n)
+            # Few documents that are read again and again are read once.
+            self.rows[name] = (
+                MemoryRows(rows.take(index_n), rows.chunk_rows) if held else rows.chosen(index_n)
+            )
         view.masks["all"] = np.ones(len(view), bool)
         return {"counts": view.counts("all")}, {}
 
@@ -202,33 +208,30 @@ class Member:
             column_N[start:stop] = part_n.numpy()
         of.floats[into] = column_N
 
-    def do_moments(self, view: str, column: str, second: bool, bits: int, double: bool = False) -> Answer:
-        """Moments of a mask, relaxed or not, to so many bits behind the point; only its rows are read."""
+    def do_moments(
+        self, view: str, column: str | Terms, second: bool, bits: int, double: bool = False
+    ) -> Answer:
+        """Moments of a mask, relaxed or not, or of a sum of some, to so many bits; only its rows are read."""
         of, size = self.views[view], self.config.chunk_rows
         scale = float(1 << bits)
         dtype = torch.float64 if double else torch.float32
-        is_mask = column in of.masks
-        weights_N = of.masks[column] if is_mask else of.floats[column]
+        is_mask = column in of.masks if isinstance(column, str) else False
 
         def part(span: Span) -> tuple[Tensor, Tensor | None]:
-            places_n = np.flatnonzero(weights_N[slice(*span)]) + span[0]
-            total = Moments.zero(self.dim, second)
+            weights_u = of.values(column, slice(*span))
+            places_n = np.flatnonzero(weights_u)
+            first_D = torch.zeros(self.dim, dtype=torch.int64)
+            second_DD = torch.zeros(self.dim, self.dim, dtype=torch.int64) if second else None
             for start in range(0, len(places_n), size):
                 index_n = torch.from_numpy(places_n[start : start + size])
-                rows_nD = _aligned(self.rows[view].take(index_n).to(dtype))
-                chosen_n = torch.from_numpy(weights_N)[index_n].to(rows_nD.device)
-                found = moments_of(rows_nD, chosen_n, second)
-                second_DD = None if found.second_DD is None else found.second_DD.cpu()
-                total = total.plus(
-                    Moments(
-                        count=found.count,
-                        first_D=found.first_D.cpu(),
-                        second_DD=second_DD,
-                        squared=found.squared,
-                    )
-                )
-            fixed_DD = None if total.second_DD is None else _fixed(total.second_DD, scale)
-            return _fixed(total.first_D, scale), fixed_DD
+                rows_nD = _aligned(self.rows[view].take(index_n + span[0]).to(dtype))
+                weighted_nD = rows_nD
+                if not is_mask:
+                    weighted_nD = rows_nD * torch.from_numpy(weights_u)[index_n].to(rows_nD)[:, None]
+                first_D += _fixed(weighted_nD.sum(0, dtype=torch.float64), scale)
+                if second_DD is not None:
+                    second_DD += _fixed(second_moment(rows_nD, weighted_nD), scale)
+            return first_D, second_DD
 
         first_D = torch.zeros(self.dim, dtype=torch.int64)
         second_DD = torch.zeros(self.dim, self.dim, dtype=torch.int64) if second else None
@@ -257,14 +260,14 @@ class Member:
             matrix_DD=None if matrix is None else torch.from_numpy(matrix),
             squared=squared,
         )
-        squared_N, kind = self.squared[view], getattr(torch, dtype)
+        squared_N, kind, of = self.squared[view], getattr(torch, dtype), self.views[view]
+        quality_N = torch.from_numpy(of.floats["quality"])
 
         def scores(rows_nD: Tensor, span: Span) -> Tensor:
-            return form.scores(rows_nD, squared_N[slice(*span)], kind)
+            scores_n = form.scores(rows_nD, squared_N[slice(*span)], kind)
+            return scores_n.cpu() + quality * quality_N[slice(*span)]
 
         self._fill(view, into, scores)
-        of = self.views[view]
-        of.floats[into] += quality * of.floats["quality"]
         low, high = of.ends(into)
         return {}, {"low": low, "high": high}
 
@@ -279,54 +282,56 @@ class Member:
             second_DD=None if moments["second"] is None else torch.from_numpy(moments["second"]),
             squared=moments["squared"],
         )
-        total_N = np.zeros(len(of))
-        for name, factor in factors.items():
-            metric = self.metrics[name]
-            assert isinstance(metric, MomentMetric), "refused otherwise"
-            marginals = metric.marginals_at(at)
-            weights_N = torch.from_numpy(of.column(mask))
+        metrics = [(self.metrics[name], factor) for name, factor in factors.items()]
+        marginals = [
+            (metric.marginals_at(at), factor)
+            for metric, factor in metrics
+            if isinstance(metric, MomentMetric)
+        ]
 
-            def of_rows(
-                rows_nD: Tensor, span: Span, marginals: Any = marginals, weights_N: Tensor = weights_N
-            ) -> Tensor:
-                found: Tensor = marginals(rows_nD, weights_N[slice(*span)].to(rows_nD.device))
-                return found
+        def of_rows(rows_nD: Tensor, span: Span) -> Tensor:
+            weights_n = torch.from_numpy(of.part(mask, slice(*span))).to(rows_nD.device)
+            total_n = torch.zeros_like(weights_n)
+            for function, factor in marginals:
+                total_n += factor * function(rows_nD, weights_n)
+            return total_n
 
-            self._fill(view, into, of_rows)
-            total_N += factor * of.floats[into]
-        of.floats[into] = total_N
+        self._fill(view, into, of_rows)
         return {}, {}
 
-    def do_candidates(self, view: str, masks: Sequence[str], mask: str) -> Answer:
-        """The documents of some masks, with their vectors: those that a round of swaps looks at."""
+    def do_rows(self, view: str, masks: Sequence[str], beside: str | None) -> Answer:
+        """The documents of some masks, with their vectors; with what swaps of a mask need to know of them."""
         of = self.views[view]
         places_n = np.flatnonzero(np.logical_or.reduce([of.masks[name] for name in masks]))
         rows_nD = np.zeros((0, self.dim), np.float32)
         if len(places_n):
             rows_nD = self.rows[view].take(torch.from_numpy(places_n)).cpu().numpy()
-        return {}, {
-            "numbers": of.numbers_N[places_n],
-            "rows": rows_nD,
-            "selected": of.masks[mask][places_n],
-            "groups": of.groups_N[places_n],
-            "costs": of.costs_N[places_n],
-            "quality": of.floats["quality"][places_n],
-        }
+        told = {"numbers": of.numbers_N[places_n], "rows": rows_nD}
+        if beside is not None:
+            told |= {
+                "selected": of.masks[beside][places_n],
+                "groups": of.groups_N[places_n],
+                "costs": of.costs_N[places_n],
+                "quality": of.floats["quality"][places_n],
+            }
+        return {}, told
 
     def do_settle(
         self, view: str, mask: str, numbers: NDArray[np.int64], selected: NDArray[np.bool_]
     ) -> Answer:
         """Put these documents in or out."""
         of = self.views[view]
-        mine_n = np.isin(numbers, of.numbers_N, assume_unique=True)
+        places_n = np.searchsorted(of.numbers_N, numbers)
+        mine_n = places_n < len(of)
+        mine_n[mine_n] = of.numbers_N[places_n[mine_n]] == numbers[mine_n]
         mask_N = of.masks[mask].copy()
-        mask_N[np.searchsorted(of.numbers_N, numbers[mine_n])] = selected[mine_n]
+        mask_N[places_n[mine_n]] = selected[mine_n]
         of.masks[mask] = mask_N
         return {}, {}
 
     # -- numbers ------------------------------------------------------------------------------------------
 
-    def do_dots(self, view: str, pairs: Sequence[tuple[str, str | None]]) -> Answer:
+    def do_dots(self, view: str, pairs: Sequence[tuple[str | Terms, str | Terms | None]]) -> Answer:
         """See `View.dots`."""
         return {"dots": self.views[view].dots(pairs)}, {}
 
@@ -357,19 +362,20 @@ class Member:
         low, high = self.views[WHOLE].ends(name)
         return {}, {"low": low, "high": high}
 
-    def do_tally(self, view: str, name: str) -> Answer:
-        """Documents of another number than 0, and of one between 0 and 1."""
-        column_N = self.views[view].floats[name]
-        between_N = (column_N > 0) & (column_N < 1)
-        return {"count": np.array([np.count_nonzero(column_N), np.count_nonzero(between_N)])}, {}
+    def do_tally(self, view: str, columns: Sequence[str | Terms]) -> Answer:
+        """See `View.tally`."""
+        return {"counts": self.views[view].tally(columns)}, {}
 
     # -- results ------------------------------------------------------------------------------------------
 
     def do_reasons(self, name: str, mask: str, cuts: NDArray[np.float64]) -> Answer:
         """What each document's marginal and mask say, as 0 to 3, see `reasons.decided`; how often each."""
         of = self.views[WHOLE]
-        self.reasons_N = (of.masks[mask] + 2 * (of.floats[name] >= cuts[of.groups_N])).astype(np.uint8)
-        return {"count": np.bincount(self.reasons_N, minlength=4)}, {}
+        self.reasons_N, counts = np.empty(len(of), np.uint8), np.zeros(4, np.int64)
+        for piece in of.pieces():
+            reasons_n = of.masks[mask][piece] + 2 * (of.floats[name][piece] >= cuts[of.groups_N[piece]])
+            self.reasons_N[piece], counts = reasons_n, counts + np.bincount(reasons_n, minlength=4)
+        return {"count": counts}, {}
 
     def do_write(
         self, files: Mapping[str, str], weights: str, scores: str, low: float, high: float
@@ -382,16 +388,16 @@ class Member:
             def ranks(scores_n: NDArray[np.float64]) -> NDArray[np.float64]:
                 return (scores_n - low) / span if span > 0 else np.full(len(scores_n), 0.5)
 
-            place = slice(self.first, self.first + len(of))
             for name, path in files.items():
-                whole_N = np.load(path, mmap_mode="r+")
-                if name == "reason":
-                    whole_N[place] = self.reasons_N
-                elif name == "logit":
-                    whole_N[place] = log_odds(of.column(weights), of.floats[scores], ranks)
-                else:
-                    whole_N[place] = of.masks[name] if name in of.masks else of.floats[name]
-                whole_N.flush()
+                own_N = np.load(path, mmap_mode="r+")[self.first : self.first + len(of)]
+                for piece in of.pieces():
+                    if name == "reason":
+                        own_N[piece] = self.reasons_N[piece]
+                    elif name == "logit":
+                        own_N[piece] = log_odds(of.part(weights, piece), of.part(scores, piece), ranks)
+                    else:
+                        own_N[piece] = of.part(name, piece)
+                own_N.flush()
         return {}, {}
 
 
@@ -402,7 +408,8 @@ def _chunks(units: Sequence[Span], size: int) -> Iterator[Span]:
 
 
 def _fixed(values: Tensor, scale: float) -> Tensor:
-    return values.mul(scale).round_().to(torch.int64)
+    # Scaled by a power of two, floats keep every bit; what lies behind the point is cut off.
+    return values.mul(scale).to("cpu", torch.int64)
 
 
 def _aligned(rows_nD: Tensor) -> Tensor:

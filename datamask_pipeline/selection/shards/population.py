@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.selection.budget import TIE
 from datamask_pipeline.selection.shards.keys import Keys, salt, value_of
 from datamask_pipeline.selection.shards.sums import group_numbers, number_of, scale_bits
 from datamask_pipeline.selection.shards.team import Team
+from datamask_pipeline.selection.shards.view import Terms
 
 FULL = np.uint64(0xFFFFFFFFFFFFFFFF)
 NEAR = 1e-10
@@ -94,32 +96,35 @@ class Population:
         """A method of `View` that changes columns."""
         self.team.later("call", view=self.view, method=method, arguments=arguments)
 
-    def combine(self, into: str, terms: Sequence[tuple[float, str]], plus: float = 0.0) -> None:
+    def combine(self, into: str, *terms: tuple[float, str | None]) -> None:
         """See `View.combine`."""
-        self.call("combine", into=into, terms=[list(term) for term in terms], plus=plus)
+        self.call("combine", into=into, terms=terms)
 
     def copy(self, into: str, name: str) -> None:
         """See `View.copy`."""
         self.call("copy", into=into, name=name)
 
-    def dots(self, *pairs: tuple[str, str | None]) -> list[float]:
-        """Sums of products of columns, or of a column alone."""
-        found = self.team.sums("dots", view=self.view, pairs=[list(pair) for pair in pairs])["dots"]
+    def drop(self, *names: str) -> None:
+        """See `View.drop`."""
+        self.call("drop", names=names)
+
+    def dots(self, *pairs: tuple[str | Terms, str | Terms | None]) -> list[float]:
+        """See `View.dots`."""
+        found = self.team.sums("dots", view=self.view, pairs=pairs)["dots"]
         return [number_of(limbs_L) for limbs_L in found]
 
     def counts(self, mask: str) -> NDArray[np.int64]:
         """Documents and costs of a mask by group: shape (2, G)."""
         return self.team.sums("counts", view=self.view, mask=mask)["counts"]
 
-    def tally(self, name: str) -> list[int]:
-        """Documents of another number than 0, and of one between 0 and 1."""
-        counts: list[int] = self.team.sums("tally", view=self.view, name=name)["count"].tolist()
-        return counts
+    def tally(self, *columns: str | Terms) -> NDArray[np.int64]:
+        """See `View.tally`."""
+        return self.team.sums("tally", view=self.view, columns=columns)["counts"]
 
     # -- vectors ------------------------------------------------------------------------------------------
 
-    def own_moments(self, column: str, double: bool = False) -> Moments:
-        """Moments of a mask, relaxed or not."""
+    def own_moments(self, column: str | Terms, double: bool = False) -> Moments:
+        """Moments of a mask, relaxed or not, or of a sum of some."""
         bits = scale_bits(self.num_rows)
         sums = self.team.sums(
             "moments", view=self.view, column=column, second=self.second, bits=bits, double=double
@@ -141,12 +146,12 @@ class Population:
 
     def moved(self, moments: Moments, before: str, after: str) -> Moments:
         """Moments of a relaxed mask from those of another one, see `Statistics.moved`."""
-        self.combine("change", [(1.0, after), (-1.0, before)])
-        changed, kept = (self.tally(name)[0] for name in ("change", after))
+        change: Terms = [(1.0, after), (-1.0, before)]
+        changed, kept = self.tally(change, after)[:, 0]
         if changed >= kept:
             return self.moments(after)
         count = self.dots((after, None))[0] + (0.0 if self.held is None else self.held.count)
-        return replace(moments.plus(self.own_moments("change")), count=count)
+        return replace(moments.plus(self.own_moments(change)), count=count)
 
     def gradient(self, into: str, form: LinearForm, quality: float, dtype: str) -> tuple[float, float]:
         """A column of a form's scores and of quality times a factor; its smallest and largest, NaN where one is."""
@@ -162,6 +167,17 @@ class Population:
         )
         low_W, high_W = ([part[name] for part in parts] for name in ("low", "high"))
         return float(np.min(low_W)), float(np.max(high_W))
+
+    def rows(self, *masks: str, beside: str | None = None) -> dict[str, Tensor]:
+        """The documents of some masks, few of them, with their vectors.
+
+        Args:
+            masks: Which documents.
+            beside: The mask that says whether a document is selected; their groups, costs and quality come with it.
+        """
+        parts = self.team.parts("rows", view=self.view, masks=masks, beside=beside)
+        # Concatenated by torch, whose tensors begin at addresses that products do not depend on.
+        return {name: torch.cat([torch.from_numpy(part[name]) for part in parts]) for name in parts[0]}
 
     # -- order --------------------------------------------------------------------------------------------
 
@@ -292,6 +308,7 @@ class Population:
         """A mask that holds each document with about its weight."""
         self.call("combine_draw", into="draw", weights=weights, salted=salt(self.limits.seed, "rounding"))
         self._order("draw", grouped=True)
+        self.drop("draw")
         self._first(into, fill=True)
 
     def filled(self, into: str, mask: str, weights: str) -> None:
@@ -299,6 +316,7 @@ class Population:
         salted = salt(self.limits.seed, "filling")
         self.call("combine_filling", into="filling", mask=mask, weights=weights, salted=salted)
         self._order("filling")
+        self.drop("filling")
         self._first(into, fill=True)
 
     def sample(self, into: str, count: int, *stream: str | int) -> None:
@@ -372,9 +390,16 @@ class Population:
 
     # -- views --------------------------------------------------------------------------------------------
 
-    def part(self, name: str, mask: str, columns: Sequence[str]) -> Population:
-        """Some of the documents as a population of their own: their share of the documents, without quotas or costs."""
-        counts = self.team.sums("view", name=name, mask=mask, columns=list(columns))["counts"]
+    def part(self, name: str, mask: str, columns: Sequence[str], held: bool = True) -> Population:
+        """Some of the documents as a population of their own: their share of the documents, without quotas or costs.
+
+        Args:
+            name: Of the view.
+            mask: The documents.
+            columns: What is kept of their columns.
+            held: Whether processes hold the vectors in memory, in float32, as long as there is this view.
+        """
+        counts = self.team.sums("view", name=name, mask=mask, columns=list(columns), held=held)["counts"]
         share = int(counts[0].sum()) / self.num_rows
         total = max(2, round(self.limits.num_documents * share))
         limits = replace(
@@ -385,10 +410,10 @@ class Population:
             totals_G=np.array([counts[0].sum()]),
             most_cost=1,
         )
-        held = None
+        beside = None
         if self.held is not None:
-            held = self.held.plus(self.held, total / self.limits.num_documents - 1)
-        return Population(self.team, name, limits, self.dim, held, self.second)
+            beside = self.held.plus(self.held, total / self.limits.num_documents - 1)
+        return Population(self.team, name, limits, self.dim, beside, self.second)
 
 
 def plain_moments(moments: Moments) -> Mapping[str, Any]:

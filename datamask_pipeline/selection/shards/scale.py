@@ -1,6 +1,6 @@
 """The affine maps of every term over documents of several processes, see `selection.normalisation`. Knows no process.
 
-Samples are taken by lot of row number; their documents stay where they are, too.
+Samples are taken by lot of row number. That on which a metric is tried alone comes here; others stay where they are.
 """
 
 from __future__ import annotations
@@ -14,25 +14,23 @@ import torch
 
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.normalisation import (
-    HALF_BIT,
     PROXY_DOCUMENTS,
-    PROXY_STEPS,
-    PROXY_SWAP_ROUNDS,
     RANDOM_MASKS,
-    RESOLVED,
     SCALE_SEED,
     Constants,
     centred,
     checked_constants,
     fixed_constants,
+    gain_on_sample,
     unweighted,
     with_held,
 )
-from datamask_pipeline.selection.objective import ObjectiveFunction, Term
-from datamask_pipeline.selection.shards.learner import Learner
+from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.shards.population import Population
 
 MEANS_DOCUMENTS = 100_000
@@ -68,7 +66,7 @@ def _closed_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[s
     if not metrics:
         return {}
     people.sample("sampled", min(people.num_rows, MEANS_DOCUMENTS), "normalisation", "means")
-    part = people.part("means", "sampled", ["squared"])
+    part = people.part("means", "sampled", ["squared"], held=False)
     sample = part.own_moments("all")
     (fourth,) = part.dots(("squared", "squared"))
     people.team.later("forget", name="means")
@@ -110,8 +108,11 @@ def constants_of(
             name: centred(mean)
             for name, mean in ({name: zero for name, (zero, _) in constants.items()} | dict(zeros)).items()
         }
+    sampled = _for_scale(people)
+    sampled.sample("sampled", min(people.num_rows, PROXY_DOCUMENTS), "normalisation", "sample")
+    sample = MemoryRows(sampled.rows("sampled")["rows"], config.chunk_rows)
     for metric in metrics:
-        gain = _proxy_gain(people, metric, config)
+        gain = _proxy_gain(people, metric, config, sample)
         constants[metric.name] = (zeros[metric.name], zeros[metric.name] + gain)
     return checked_constants(constants, unweighted(config, scores, names))
 
@@ -139,47 +140,20 @@ def random_mean(people: Population, column: str) -> float:
     return total / int(limits.limits_G.sum())
 
 
-def _proxy_gain(people: Population, metric: MomentMetric, config: SelectionConfig) -> float:
-    """What the metric alone gains over random masks on a sample, see `normalisation.proxy_gain`."""
-    people = _for_scale(people)
-    people.sample("sampled", min(people.num_rows, PROXY_DOCUMENTS), "normalisation", "sample")
-    people.combine("nothing", [])
-    part = people.part("proxy", "sampled", ["squared", "nothing"])
-    part.copy("quality", "nothing")
-    held_count = 0.0 if part.held is None else part.held.count
-    function = ObjectiveFunction(
-        lamb=0.0,
-        quality_N=NOTHING,
-        terms=(Term(name=metric.name, metric=metric, weight=1.0),),
-        held_count=held_count,
-    )
-    drawn = _drawn_values(part, [metric])[metric.name]
-    start = random_means(part, [metric])[metric.name]
-    reached = _reached(part, metric, function, config, 0)
-    if not reached > max(drawn):
-        reached = _reached(part, metric, function, config, PROXY_SWAP_ROUNDS)
-    gain = max(reached, *drawn) - start
-    rounding = _rounding(part, metric)
-    people.team.later("forget", name="proxy")
-    return gain if gain > RESOLVED * rounding else 0.0
-
-
-def _reached(
-    part: Population, metric: MomentMetric, function: ObjectiveFunction, config: SelectionConfig, rounds: int
+def _proxy_gain(
+    people: Population, metric: MomentMetric, config: SelectionConfig, sample: MemoryRows
 ) -> float:
-    learner = Learner(part, function, config.arithmetic)
-    part.best("first", "quality", exact=True)
-    learner.ascend(learner.start("first"), PROXY_STEPS, lambda *_: False)
-    value = learner.round("mask")
-    learner.improve("mask", value, rounds, math.inf, graded=False)
-    return metric.value(part.moments("mask"))
-
-
-def _rounding(part: Population, metric: MomentMetric) -> float:
-    """What float32 arithmetic changes in the metric's values of random masks, see `normalisation._rounding`."""
-    changed, largest = 0.0, 0.0
-    for draw in range(2):
-        part.random("random", "normalisation", draw)
-        single, double = (metric.value(part.moments("random", double)) for double in (False, True))
-        changed, largest = max(changed, abs(double - single)), max(largest, abs(double))
-    return max(changed, largest * HALF_BIT)
+    """What the metric alone gains over random masks on a sample, see `normalisation.proxy_gain`."""
+    total = max(2, round(people.limits.num_documents * sample.num_rows / people.num_rows))
+    part = Budget(
+        costs_N=torch.ones(sample.num_rows, dtype=torch.float64),
+        groups_N=torch.zeros(sample.num_rows, dtype=torch.int64),
+        limits=(float(total),),
+        tokens=False,
+        seed=SCALE_SEED,
+    )
+    held = people.held
+    if held is not None:
+        held = held.plus(held, total / people.limits.num_documents - 1)
+    with Workers(1) as workers:
+        return gain_on_sample(metric, sample, part, held, workers, getattr(torch, config.arithmetic))

@@ -51,9 +51,11 @@ def group_sums(
 ) -> NDArray[np.int64]:
     """Sums by group of values in [0, 1], each to `FRACTION_BITS`: int64 of shape (2, G), high and low halves."""
     fixed_N = np.rint(values_N * float(1 << FRACTION_BITS)).astype(np.int64)
-    halves = (fixed_N >> HALF_BITS, fixed_N & ((1 << HALF_BITS) - 1))
-    if num_groups == 1:
-        return np.array([[half_N.sum()] for half_N in halves], np.int64)
+    mask = (1 << HALF_BITS) - 1
+    if num_groups == 1 and len(fixed_N) < 1 << (62 - FRACTION_BITS):
+        total = fixed_N.sum()
+        return np.array([[total >> HALF_BITS], [total & mask]], np.int64)
+    halves = (fixed_N >> HALF_BITS, fixed_N & mask)
     # bincount adds float64: whole numbers below 2**53, and so exact.
     sums = [np.bincount(groups_N, weights=half_N, minlength=num_groups) for half_N in halves]
     return np.stack(sums).astype(np.int64)

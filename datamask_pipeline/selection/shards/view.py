@@ -2,7 +2,8 @@
 
 Shape suffixes: N documents of this process, G groups, P pairs of columns, B buckets.
 
-What is told to others are whole numbers that add up, the ends of ranges, or the few documents they ask for.
+What is told to others are whole numbers that add up, the ends of ranges, or the few documents they ask for. A column is
+gone through piece by piece, so that what is made on the way stays in the processor's cache and takes no memory by N.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from datamask_pipeline.selection.shards.sums import group_sums, limbs_of
 
 Floats = NDArray[np.float64]
 Span = tuple[int, int]
+Terms = Sequence[tuple[float, str | None]]
+"""A sum of columns times factors, in order; where no column is named, of a number."""
+
+PIECE, WIDE_PIECE = 1 << 15, 1 << 18
+"""Documents of a piece; and of one whose histogram has as many buckets as a usual piece has documents."""
 
 
 class View:
@@ -56,43 +62,71 @@ class View:
         view.floats = {name: self.floats[name][places_n] for name in columns}
         return view, places_n
 
-    def column(self, name: str) -> Floats:
-        """A column of numbers; a mask is one of zeros and ones."""
-        return self.floats[name] if name in self.floats else self.masks[name].astype(np.float64)
+    def part(self, name: str, span: slice) -> Floats:
+        """Some of a column of numbers; of a mask, as zeros and ones."""
+        return self.floats[name][span] if name in self.floats else self.masks[name][span].astype(np.float64)
+
+    def pieces(self, size: int = PIECE) -> Iterator[slice]:
+        """All documents, some at a time."""
+        for start in range(0, len(self), size):
+            yield slice(start, min(start + size, len(self)))
+
+    def _sum(self, terms: Terms, span: slice) -> Floats:
+        total_n = np.zeros(span.stop - span.start)
+        for factor, name in terms:
+            total_n += factor if name is None else factor * self.part(name, span)
+        return total_n
 
     # -- sums ---------------------------------------------------------------------------------------------
 
-    def dots(self, pairs: Sequence[tuple[str, str | None]]) -> NDArray[np.int64]:
-        """Products of columns, or sums of one, as limbs of shape (P, L)."""
-        return np.stack([limbs_of(self._unit_sums(left, right)) for left, right in pairs])
+    def dots(self, pairs: Sequence[tuple[str | Terms, str | Terms | None]]) -> NDArray[np.int64]:
+        """Products of columns or of sums of some, or sums of one, as limbs of shape (P, L)."""
+        sums = np.empty((len(pairs), len(self.units)))
+        for unit, (start, stop) in enumerate(self.units):
+            span = slice(start, stop)
+            for number, (left, right) in enumerate(pairs):
+                left_n = self.values(left, span)
+                sums[number, unit] = (left_n if right is None else left_n * self.values(right, span)).sum()
+        return np.stack([limbs_of(sums_U) for sums_U in sums])
 
-    def _unit_sums(self, left: str, right: str | None) -> Floats:
-        left_N = self.column(left)
-        right_N = None if right is None else self.column(right)
-        sums = [(left_N[a:b] if right_N is None else left_N[a:b] * right_N[a:b]).sum() for a, b in self.units]
-        return np.array(sums, np.float64)
+    def values(self, column: str | Terms, span: slice) -> Floats:
+        """Some of a column, or of a sum of columns."""
+        return self.part(column, span) if isinstance(column, str) else self._sum(column, span)
 
     def counts(self, mask: str) -> NDArray[np.int64]:
         """Documents and costs of a mask by group: shape (2, G)."""
-        chosen_N = self.masks[mask]
-        groups_n, costs_n = self.groups_N[chosen_N], self.costs_N[chosen_N]
         totals_G = np.zeros((2, self.num_groups), np.int64)
-        totals_G[0] = np.bincount(groups_n, minlength=self.num_groups)
-        totals_G[1] = np.bincount(groups_n, weights=costs_n, minlength=self.num_groups).astype(np.int64)
+        for piece in self.pieces():
+            chosen_n = self.masks[mask][piece]
+            groups_n, costs_n = self.groups_N[piece][chosen_n], self.costs_N[piece][chosen_n]
+            totals_G[0] += np.bincount(groups_n, minlength=self.num_groups)
+            totals_G[1] += np.bincount(groups_n, costs_n, self.num_groups).astype(np.int64)
         return totals_G
+
+    def tally(self, columns: Sequence[str | Terms]) -> NDArray[np.int64]:
+        """Documents of another number than 0, and of one between 0 and 1: shape (columns, 2)."""
+        found = np.zeros((len(columns), 2), np.int64)
+        for piece in self.pieces():
+            for number, column in enumerate(columns):
+                values_n = self.values(column, piece)
+                found[number] += (
+                    np.count_nonzero(values_n),
+                    np.count_nonzero((values_n > 0) & (values_n < 1)),
+                )
+        return found
 
     def ends(self, name: str) -> tuple[float, float]:
         """The smallest and the largest number of a column; NaN where one is."""
-        column_N = self.column(name)
+        column_N = self.floats[name]
         return (float(column_N.min()), float(column_N.max())) if len(self) else (np.inf, -np.inf)
 
     # -- columns ------------------------------------------------------------------------------------------
 
-    def combine(self, into: str, terms: Sequence[tuple[float, str]], plus: float) -> None:
-        """The sum of columns times factors, and of a number."""
-        total_N = np.full(len(self), plus)
-        for factor, name in terms:
-            total_N += factor * self.column(name)
+    def combine(self, into: str, terms: Terms) -> None:
+        """The sum of columns times factors, and of numbers."""
+        total_N = np.empty(len(self))
+        for piece in self.pieces():
+            total_N[piece] = self._sum(terms, piece)
         self.floats[into] = total_N
 
     def copy(self, into: str, name: str) -> None:
@@ -100,53 +134,76 @@ class View:
         kept = self.floats if name in self.floats else self.masks
         kept[into] = kept[name]  # type: ignore[assignment]
 
+    def drop(self, names: Sequence[str]) -> None:
+        """Give columns back."""
+        for name in names:
+            self.floats.pop(name, None)
+            self.masks.pop(name, None)
+
     def combine_group(self, into: str, group: int) -> None:
         """The mask of a group."""
         self.masks[into] = self.groups_N == group
 
     def combine_draw(self, into: str, weights: str, salted: int) -> None:
         """What to rank documents by so that each is among the first ones with its weight: Pareto sampling (Rosen 1997)."""
-        weights_N, share_N = self.floats[weights], shares(lots(self.numbers_N, salted))
-        with np.errstate(divide="ignore"):
-            odds_N = np.log(weights_N) - np.log1p(-weights_N)
-        self.floats[into] = odds_N - (np.log(share_N) - np.log1p(-share_N))
+        total_N = np.empty(len(self))
+        for piece in self.pieces():
+            weights_n, share_n = self.floats[weights][piece], shares(lots(self.numbers_N[piece], salted))
+            with np.errstate(divide="ignore"):
+                odds_n = np.log(weights_n) - np.log1p(-weights_n)
+            total_N[piece] = odds_n - (np.log(share_n) - np.log1p(-share_n))
+        self.floats[into] = total_N
 
     def combine_filling(self, into: str, mask: str, weights: str, salted: int) -> None:
         """What a budget in tokens is filled by: documents of a mask, then others of large weight."""
-        lots_N = shares(lots(self.numbers_N, salted))
-        weights_N = np.clip(self.floats[weights], 0, 1) + TIE * lots_N
-        self.floats[into] = np.where(self.masks[mask], 2 + lots_N, weights_N)
+        total_N = np.empty(len(self))
+        for piece in self.pieces():
+            lots_n = shares(lots(self.numbers_N[piece], salted))
+            weights_n = np.clip(self.floats[weights][piece], 0, 1) + TIE * lots_n
+            total_N[piece] = np.where(self.masks[mask][piece], 2 + lots_n, weights_n)
+        self.floats[into] = total_N
 
     # -- projection ---------------------------------------------------------------------------------------
 
     def thresholds(self, name: str) -> tuple[Floats, Floats]:
         """By group, the thresholds below which every document is whole and above which none is left."""
         low_G, high_G = np.full(self.num_groups, np.inf), np.full(self.num_groups, -np.inf)
-        point_N = self.floats[name]
-        np.minimum.at(low_G, self.groups_N, (point_N - 1) / self.costs_N)
-        np.maximum.at(high_G, self.groups_N, point_N / self.costs_N)
+        for piece in self.pieces():
+            point_n, costs_n, groups_n = (
+                self.floats[name][piece],
+                self.costs_N[piece],
+                self.groups_N[piece],
+            )
+            below_n, above_n = (point_n - 1) / costs_n, point_n / costs_n
+            if self.num_groups == 1:
+                low_G[0], high_G[0] = min(low_G[0], below_n.min()), max(high_G[0], above_n.max())
+            else:
+                np.minimum.at(low_G, groups_n, below_n)
+                np.maximum.at(high_G, groups_n, above_n)
         return low_G, high_G
 
     def taken(self, name: str, taus_G: Floats, most: float) -> NDArray[np.int64]:
         """At these thresholds, what is taken and how fast that falls, over `most` and its square: (2, 2, G) halves."""
-        relaxed_N = self._clipped(name, taus_G)
-        costs_N = self.costs_N / most
-        bending_N = np.where((relaxed_N > 0) & (relaxed_N < 1), costs_N * costs_N, 0.0)
-        return np.stack(
-            [
-                group_sums(relaxed_N * costs_N, self.groups_N, self.num_groups),
-                group_sums(bending_N, self.groups_N, self.num_groups),
-            ]
-        )
+        totals = np.zeros((2, 2, self.num_groups), np.int64)
+        for piece in self.pieces():
+            relaxed_n, groups_n = self._clipped(name, taus_G, piece), self.groups_N[piece]
+            costs_n = self.costs_N[piece] / most
+            bending_n = ((relaxed_n > 0) & (relaxed_n < 1)) * (costs_n * costs_n)
+            totals[0] += group_sums(relaxed_n * costs_n, groups_n, self.num_groups)
+            totals[1] += group_sums(bending_n, groups_n, self.num_groups)
+        return totals
 
     def clip(self, into: str, name: str, taus_G: Floats) -> None:
         """The relaxed mask at these thresholds."""
-        self.floats[into] = self._clipped(name, taus_G)
+        clipped_N = np.empty(len(self))
+        for piece in self.pieces():
+            clipped_N[piece] = self._clipped(name, taus_G, piece)
+        self.floats[into] = clipped_N
 
-    def _clipped(self, name: str, taus_G: Floats) -> Floats:
-        taus = taus_G[0] if self.num_groups == 1 else taus_G[self.groups_N]
-        clipped_N: Floats = np.clip(self.floats[name] - taus * self.costs_N, 0, 1)
-        return clipped_N
+    def _clipped(self, name: str, taus_G: Floats, piece: slice) -> Floats:
+        taus = taus_G[0] if self.num_groups == 1 else taus_G[self.groups_N[piece]]
+        clipped_n = self.floats[name][piece] - taus * self.costs_N[piece]
+        return np.clip(clipped_n, 0, 1, out=clipped_n)
 
     # -- order --------------------------------------------------------------------------------------------
 
@@ -163,23 +220,38 @@ class View:
             absolute: Whether magnitudes are ranked.
             grouped: Whether each group is ranked by itself.
         """
-        self._ties_N = lots(self.numbers_N, salted)
-        self._places_N = self.groups_N if grouped else np.zeros(len(self), np.int32)
-        self._num_places = self.num_groups if grouped else 1
-        if name is None:
-            self._keys_N = self._ties_N
-        else:
-            values_N = sign * self.column(name)
-            values_N = np.abs(values_N) if absolute else values_N
-            self._keys_N = key_of(values_N + spread * shares(self._ties_N) if spread else values_N)
+        self._salted, self._grouped = salted, grouped
+        self._keys_N = np.empty(len(self), np.uint64)
+        for piece in self.pieces():
+            if name is None:
+                self._keys_N[piece] = self._lots(piece)
+                continue
+            values_n = sign * self.part(name, piece)
+            if absolute:
+                np.abs(values_n, out=values_n)
+            if spread:
+                values_n += spread * shares(self._lots(piece))
+            self._keys_N[piece] = key_of(values_n)
         self.consider(None, False, None)
+
+    def _lots(self, index: slice | NDArray[np.int64]) -> Keys:
+        return lots(self.numbers_N[index], self._salted)
+
+    def _places(self, index: slice | NDArray[np.int64]) -> NDArray[np.int32]:
+        groups_n = self.groups_N[index]
+        return groups_n if self._grouped else np.zeros_like(groups_n)
 
     def consider(self, mask: str | None, inside: bool, most_cost: int | None) -> None:
         """Rank only documents in or out of a mask, and of at most this cost."""
-        alive_N = np.ones(len(self), bool) if mask is None else self.masks[mask] == inside
+        self._considered = None if mask is None else self.masks[mask], inside, most_cost
+        self._alive_n: NDArray[np.int64] | None = None
+
+    def _is_considered(self, piece: slice) -> NDArray[np.bool_]:
+        mask_N, inside, most_cost = self._considered
+        found_n = np.ones(piece.stop - piece.start, bool) if mask_N is None else mask_N[piece] == inside
         if most_cost is not None:
-            alive_N &= self.costs_N <= most_cost
-        self._considered_n = self._alive_n = np.flatnonzero(alive_N)
+            found_n &= self.costs_N[piece] <= most_cost
+        return found_n
 
     def histogram(
         self, prefixes_G: Keys, open_G: NDArray[np.bool_], shift: int, bits: int, by_tie: bool, weighted: bool
@@ -194,36 +266,55 @@ class View:
             by_tie: Whether keys are equal by now, and lots decide.
             weighted: Whether documents count by their costs.
         """
-        words_N = self._ties_N if by_tie else self._keys_N
-        alive_n = self._alive_n
-        places_n = self._places_N[alive_n]
-        words_n = words_N[alive_n]
-        if shift + bits < 64 or by_tie:
-            above = words_n >> np.uint64(shift + bits) if shift + bits < 64 else np.zeros_like(words_n)
-            if shift + bits == 64:  # the first bits of the lots: all bits of the keys are known
-                above = self._keys_N[alive_n]
-            meant_n = (above == prefixes_G[places_n]) & open_G[places_n]
-            alive_n, places_n, words_n = alive_n[meant_n], places_n[meant_n], words_n[meant_n]
-            self._alive_n = alive_n
-        buckets_n = ((words_n >> np.uint64(shift)) & np.uint64((1 << bits) - 1)).astype(np.int64)
-        size = self._num_places << bits
-        flat_n = (places_n.astype(np.int64) << bits) + buckets_n
-        weights_n = self.costs_N[alive_n] if weighted else None
-        counts = np.bincount(flat_n, weights=weights_n, minlength=size)
-        return counts.astype(np.int64).reshape(self._num_places, 1 << bits)
+        num_places, first = self.num_groups if self._grouped else 1, shift + bits == 64
+        counts = np.zeros(num_places << bits, np.int64)
+
+        def meant(keys_n: Keys, places_n: NDArray[np.int32]) -> NDArray[np.bool_]:
+            above_n = keys_n if first else keys_n >> np.uint64(shift + bits)
+            found: NDArray[np.bool_] = (above_n == prefixes_G[places_n]) & open_G[places_n]
+            return found
+
+        def add(index: slice | NDArray[np.int64], words_n: Keys, kept_n: NDArray[np.bool_] | None) -> None:
+            flat_n = ((words_n >> np.uint64(shift)) & np.uint64((1 << bits) - 1)).astype(np.int64)
+            if num_places > 1:
+                flat_n += self._places(index).astype(np.int64) << bits
+            costs_n = self.costs_N[index] if weighted else None
+            if kept_n is not None:
+                flat_n, costs_n = flat_n[kept_n], None if costs_n is None else costs_n[kept_n]
+            counts[:] += np.bincount(flat_n, costs_n, len(counts)).astype(np.int64)
+
+        if first and not by_tie:
+            everybody = self._considered[0] is None and self._considered[2] is None
+            for piece in self.pieces(WIDE_PIECE):
+                add(piece, self._keys_N[piece], None if everybody else self._is_considered(piece))
+        else:
+            if self._alive_n is None:
+                parts = [
+                    piece.start
+                    + np.flatnonzero(
+                        meant(self._keys_N[piece], self._places(piece)) & self._is_considered(piece)
+                    )
+                    for piece in self.pieces()
+                ]
+                self._alive_n = np.concatenate([np.zeros(0, np.int64), *parts])
+            else:
+                index_n = self._alive_n
+                words_n = self._lots(index_n) if by_tie and not first else self._keys_N[index_n]
+                self._alive_n = index_n[meant(words_n, self._places(index_n))]
+            add(
+                self._alive_n,
+                self._lots(self._alive_n) if by_tie else self._keys_N[self._alive_n],
+                None,
+            )
+        return counts.reshape(num_places, 1 << bits)
 
     def choose(self, into: str, keys_G: Keys, ties_G: Keys, beside: str | None) -> None:
         """The mask of those ranked above these by group, beside those of another mask."""
         mask_N = np.zeros(len(self), bool) if beside is None else self.masks[beside].copy()
-        for part_n in self._parts(self._considered_n):
-            keys_n, ties_n, places_n = self._keys_N[part_n], self._ties_N[part_n], self._places_N[part_n]
-            above_n = (keys_n > keys_G[places_n]) | (
-                (keys_n == keys_G[places_n]) & (ties_n > ties_G[places_n])
-            )
-            mask_N[part_n[above_n]] = True
+        for piece in self.pieces():
+            keys_n, places_n = self._keys_N[piece], self._places(piece)
+            above_n = keys_n > keys_G[places_n]
+            equal_n = np.flatnonzero(keys_n == keys_G[places_n])
+            above_n[equal_n] = self._lots(piece.start + equal_n) > ties_G[places_n[equal_n]]
+            mask_N[piece] |= above_n & self._is_considered(piece)
         self.masks[into] = mask_N
-
-    @staticmethod
-    def _parts(index_n: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        for start in range(0, len(index_n), 1 << 20):
-            yield index_n[start : start + (1 << 20)]

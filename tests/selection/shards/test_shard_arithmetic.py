@@ -112,7 +112,7 @@ def _compared(people: Population, budget: Budget, scores_N: torch.Tensor, team: 
         assert torch.equal(left, right)
         assert people.most(name) == pytest.approx(budget.most(scores_N), rel=1e-14)
     far_N = 4 * scores_N - 2.5
-    people.combine("point", [(4.0, name)], -2.5)
+    people.combine("point", (4.0, name), (-2.5, None))
     people.project("target", "point")
     relaxed_N = torch.from_numpy(_column(team, "target"))
     torch.testing.assert_close(relaxed_N, budget.project(far_N), atol=1e-7, rtol=0)
@@ -149,7 +149,7 @@ def test_drawn_documents_come_in_with_their_weight(cut: Any) -> None:
         config = SelectionConfig.of({"num_documents": 110, "chunk_rows": 64, "seed": seed})
         with Together(jobs_of(numbered(cut()), config, 2)) as team:
             people, _ = _opened(team, config, 1100, None)
-            people.combine("point", [(0.3, "score/quality")], -0.1)
+            people.combine("point", (0.3, "score/quality"), (-0.1, None))
             people.project("target", "point")
             people.drawn("drawn", "target")
             held += _column(team, "drawn")
