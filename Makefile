@@ -50,11 +50,12 @@ chaos: setup ## A hundred random kill -9 of steps, workers and whole trees of pr
 dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000 (PORT=3001 for another port)
 	@$(BIN)/python -m datamask_pipeline.dev --port $(PORT)
 
-check: setup ## Lint, types and layers
+check: setup ## Lint, types, layers, and licences of what is installed
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python .ci/licences.py
 
 bench: setup ## The engine against its fair opponents (up to 30 minutes)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -14,6 +14,7 @@ from assets.freeze import freeze_job
 from assets.jobs import JOBS
 from assets.schedules import SCHEDULES
 from assets.sensors import SENSORS
+from assets.sweep import sweep_job, sweep_weekly
 from datamask_pipeline.pipeline import load_config
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE, DEFAULT_CONFIG
 from resources import PipelineResource
@@ -70,8 +71,8 @@ def build_defs(
         *stages,
         data_set,
         dg.Definitions(
-            jobs=[*JOBS, freeze_job],
-            schedules=SCHEDULES,
+            jobs=[*JOBS, freeze_job, sweep_job],
+            schedules=[*SCHEDULES, sweep_weekly],
             sensors=[*SENSORS, tell_of_failure],
             resources={
                 "pipeline": PipelineResource(config=wanted, settings=dict(settings or {})),

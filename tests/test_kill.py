@@ -2,10 +2,10 @@
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -61,8 +61,7 @@ def digests(store: Store) -> dict[str, tuple[str, str]]:
 
 
 def run_chain(script: str, *arguments: str, config: Path, record: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", script, *arguments, "run", "-c", str(config), "-s", f"store={record}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return forked.run(script, *arguments, "run", "-c", str(config), "-s", f"store={record}")
 
 
 @pytest.mark.slow

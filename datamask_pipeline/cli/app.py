@@ -5,7 +5,21 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli import audit, configs, experiment, look, probe, purge, release, retire, run, select
+from datamask_pipeline.cli import (
+    audit,
+    configs,
+    experiment,
+    look,
+    metrics,
+    plan,
+    probe,
+    purge,
+    release,
+    retire,
+    run,
+    select,
+    sweep,
+)
 from datamask_pipeline.cli.damaged import TellsDamage
 
 app = typer.Typer(
@@ -46,6 +60,7 @@ def options(
 
 
 app.command("run")(run.run)
+app.command("plan")(plan.plan)
 app.command("report")(run.report)
 app.command("select")(select.select)
 app.command("probe")(probe.probe)
@@ -53,6 +68,8 @@ app.command("experiment")(experiment.experiment)
 app.command("release")(release.release)
 app.add_typer(look.app, name="look")
 app.command("retire")(retire.retire)
+app.command("metrics")(metrics.metrics)
 app.command("purge")(purge.purge)
+app.command("sweep")(sweep.sweep)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")

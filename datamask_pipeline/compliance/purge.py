@@ -20,6 +20,7 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.stages.pool import REQUESTS
 from datamask_pipeline.storage import Store, storage_errors
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, SHARDS, ref_of
+from datamask_pipeline.storage.removal import remove_files
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
 
 
@@ -130,11 +131,7 @@ def _remove(store: Store, location: str, stage: str, key: str, *, finished: bool
         ref = store.current(stage, key)
         if ref is not None and ref.location == location:  # of a stage that is off
             store.fs.rm_file(f"{store.root}/{stage}/{key}/{CURRENT}")
-        folder = f"{store.root}/{location}"
-        if store.fs.exists(f"{folder}/{MANIFEST}"):
-            store.fs.rm_file(f"{folder}/{MANIFEST}")
-        if store.fs.exists(folder):
-            store.fs.rm(folder, recursive=True)
+        remove_files(store, location)
         shutil.rmtree(store.scratch(location).parent, ignore_errors=True)
         store.remove_notes(location.rpartition("/")[0])
         return True

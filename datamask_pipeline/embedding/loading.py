@@ -46,7 +46,13 @@ def load_model(location: str, revision: str | None, device: str) -> tuple[Any, l
     from sentence_transformers.sentence_transformer import modules
 
     try:
-        model = SentenceTransformer(location, revision=revision, device=device, trust_remote_code=False)
+        model = SentenceTransformer(
+            location,
+            revision=revision,
+            device=device,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True},
+        )
     except Exception as error:  # safetensors, tokenizers and pickle raise errors of no common kind
         raise ConfigurationError(
             f"encoder {location!r} cannot be loaded: {_line(error)}; check its name and revision, or fetch its "

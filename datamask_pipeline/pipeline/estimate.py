@@ -8,6 +8,7 @@ from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Scope
 from datamask_pipeline.storage.changes import current_manifest
+from datamask_pipeline.storage.ref import part_files
 from datamask_pipeline.storage.releases import frozen_crawls
 
 
@@ -35,16 +36,44 @@ def estimate(pipeline: Pipeline, stage: str, key: str) -> Estimate:
     before = current_manifest(store, artefact, key)
     if before is not None:
         return Estimate(documents, float(before["wall_seconds"]))
-    took, of_these = [], []
-    for other in store.keys(artefact):
-        if (made := current_manifest(store, artefact, other)) is not None:
-            took.append(float(made["wall_seconds"]))
-            of_these.append(documents_of(pipeline, _crawls(pipeline, found.scope, other)) or 0)
+    took = measured(pipeline, stage)
     if not took:
         return Estimate(documents, None)
-    if found.scope == "run" or documents is None or not all(of_these):
-        return Estimate(documents, statistics.median(took))
-    return Estimate(documents, sum(took) / sum(of_these) * documents)
+    if found.scope == "run" or documents is None or not all(each.documents for each in took):
+        return Estimate(documents, statistics.median(each.seconds for each in took))
+    return Estimate(documents, rate(took) * documents)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What one current artefact of a stage took.
+
+    Attributes:
+        documents: Of the crawls that it rests on; 0 where that is unknown.
+        seconds: On the clock.
+        num_bytes: Of its parts, those of what else the stage made with it aside.
+    """
+
+    documents: int
+    seconds: float
+    num_bytes: int
+
+
+def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
+    """What the current artefacts of a stage took in this record."""
+    found, store = FLOW.stage(stage), pipeline.store
+    artefact, took = found.makes[0].artefact, []
+    for key in store.keys(artefact):
+        if (made := current_manifest(store, artefact, key)) is not None:
+            documents = documents_of(pipeline, _crawls(pipeline, found.scope, key)) or 0
+            num_bytes = sum(sum(part_files(part).values()) for part in made["parts"])
+            took.append(Measured(documents, float(made["wall_seconds"]), num_bytes))
+    return took
+
+
+def rate(took: list[Measured]) -> float:
+    """Seconds a document."""
+    return sum(each.seconds for each in took) / sum(each.documents for each in took)
 
 
 def documents_of(pipeline: Pipeline, crawls: list[str]) -> int | None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 from test_kill import RUN, digests
 from tiny_chain import write_tiny_config
@@ -55,12 +56,9 @@ def alone(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return digests(pipeline.store)
 
 
-def start(
-    config: Path, record: Path, *arguments: str, script: str = "", first: str = ""
-) -> "subprocess.Popen[str]":
+def start(config: Path, record: Path, *arguments: str, script: str = "", first: str = "") -> forked.Forked:
     options = ["run", "-c", str(config), "-s", f"store={record}", "--until", "materialise", *arguments]
-    command = [sys.executable, "-c", script + RUN, *([first] if first else []), *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return forked.Forked(script + RUN, *([first] if first else []), *options)
 
 
 def test_tasks_of_an_array_share_the_shards_and_each_is_done_once(
@@ -73,7 +71,7 @@ def test_tasks_of_an_array_share_the_shards_and_each_is_done_once(
         start(many_shards, tmp_path / "record", "--shard", task, script=NOTING, first=str(notes))
         for task in ("0/2", "1/2", "1/2")
     ]
-    said = [task.communicate()[0] for task in tasks]
+    said = ["".join(task.communicate()) for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], said
     assert digests(Store(tmp_path / "record")) == alone
     written = [path.read_text().splitlines() for path in notes.iterdir()]
@@ -87,8 +85,8 @@ def test_tasks_of_an_array_share_the_shards_and_each_is_done_once(
 def test_workers_beside_the_run_change_nothing_but_who_does_it(
     many_shards: Path, alone: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
-    run = start(many_shards, tmp_path / "record", "-s", "compute.workers=3")
-    said = run.communicate()[0]
+    run = start(many_shards, tmp_path / "record", "-s", "compute.workers=2")
+    said = "".join(run.communicate())
     assert run.returncode == 0, said
     assert "worker ended" not in said
     assert digests(Store(tmp_path / "record")) == alone

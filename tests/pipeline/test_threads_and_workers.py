@@ -13,9 +13,7 @@ from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
 
 
-@pytest.mark.parametrize(
-    ("program", "number"), [(PLAIN, 1), (PLAIN, 2), (DAGSTER, 2)], ids=["1", "2", "dagster"]
-)
+@pytest.mark.parametrize(("program", "number"), [(PLAIN, 1), (DAGSTER, 2)], ids=["plain", "dagster"])
 def test_any_number_of_threads_and_workers_makes_the_same(
     program: str, number: int, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -2,12 +2,11 @@ import hashlib
 import itertools
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer
@@ -118,9 +117,7 @@ def test_a_run_killed_twice_ends_with_the_same_bytes(
 def _steps_until_killed(job: dict[str, object], killed_at: int) -> list[int]:
     """The steps of a run that kill -9 ends after a step."""
     given = json.dumps(job | {"killed_at": killed_at})
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED], input=given, stdout=subprocess.PIPE, text=True, check=False
-    )
+    done = forked.run(_KILLED, given=given)
     assert done.returncode == -signal.SIGKILL
     return [int(line) for line in done.stdout.splitlines()]
 

@@ -2,11 +2,10 @@
 
 import itertools
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 
@@ -41,20 +40,21 @@ LEARNERS = {
 
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_kill_and_resume(learner: str, clustered, tmp_path: Path) -> None:
-    rows = np.repeat(clustered[0], 8, axis=0)
+    rows = np.repeat(clustered[0], 2, axis=0)
     rows += 0.1 * np.random.default_rng(3).standard_normal(rows.shape).astype(np.float32)
-    quality = np.repeat(clustered[1], 8)
+    quality = np.repeat(clustered[1], 2)
     np.save(tmp_path / "rows.npy", rows)
     np.save(tmp_path / "quality.npy", quality)
     folder, out = tmp_path / "state", tmp_path / "out.npz"
     files = [str(tmp_path / "rows.npy"), str(tmp_path / "quality.npy"), str(out), str(folder)]
-    command = [sys.executable, "-c", SCRIPT, *files, repr(LEARNERS[learner])]
+    command = [SCRIPT, *files, repr(LEARNERS[learner])]
     killed_at = str(KILLED_AT[learner])
-    killed = subprocess.run([*command, killed_at], stdout=subprocess.PIPE, text=True, check=False)
+    killed = forked.run(*command, killed_at)
     assert killed.returncode == -signal.SIGKILL
     assert (folder / "selection.checkpoint").exists()
     assert not out.exists()
-    rest = subprocess.run([*command, "inf"], stdout=subprocess.PIPE, text=True, check=True)
+    rest = forked.run(*command, "inf")
+    assert rest.returncode == 0, rest.stderr
     assert int(rest.stdout.split()[0]) >= int(killed.stdout.split()[-1]) - 1
     resumed = np.load(out)
     whole = select_documents(rows, quality, **LEARNERS[learner])

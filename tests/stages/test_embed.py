@@ -1,10 +1,9 @@
 """Embeddings stand beside their documents, whoever computed them and however often the run was killed."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -135,7 +134,7 @@ def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(
     from datamask_pipeline.embedding.encoder import Encoder
 
     documents = crawl(tmp_path, store, {"a": 20})
-    done = subprocess.run([sys.executable, "-c", KILLED, store.root], check=False)
+    done = forked.run(KILLED, store.root)
     assert done.returncode == -signal.SIGKILL
     assert store.current("embed", "crawl") is None
     windows = list(Path(store.root).rglob("window-*.npz"))

@@ -3,10 +3,9 @@
 import dataclasses
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -296,7 +295,7 @@ ingest.run(ingest.IngestConfig(), store=Store(sys.argv[2]), crawl="crawl",
 def test_a_real_kill_leaves_what_the_next_run_needs(tmp_path: Path, store: Store) -> None:
     source = crawl(tmp_path / "in", SHARDS)
     expected = ingested(Store(tmp_path / "undisturbed"), source)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "in"), store.root], check=False)
+    done = forked.run(KILLED, str(tmp_path / "in"), store.root)
     assert done.returncode == -signal.SIGKILL
     assert store.current("ingest", "crawl") is None
     assert ingested(store, source) == expected

@@ -3,14 +3,12 @@
 One is killed at its work; the other takes it over, and both end with the digests of an undisturbed run.
 """
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import yaml
 from s3_server import KEYS, s3_server
@@ -50,31 +48,14 @@ def bucket() -> Iterator[dict[str, Any]]:
         yield {"endpoint_url": url, **KEYS}
 
 
-def started(config: Path, home: Path, name: str, ahead: float, fate: str) -> "subprocess.Popen[str]":
+def started(config: Path, home: Path, name: str, ahead: float, fate: str) -> forked.Forked:
     """A run on a machine with folders of its own."""
     folders = {"TMPDIR": home / name / "tmp", "XDG_CACHE_HOME": home / name / "cache"}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable,
-        "-c",
-        MACHINE,
-        name,
-        str(ahead),
-        fate,
-        "run",
-        "-c",
-        str(config),
-        "--until",
-        "gather",
-    ]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, **{name: str(folder) for name, folder in folders.items()}},
-    )
+    arguments = (name, str(ahead), fate, "run", "-c", str(config), "--until", "gather")
+    environment = {variable: str(folder) for variable, folder in folders.items()}
+    return forked.Forked(MACHINE, *arguments, environment=environment)
 
 
 def test_a_killed_machines_work_is_taken_over_and_nothing_private_stays(
@@ -85,15 +66,15 @@ def test_a_killed_machines_work_is_taken_over_and_nothing_private_stays(
     values |= {"store": "s3://shared/record", "storage_options": bucket}
     config.write_text(yaml.safe_dump(values), encoding="utf-8")
     killed = started(config, tmp_path, "early", 600.0, "dies")
-    said = killed.communicate()[0]
+    said = killed.communicate()
     assert killed.returncode == -signal.SIGKILL, said
     other = started(config, tmp_path, "late", 0.0, "lives")
-    said = other.communicate()[0]
+    said = other.communicate()
     assert other.returncode == 0, said
     left = tmp_path / "early" / "tmp" / "datamask"
     assert list(left.iterdir()), "killed with a file that was not published yet"
     again = started(config, tmp_path, "early", 600.0, "lives")
-    said = again.communicate()[0]
+    said = again.communicate()
     assert again.returncode == 0, said
     assert not list(left.iterdir())
     store = Store("s3://shared/record", bucket)

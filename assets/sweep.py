@@ -1,0 +1,59 @@
+"""The job and the schedule that remove what of the record nobody refers to any more. Knows no stage."""
+
+import dagster as dg
+import pydantic
+
+from datamask_pipeline.compliance.retention import DAYS, forget, leftovers
+from datamask_pipeline.errors import DataMaskError
+from resources import PipelineResource
+
+
+class SweepConfig(dg.Config):
+    """As the options of `datamask sweep`; a run tells only, unless `remove`."""
+
+    remove: bool = pydantic.Field(False, description="Remove what is told; without it nothing is written.")
+    days: float = pydantic.Field(
+        float(DAYS), ge=0, description="How long what is superseded or unfinished stays."
+    )
+    models: bool = pydantic.Field(
+        False, description="Take superseded models too, and what only these were made from."
+    )
+
+
+@dg.op(
+    description="Tells what of the record nothing standing refers to, and removes it where `remove` is set."
+)
+def sweep_record(context: dg.OpExecutionContext, config: SweepConfig, pipeline: PipelineResource) -> None:
+    """One log line for each version; the sum is metadata of the output."""
+    store = pipeline.pipeline().store
+    try:
+        found = leftovers(store, days=config.days, with_models=config.models)
+        gone = list(forget(store, found)) if config.remove else found
+    except DataMaskError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error
+    done = "removed" if config.remove else "would remove"
+    for each in gone:
+        context.log.info(f"{done} {each.location}: {each.num_bytes:,} bytes")
+    context.add_output_metadata(
+        {f"{done}: versions": len(gone), f"{done}: bytes": sum(each.num_bytes for each in gone)}
+    )
+
+
+@dg.job(
+    description="Tells, or removes, superseded versions that nothing standing refers to, as `datamask sweep`."
+)
+def sweep_job() -> None:
+    """One step."""
+    sweep_record()
+
+
+sweep_weekly = dg.ScheduleDefinition(
+    name="sweep_weekly",
+    job=sweep_job,
+    cron_schedule="0 4 * * 0",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    run_config={"ops": {"sweep_record": {"config": {"remove": True}}}},
+    description=f"Removes superseded versions older than {DAYS} days that nothing standing refers to. Off until it is "
+    "switched on; run `sweep_job` before, which only tells.",
+)

@@ -1,0 +1,54 @@
+"""What the manifests of current artefacts hold, in the text form that Prometheus reads. Knows no stage; opens no table."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.changes import current_manifest
+
+_HELP: Final = {
+    "datamask_rows": "Rows of the current artefact.",
+    "datamask_rows_in": "Rows that its stage read.",
+    "datamask_rows_dropped": "Of these, rows left out, by reason.",
+    "datamask_compute_seconds": "On the clock, to compute it.",
+    "datamask_written_timestamp_seconds": "When it was written.",
+    "datamask_bytes": "Of its parts.",
+}
+
+
+def metrics_lines(store: Store) -> Iterator[str]:
+    """Each metric with its help, then a sample for each artefact and key, sorted."""
+    samples: dict[str, list[str]] = {name: [] for name in _HELP}
+    for artefact in [output.artefact for stage in FLOW for output in stage.makes]:
+        for key in store.keys(artefact):
+            manifest = current_manifest(store, artefact, key)
+            if manifest is None:
+                continue
+            counts, labels = manifest["counts"], {"stage": artefact, "key": key}
+            values = {
+                "datamask_rows": manifest["rows"],
+                "datamask_compute_seconds": manifest["wall_seconds"],
+                "datamask_written_timestamp_seconds": manifest["written_at_ns"] / 1e9,
+                "datamask_bytes": sum(part["bytes"] for part in manifest["parts"]),
+            } | ({"datamask_rows_in": counts["rows_in"]} if "rows_in" in counts else {})
+            for name, value in values.items():
+                samples[name].append(_sample(name, labels, value))
+            for name in sorted(name for name in counts if name.startswith("dropped_")):
+                reason = {"reason": name.removeprefix("dropped_")}
+                samples["datamask_rows_dropped"].append(
+                    _sample("datamask_rows_dropped", labels | reason, counts[name])
+                )
+    for name, told in samples.items():
+        yield f"# HELP {name} {_HELP[name]}"
+        yield f"# TYPE {name} gauge"
+        yield from told
+
+
+def _sample(name: str, labels: dict[str, str], value: float) -> str:
+    given = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"{name}{{{given}}} {float(value)!r}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,110 @@
+"""What a record may forget: superseded versions that nothing standing was made from, and work that was given up.
+
+Withdrawals are another thing: `compliance.purge` removes what holds a document; this removes what nobody refers to, by age.
+"""
+
+import dataclasses
+import datetime
+import shutil
+from collections.abc import Iterator
+from typing import Final
+
+from datamask_pipeline.compliance.graph import Graph, Manifest
+from datamask_pipeline.compliance.unfinished import unfinished_key
+from datamask_pipeline.lineage import canonical_json
+from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.storage import Store, storage_errors
+from datamask_pipeline.storage.ref import MANIFEST
+from datamask_pipeline.storage.removal import remove_files
+
+#: A superseded model may be in use elsewhere: it stays, with all that it was made from, unless models are asked for.
+MODELS: Final = "pretrain"
+#: What is superseded or unfinished stays for so long, unless told otherwise: going back to earlier settings finds it again.
+DAYS: Final = 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leftover:
+    """A version that may go.
+
+    Attributes:
+        location: Where it lies in the record.
+        stage: Its stage.
+        key: Its key.
+        num_bytes: Of its files.
+        is_unfinished: Whether it has no manifest.
+    """
+
+    location: str
+    stage: str
+    key: str
+    num_bytes: int
+    is_unfinished: bool
+
+
+def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) -> list[Leftover]:
+    """What may go, what was made from others before these; writes nothing.
+
+    Standing are all current versions, of retired releases too, whatever was superseded less than `days` ago, and superseded
+    models; what one of these was made from stays, however many steps before, and what the same step made with any of all
+    these. Unfinished work goes where no file of it was written for `days` and nobody is at work on its stage and key.
+
+    Args:
+        store: The record.
+        days: How long what is superseded or unfinished stays.
+        with_models: Take superseded models as any other version.
+    """
+    graph = Graph(store)
+    oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+    standing = {
+        location
+        for location, manifest in graph.manifests.items()
+        if location in graph.pointed
+        or manifest["written_at_ns"] / 1e9 > oldest.timestamp()
+        or (manifest["stage"] == MODELS and not with_models)
+    }
+    kept = standing.union(*map(graph.behind, standing))
+    together = {_made_with(graph.manifests[location]) for location in kept}
+    kept |= {location for location, manifest in graph.manifests.items() if _made_with(manifest) in together}
+    gone = sorted(
+        (location for location in graph.manifests if location not in kept),
+        key=lambda location: (-int(graph.manifests[location]["written_at_ns"]), location),
+    )
+    found = [
+        Leftover(location, manifest["stage"], manifest["key"], _size(store, location), False)
+        for location, manifest in ((location, graph.manifests[location]) for location in gone)
+    ]
+    for location, files in graph.unfinished.items():
+        stage, key = unfinished_key(location)
+        modified = [store.fs.modified(f"{store.root}/{file}") for file in files]
+        if files and max(modified) < oldest and not store.is_busy(stage, key):
+            found.append(Leftover(location, stage, key, _size(store, location), True))
+    return found
+
+
+def forget(store: Store, found: list[Leftover]) -> Iterator[Leftover]:
+    """Remove leftovers, one after the other; gives each that is gone. What was finished, or became current,
+    meanwhile stays."""
+    store.sweep()  # private files of writers that were killed, checkpoints of work that was given up
+    for each in found:
+        with store.exclusive(each.stage, each.key), storage_errors(each.location):
+            now = store.current(each.stage, each.key)
+            is_current = now is not None and now.location == each.location
+            was_finished = each.is_unfinished and store.fs.exists(f"{store.root}/{each.location}/{MANIFEST}")
+            if is_current or was_finished:
+                continue
+            remove_files(store, each.location)
+            shutil.rmtree(store.scratch(each.location), ignore_errors=True)
+            store.remove_notes(each.location)
+        yield each
+
+
+def _made_with(manifest: Manifest) -> str:
+    """The same for all that one step made at once, and for nothing else."""
+    artefact, basis = manifest["stage"], dict(manifest["basis"])
+    makers = [stage.name for stage in FLOW if artefact in (output.artefact for output in stage.makes)]
+    return canonical_json([*(makers or [artefact]), manifest["key"], {**basis, "stage": ""}])
+
+
+def _size(store: Store, location: str) -> int:
+    return int(store.fs.du(f"{store.root}/{location}"))

@@ -1,0 +1,56 @@
+"""`datamask plan`: by this record's own figures where it has some, by a benchmark's elsewhere, `?` for the rest."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.planning import BENCHMARKS, Machines, planned
+
+
+def told(*arguments: str) -> dict[str, str]:
+    """By stage, its line; the others by their first words."""
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return {line.split()[0]: line for line in result.output.splitlines() if line}
+
+
+def test_a_made_up_size_is_planned_by_benchmarks_and_more_machines_take_less(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "new")}))
+    rows = {row.stage: row for row in planned(pipeline, 26e9, Machines(1, 2), text_bytes=2_000)}
+    wanted = BENCHMARKS["embed"].seconds / BENCHMARKS["embed"].documents * 26e9 / 2 / 3600
+    assert rows["embed"].hours == pytest.approx(wanted)
+    assert rows["select"].times == 2, "once for each arm"
+    assert rows["ingest"].num_bytes == 26e9 * 2_000
+    assert rows["pool"].hours is None
+    many = {row.stage: row for row in planned(pipeline, 26e9, Machines(100, 2, 3.0), text_bytes=2_000)}
+    assert many["embed"].hours == pytest.approx(wanted / 100)
+    assert many["embed"].money == pytest.approx(wanted * 3.0)
+    assert many["materialise"].hours == rows["materialise"].hours, "one process does it"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_record_is_planned_by_what_it_took(tiny_config_file: Path, tiny_run: Pipeline) -> None:
+    store = tiny_run.store
+    taken = [store.manifest(store.current("embed", crawl)) for crawl in tiny_run.crawls()]
+    documents = sum(store.current("ingest", crawl).rows for crawl in tiny_run.crawls())
+    rows = {row.stage: row for row in planned(tiny_run, 10 * documents, Machines(), text_bytes=1)}
+    assert rows["embed"].hours == pytest.approx(10 * sum(each["wall_seconds"] for each in taken) / 3600)
+    assert rows["embed"].known_by == "this record"
+    parts = [part for each in taken for part in each["parts"]]
+    assert rows["embed"].num_bytes == 10 * sum(part["bytes"] + part["array"]["bytes"] for part in parts)
+    of_config = told("-c", str(tiny_config_file))
+    assert f"{documents:,} documents" in of_config[f"{documents:,}"]
+    assert of_config["embed"].endswith("this record")
+    assert "not in it" not in " ".join(of_config.values())
+
+
+def test_a_size_that_nobody_knows_is_asked_for(tiny_config_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--documents"):
+        told("-c", str(tiny_config_file), "-s", f"store={tmp_path / 'new'}")

@@ -1,0 +1,120 @@
+"""`datamask sweep`: what nothing standing refers to goes, all else stays; without `--remove` nothing is written."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance.retention import forget, leftovers
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Store
+
+
+@pytest.fixture
+def superseded(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> Pipeline:
+    """A record in which one arm's mask and subset, and nothing behind them, were made anew."""
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "arms.datamask.lamb": 0.75}
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    for stage in ("select", "materialise", "redundancy"):
+        pipeline.run(stage, "first/datamask")
+    return pipeline
+
+
+def files(root: str | Path) -> set[str]:
+    """All but locks and leases, which no reader looks at."""
+    names = (str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file())
+    return {name for name in names if not name.startswith(".")}
+
+
+def told(pipeline: Pipeline, config: Path, *options: str) -> list[str]:
+    command = ["sweep", "-c", str(config), "-s", f"store={pipeline.store.root}", *options]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.exception
+    return result.output.splitlines()
+
+
+def test_what_a_model_was_made_from_stays_though_it_is_superseded(
+    superseded: Pipeline, tiny_run: Pipeline
+) -> None:
+    """The models of the record are of the subset before; only what was measured of that subset alone may go."""
+    found = {each.location for each in leftovers(superseded.store, days=0)}
+    assert found == {tiny_run.store.current("redundancy", "first/datamask").location}
+
+
+def test_it_tells_first_and_removes_when_asked(superseded: Pipeline, tiny_config_file: Path) -> None:
+    root, before = superseded.store.root, files(superseded.store.root)
+    (location,) = [each.location for each in leftovers(superseded.store, days=0)]
+    assert told(superseded, tiny_config_file) == ["would remove 0 versions, 0 bytes"], (
+        "nothing is 30 days old"
+    )
+    first, last = told(superseded, tiny_config_file, "--days", "0")
+    assert first.startswith(f"would remove {location}: ")
+    assert last.startswith("would remove 1 versions, ")
+    assert files(root) == before
+    assert told(superseded, tiny_config_file, "--days", "0", "--remove")[0].startswith(
+        f"removed {location}: "
+    )
+    gone = before - files(root)
+    assert gone
+    assert all(name.startswith(location) for name in gone)
+    assert told(superseded, tiny_config_file, "--days", "0", "--remove") == ["removed 0 versions, 0 bytes"]
+
+
+def test_a_superseded_model_goes_only_when_models_are_asked_for(superseded: Pipeline) -> None:
+    store = superseded.store
+    run = "first/datamask.dense.seed0"
+    old = {stage: store.current(stage, key).location for stage, key in (("pretrain", run), ("evaluate", run))}
+    for stage in ("pretrain", "evaluate", "answers"):
+        (Path(store.root) / stage / run / "current.json").unlink()
+    (Path(store.root) / "compare" / "first" / "current.json").unlink()  # it names that model
+    assert old["pretrain"] not in {each.location for each in leftovers(store, days=0)}
+    found = {each.location for each in leftovers(store, days=0, with_models=True)}
+    assert {*old.values()} <= found
+
+
+def test_unfinished_work_goes_by_age_and_never_while_somebody_is_at_it(superseded: Pipeline) -> None:
+    store = superseded.store
+    part = Path(store.root) / "pool" / "given-up" / ("0" * 16) / "000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"half")
+    assert str(part.parent.relative_to(store.root)) not in {
+        each.location for each in leftovers(store, days=1)
+    }
+    old = time.time() - 2 * 86_400
+    os.utime(part, (old, old))
+    with Store(store.root).exclusive("pool", "given-up"):
+        assert not [each for each in leftovers(store, days=1) if each.is_unfinished]
+    (found,) = [each for each in leftovers(store, days=1) if each.is_unfinished]
+    assert found.num_bytes == 4
+    assert [*forget(store, [found])] == [found]
+    assert not part.exists()
+
+
+def test_what_became_current_meanwhile_stays(superseded: Pipeline) -> None:
+    store = superseded.store
+    (found,) = leftovers(store, days=0)
+    manifest = store.manifest_at(found.location)
+    store.point_to(store.find(found.stage, found.key, manifest["fingerprint"]))
+    assert [*forget(store, [found])] == []
+    assert store.manifest_at(found.location) == manifest
+
+
+def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file: Path) -> None:
+    from datamask_pipeline.definitions import build_defs
+
+    defs = build_defs(config=str(tiny_config_file), settings={"store": superseded.store.root})
+    before = files(superseded.store.root)
+    for remove, left in ((False, before), (True, None)):
+        values = {"remove": remove, "days": 0.0}
+        result = defs.resolve_job_def("sweep_job").execute_in_process(
+            run_config={"ops": {"sweep_record": {"config": values}}}, instance=dg.DagsterInstance.ephemeral()
+        )
+        assert result.success
+        after = files(superseded.store.root)
+        assert (after == left) if left else (after < before)
