@@ -31,7 +31,7 @@ from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig, DataMaskPolicy
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.ratio import documents_of
-from datamask_pipeline.selection.reasons import BY_MARGINALS
+from datamask_pipeline.selection.reasons import BY_MARGINALS, TOO_LONG
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
 from datamask_pipeline.selection.shards.carriers import Engine, members_of, team_of
 from datamask_pipeline.selection.shards.learner import Climb, Learner, warm_start
@@ -47,7 +47,19 @@ REASONS = (
     BY_MARGINALS.in_all_the_same,
     BY_MARGINALS.out_all_the_same,
     BY_MARGINALS.into,
+    TOO_LONG,
 )
+NOT_OFFERED = {
+    "max_copies": "every document is taken once; use select_documents",
+    "target": "give likeness as a score of its own among each shard's `quality`, or use select_documents",
+    "avoid": "give likeness as a score of its own among each shard's `quality`, or use select_documents",
+    "ids": "a document is known by its number",
+    "token_counts": "give each shard's file of them to `Shard`",
+    "groups": "give each shard's file of them to `Shard`",
+    "near_copies": "leave them out before, by NearCopyIndex or stage `copies`",
+    "checkpoint_dir": "a killed selection begins again when it is run again",
+}
+"""What `select_documents` and its surroundings take, and what to do instead."""
 COLUMNS = {
     "mask": "|b1",
     "probability": "<f8",
@@ -186,6 +198,9 @@ def over_shards(
     Raises:
         ConfigurationError: naming what is refused, and what to do instead.
     """
+    for name in settings:
+        if name in NOT_OFFERED:
+            raise ConfigurationError(f"over shards there is no `{name}`: {NOT_OFFERED[name]}")
     config, metrics, policy = check_settings(config=config, **settings)
     if not isinstance(policy, DataMaskPolicy):
         raise ConfigurationError(f"over shards only policy 'datamask' selects, not {config.policy!r}")
@@ -250,15 +265,20 @@ def _opened(
         )
     dim, num_normalised = parts[0]["dim"], sum(part["num_normalised"] for part in parts)
     num_groups = len(config.quotas or [None])
-    sums, told = team.ask("begin", normalise=num_normalised > 0, dim=dim, num_groups=num_groups)
-    largest = max(told, key=lambda part: part["most_cost"])
-    limits = _limits(config, sums["counts"], largest)
+    most_cost = None if config.num_tokens is None else config.num_tokens // 2
+    sums, told = team.ask(
+        "begin", normalise=num_normalised > 0, dim=dim, num_groups=num_groups, most_cost=most_cost
+    )
+    largest = max(told, key=lambda part: part["largest"])
+    left_out, tokens_out = sums["left_out"].tolist()
+    limits = _limits(config, sums["counts"], tokens_out, largest, max(part["most_cost"] for part in told))
     _, metrics = over_shards(config, {})
     second = any(metric.needs_second for metric, _ in metrics)
     held = None if given is None else given.moments(second)
     people = Population(team, WHOLE, limits, dim, held, second)
     record = {
         "rows": num_rows,
+        "left_out": {"rows_too_long": left_out} if left_out else {},
         "rows_normalised_to_unit": num_normalised,
         "embeddings_digest": digest_of(parts),
         "tokens": config.num_tokens is not None,
@@ -266,21 +286,36 @@ def _opened(
     return people, record
 
 
-def _limits(config: SelectionConfig, counts_2G: NDArray[np.int64], largest: Mapping[str, int]) -> Limits:
-    """The budget of all documents, see `inputs.budget_of`."""
-    num_rows, in_all = int(counts_2G[0].sum()), int(counts_2G[1].sum())
+def _limits(
+    config: SelectionConfig,
+    counts_2G: NDArray[np.int64],
+    tokens_out: int,
+    largest: Mapping[str, int],
+    most_cost: int,
+) -> Limits:
+    """The budget of all documents, see `inputs.budget_of` and `pruning.prune`.
+
+    Args:
+        config: The settings.
+        counts_2G: Documents that are not left out, and what they take, by group.
+        tokens_out: Tokens of those that are.
+        largest: Of all documents.
+        most_cost: What the largest takes that is not left out.
+    """
+    num_rows, in_all = int(counts_2G[0].sum()), int(counts_2G[1].sum()) + tokens_out
     if config.num_tokens is not None:
         if config.num_tokens > in_all:
             raise ConfigurationError(
                 f"num_tokens {config.num_tokens} is more than the shards' {in_all} tokens"
             )
-        if config.num_tokens < 2 * largest["most_cost"]:
+        if num_rows < 2:
             raise InputError(
-                f"a document takes more than half of num_tokens {config.num_tokens}, which must hold any two",
-                row=largest["most_row"],
+                f"all documents but one at most take more than half of num_tokens {config.num_tokens}, which must hold "
+                "any two",
+                row=largest["largest_row"],
                 field="token_counts",
-                value=largest["most_cost"],
-                remedy="raise num_tokens, or drop the document",
+                value=largest["largest"],
+                remedy="raise num_tokens",
             )
         limits = [config.num_tokens]
     else:
@@ -304,7 +339,7 @@ def _limits(config: SelectionConfig, counts_2G: NDArray[np.int64], largest: Mapp
         tokens=config.num_tokens is not None,
         sizes_G=counts_2G[0],
         totals_G=counts_2G[1],
-        most_cost=largest["most_cost"],
+        most_cost=most_cost,
         seed=config.seed,
     )
 
@@ -458,7 +493,7 @@ def _result(
     reasons = people.team.sums("reasons", name="total", mask="mask", cuts=cuts_G)["count"]
     bound = learner.known_bound
     bound = None if bound is None else max(bound, value)
-    _write(people, folder, bound is not None)
+    _write(people, folder, opened["rows"], bound is not None)
     record: dict[str, Any] = {
         "config": config.result_config(),
         "device": config.device,
@@ -466,6 +501,7 @@ def _result(
         "diversity_metrics": {term.name: made_with(term.metric) for term in function.terms},
         "rows": opened["rows"],
         "rows_pruned_by_quality": 0,
+        **opened["left_out"],
         "rows_normalised_to_unit": opened["rows_normalised_to_unit"],
         "selected": int(sum(chosen_G)),
         "embeddings_digest": opened["embeddings_digest"],
@@ -530,13 +566,13 @@ def _argument(learner: Learner, bound: float | None) -> str:
     return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
 
 
-def _write(people: Population, folder: Path, certified: bool) -> None:
+def _write(people: Population, folder: Path, num_rows: int, certified: bool) -> None:
     """The files of columns: made here at their whole length, filled by every process with its own part."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for name, kind in COLUMNS.items() | ({("tangent", "<f8")} if certified else set()):
         files[name] = str(folder / f"{name}.npy")
-        np.lib.format.open_memmap(files[name], mode="w+", dtype=kind, shape=(people.num_rows,)).flush()
+        np.lib.format.open_memmap(files[name], mode="w+", dtype=kind, shape=(num_rows,)).flush()
     people.copy("probability", "weights")
     parts = people.team.parts("range", name="final")
     low, high = (float(end([part[name] for part in parts])) for end, name in ((min, "low"), (max, "high")))

@@ -36,6 +36,17 @@ WHOLE = "whole"
 ALIGNED = 64
 """Bytes: where products begin at such addresses, their bits do not depend on where an array happens to lie."""
 
+LEFT_OUT = {
+    "mask": False,
+    "probability": 0.0,
+    "logit": -np.inf,
+    "quality_marginal": np.nan,
+    "diversity_marginal": np.nan,
+    "reason": 4,
+    "tangent": np.nan,
+}
+"""What the columns say of a document that was left out before anything was learnt."""
+
 Answer = tuple[dict[str, NDArray[np.int64]], dict[str, Any]]
 """Sums by name, and what else this process has to tell."""
 
@@ -138,8 +149,15 @@ class Member:
         found: NDArray[np.int32] = places.astype(np.int32)[inverse_N]
         return found
 
-    def do_begin(self, normalise: bool, dim: int, num_groups: int) -> Answer:
-        """Make everything ready, now that it is known whether vectors have to be normalised."""
+    def do_begin(self, normalise: bool, dim: int, num_groups: int, most_cost: int | None) -> Answer:
+        """Make everything ready, now that it is known whether vectors have to be normalised.
+
+        Args:
+            normalise: Whether they have to.
+            dim: D.
+            num_groups: Of the quotas.
+            most_cost: Documents that take more are left out.
+        """
         self.dim = dim
         if not self.shards:
             empty = np.zeros(0, np.int64)
@@ -150,15 +168,27 @@ class Member:
         else:
             device, chunk_rows = present_device(self.config.device), self.config.chunk_rows
             self.rows[WHOLE] = MappedRows(self.vectors, chunk_rows, device, normalise)
+        view = self.views[WHOLE]
+        self.num_own, own_tokens = len(view), int(view.costs_N.sum())
+        largest = int(view.costs_N.argmax()) if len(view) else 0
+        told = {
+            "largest": int(view.costs_N[largest]) if len(view) else 0,
+            "largest_row": int(view.numbers_N[largest]) if len(view) else 0,
+        }
+        if most_cost is not None and told["largest"] > most_cost:
+            places_n = np.flatnonzero(view.costs_N <= most_cost)
+            self.views[WHOLE] = view = view.at(places_n)
+            self.rows[WHOLE] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
+            self.scores = {name: scores_N[places_n] for name, scores_N in self.scores.items()}
+        if self.shards:
             self._fill(WHOLE, "squared", lambda rows_nD, span: squared_norms(rows_nD))
             self.squared[WHOLE] = torch.from_numpy(self.views[WHOLE].floats["squared"])
-        view = self.views[WHOLE]
         for name, scores_N in self.scores.items():
             view.floats[f"score/{name}"] = scores_N.numpy()
         view.masks["all"] = np.ones(len(view), bool)
-        most = int(view.costs_N.max()) if len(view) else 0
-        first = int(view.numbers_N[view.costs_N.argmax()]) if len(view) else 0
-        return {"counts": view.counts("all")}, {"most_cost": most, "most_row": first}
+        left_out = [self.num_own - len(view), own_tokens - int(view.costs_N.sum())]
+        told["most_cost"] = int(view.costs_N.max()) if len(view) else 0
+        return {"counts": view.counts("all"), "left_out": np.array(left_out)}, told
 
     def do_quality(
         self, weights: Mapping[str, float] | None, constants: Mapping[str, tuple[float, float]]
@@ -382,21 +412,24 @@ class Member:
     ) -> Answer:
         """Put this process's part of every column into the files, which lie ready."""
         of = self.views[WHOLE]
-        if len(of):
+        if self.num_own:
             span = high - low
 
             def ranks(scores_n: NDArray[np.float64]) -> NDArray[np.float64]:
                 return (scores_n - low) / span if span > 0 else np.full(len(scores_n), 0.5)
 
             for name, path in files.items():
-                own_N = np.load(path, mmap_mode="r+")[self.first : self.first + len(of)]
+                own_N = np.load(path, mmap_mode="r+")[self.first : self.first + self.num_own]
+                if len(of) < self.num_own:
+                    own_N[:] = LEFT_OUT[name]
                 for piece in of.pieces():
+                    place = piece if len(of) == self.num_own else of.numbers_N[piece] - self.first
                     if name == "reason":
-                        own_N[piece] = self.reasons_N[piece]
+                        own_N[place] = self.reasons_N[piece]
                     elif name == "logit":
-                        own_N[piece] = log_odds(of.part(weights, piece), of.part(scores, piece), ranks)
+                        own_N[place] = log_odds(of.part(weights, piece), of.part(scores, piece), ranks)
                     else:
-                        own_N[piece] = of.part(name, piece)
+                        own_N[place] = of.part(name, piece)
                 own_N.flush()
         return {}, {}
 

@@ -53,12 +53,18 @@ class View:
     def __len__(self) -> int:
         return len(self.numbers_N)
 
+    def at(self, places_n: NDArray[np.int64]) -> View:
+        """The documents at some places, ascending, without their columns."""
+        units = [(int(a), int(b)) for a, b in (np.searchsorted(places_n, span) for span in self.units)]
+        groups_n, costs_n = self.groups_N[places_n], self.costs_N[places_n]
+        return View(self.numbers_N[places_n], units, groups_n, costs_n, self.num_groups)
+
     def chosen(self, mask: str, columns: Sequence[str]) -> tuple[View, NDArray[np.int64]]:
         """Some of the documents with some of their columns, and their places here; without quotas or costs."""
         places_n = np.flatnonzero(self.masks[mask])
-        units = [(int(a), int(b)) for a, b in (np.searchsorted(places_n, span) for span in self.units)]
-        ones_n = np.ones(len(places_n), np.int64)
-        view = View(self.numbers_N[places_n], units, np.zeros(len(places_n), np.int32), ones_n, 1)
+        view = self.at(places_n)
+        view.groups_N, view.costs_N = np.zeros_like(view.groups_N), np.ones_like(view.costs_N)
+        view.num_groups = 1
         view.floats = {name: self.floats[name][places_n] for name in columns}
         return view, places_n
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
+from datamask_pipeline.selection.reasons import TOO_LONG
 from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
 from datamask_pipeline.selection.shards.processes import Processes
 from datamask_pipeline.selection.shards.source import Shard, numbered
@@ -166,6 +168,9 @@ def test_what_cannot_be_kept_is_refused(cut: Any, tmp_path: Path) -> None:
         ({"diversity": "Facility"}, "one of moments"),
         ({"quality_pruning": 0.3}, "pruned by quality"),
         ({"outlier_deviations": 6.0}, "no neighbours are sought"),
+        ({"max_copies": 2}, "no `max_copies`: every document is taken once"),
+        ({"target": [[1.0]]}, "no `target`: give likeness as a score"),
+        ({"checkpoint_dir": "there"}, "no `checkpoint_dir`: a killed selection begins again"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             over_shards(None, settings)
@@ -197,3 +202,86 @@ def test_a_process_that_ends_is_told_of(cut: Any) -> None:
         team._processes[0].kill()
         with pytest.raises(StorageError, match="process 0 of 1 that held documents ended with status -9"):
             team.ask("open")
+
+
+def test_what_is_too_long_is_left_out_with_that_reason(
+    cut: Any, columns: dict[str, Any], tmp_path: Path
+) -> None:
+    tokens = columns["token_counts"].copy()
+    tokens[[3, 640, 641, 1099]] = 5_001
+    np.save(tmp_path / "t.npy", tokens)
+    (shard,) = cut()
+    shards = [replace(shard, token_counts=tmp_path / "t.npy")]
+    wanted = {**SETTINGS, "num_tokens": 10_001, "diversity": "Pair_simi"}
+    one = select_over_shards(shards, tmp_path / "one", engine="here", **wanted)
+    two = select_over_shards(shards, tmp_path / "two", engine="here", workers=3, **wanted)
+    alone = select_documents(
+        columns["vectors"], columns["quality"], token_counts=tokens, **wanted, num_kicks=0
+    )
+    assert bytes_of(one.folder) == bytes_of(two.folder)
+    found, long = one.in_memory(), np.flatnonzero(tokens > 5_000)
+    for result in (found, alone):
+        assert (result.reasons[long] == TOO_LONG).all()
+        assert not result.mask[long].any()
+        assert np.isnan(result.marginals.total_N[long]).all()
+        assert np.isneginf(result.logits[long]).all()
+    assert np.isfinite(np.delete(found.marginals.total_N, long)).all()
+    assert tokens[found.mask].sum() <= 10_001
+    assert one.record["rows_too_long"] == alone.record["rows_too_long"] == 4
+    # Zeros of tokens are means of four random masks, which are drawn by other lots.
+    assert one.objective.quality == pytest.approx(alone.objective.quality, rel=0.01)
+    assert one.objective.raw["Pair_simi"] == pytest.approx(alone.objective.raw["Pair_simi"], rel=0.01)
+    with pytest.raises(InputError, match="all documents but one at most"):
+        select_over_shards(shards, tmp_path / "none", engine="here", **wanted | {"num_tokens": 8})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_cases_keep_their_promises(seed: int, tmp_path: Path) -> None:
+    draws = np.random.default_rng(seed)
+    size, wanted = 150, int(draws.integers(2, 75))
+    vectors = draws.standard_normal((size, 8))
+    vectors[75:] = vectors[:75]  # every document twice
+    quality, tokens = (
+        np.round(draws.standard_normal(size), 1),
+        draws.integers(1, 100, size).astype(np.float64),
+    )
+    for name, values in (("v", vectors.astype(np.float16)), ("q", quality), ("t", tokens)):
+        np.save(tmp_path / f"{name}.npy", values)
+    np.save(tmp_path / "g.npy", np.array([f"g{group}" for group in draws.integers(0, 3, size)]))
+    budget = [
+        {"num_documents": wanted},
+        {"num_tokens": 30 * wanted + 200},
+        {"num_documents": wanted, "quotas": {"g0": 0.25, "g1": 0.0, "*": 0.75}},
+        {"num_documents": wanted, "normalisation": "none"},
+    ][seed]
+    settings = {"chunk_rows": 64, "seed": seed, "num_steps": 6, "sample_documents": 256, **budget}
+    metric = ("LogDet", "DiSF_uncentred", "DiSF", "Vendi")[seed]
+
+    def found(workers: int) -> Any:
+        starts = np.unique([0, *draws.integers(1, size, 3)])
+        shards = [
+            Shard(
+                vectors=tmp_path / "v.npy",
+                quality={"quality": tmp_path / "q.npy"},
+                token_counts=tmp_path / "t.npy",
+                groups=tmp_path / "g.npy",
+                start=int(start),
+                num_rows=int(stop - start),
+                first=int(start),
+            )
+            for start, stop in zip(starts, [*starts[1:], size], strict=True)
+        ]
+        folder = tmp_path / str(workers)
+        return select_over_shards(
+            shards[::-1], folder, workers=workers, engine="here", diversity=metric, **settings
+        )
+
+    one, two, four = (found(workers) for workers in (1, 2, 4))
+    assert bytes_of(one.folder) == bytes_of(two.folder) == bytes_of(four.folder)
+    mask, bound = one.column("mask"), one.certificate.bound
+    if "num_tokens" in budget:
+        left = budget["num_tokens"] - tokens[mask].sum()
+        assert 0 <= left < tokens[~mask].min()
+    else:
+        assert mask.sum() == wanted
+    assert bound is None or one.objective.value <= bound
