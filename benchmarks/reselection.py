@@ -41,7 +41,7 @@ from datamask_pipeline.stages import copies, embed, gather, ingest, pool, score,
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
 
-TITLE = "Re-selection: five crawls of 200 000 x 768 float16, one after the other"
+TITLE = "Re-selection: five crawls of 200 000 documents, one after the other"
 QUESTION = "What does it cost to go on from the last release, and what is lost against selecting from all crawls anew?"
 LONG = True
 CRAWLS, DOCUMENTS, ADDED = 5, 200_000, 20_000
