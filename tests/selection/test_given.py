@@ -78,6 +78,48 @@ def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
     assert told["gain"] == pytest.approx(mine - alone, abs=2e-5)
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "budget", [{"num_tokens": 40}, {"num_documents": CHOSEN, "quotas": {"a": 2 / 3, "b": 1 / 3}}]
+)
+@pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred"])
+def test_tokens_and_quotas_are_of_what_is_added(metric: str, budget: dict[str, Any], seed: int) -> None:
+    """What is held counts towards neither, and of all unions that keep quotas none exceeds the bound."""
+    held, new = vectors(HELD, 4, seed), vectors(NEW, 4, seed + 50)
+    draws = np.random.default_rng(seed)
+    q_held, q_new, tokens = draws.random(HELD), draws.random(NEW), draws.integers(5, 20, NEW)
+    groups = np.array(list("aaaaabbbb"))
+    result = select_documents(
+        new,
+        q_new,
+        given=Given.of(held, q_held, token_counts=np.full(HELD, 1_000)),
+        token_counts=tokens,
+        groups=groups.tolist() if "quotas" in budget else None,
+        diversity=metric,
+        lamb=0.3,
+        **budget,
+        **FAST,
+    )
+
+    def value(chosen: Any) -> float:
+        rows = np.concatenate([held, new[list(chosen)]])
+        quality = np.concatenate([q_held, q_new[list(chosen)]])
+        return objective_of(metric, rows, quality, 0.3, result.normalisation)
+
+    mine = np.flatnonzero(result.mask)
+    assert result.objective.value == pytest.approx(value(mine), abs=1e-5)
+    if "num_tokens" in budget:
+        assert 20 < tokens[mine].sum() <= 40
+        assert result.certificate.bound is None
+        return
+    assert (groups[mine] == "a").sum() == 2
+    assert len(mine) == CHOSEN
+    every = itertools.combinations(range(NEW), CHOSEN)
+    best = max(value(chosen) for chosen in every if (groups[list(chosen)] == "a").sum() == 2)
+    assert result.certificate.bound is not None
+    assert result.certificate.bound >= best - 1e-6
+
+
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])
 def test_marginals_are_changes_of_the_union(metric: str) -> None:
     """One document more or less, at the union's number of documents."""
