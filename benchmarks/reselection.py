@@ -326,7 +326,8 @@ class _World:
     def hold(self, made: Release) -> None:
         """What all arms hold from now on: copies are made of these."""
         first, *others = (self.chosen(made, arm) for arm in ARMS)
-        self.held = [one for one in first if all(one in other for other in map(set, others))]
+        by_all = set(first).intersection(*others)
+        self.held = [one for one in first if one in by_all]
 
     def rows_of(self, made: Release) -> ReleaseRows:
         """What a release's mask was learnt from."""

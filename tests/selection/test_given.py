@@ -117,7 +117,7 @@ def test_tokens_and_quotas_are_of_what_is_added(metric: str, budget: dict[str, A
     every = itertools.combinations(range(NEW), CHOSEN)
     best = max(value(chosen) for chosen in every if (groups[list(chosen)] == "a").sum() == 2)
     assert result.certificate.bound is not None
-    assert best - 1e-6 <= result.certificate.bound <= best + 0.02
+    assert best - 1e-6 <= result.certificate.bound <= best + 0.06
 
 
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])
