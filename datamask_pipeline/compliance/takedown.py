@@ -130,8 +130,9 @@ def _done(entry: Report, versions: Versions, release: str) -> str:
         told = sum(one["withdrawn"] for one in before)
         if told:
             return f"purged by {each.title}: it named {before[0]['named']}, withdrawn with copies {told}"
-        if entry["kind"] in (HIDDEN, HIDDEN_URL) and each.erases(name):
-            return f"purged by {each.title}"
+    if entry["kind"] in (HIDDEN, HIDDEN_URL):  # later purges repeat the contents that stay withdrawn
+        by = next((each for each in versions.tombstones if each.erases(name)), None)
+        return NOTHING if by is None else f"purged by {by.title}"
     return NOTHING
 
 

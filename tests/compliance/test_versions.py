@@ -1,12 +1,15 @@
 """Several purges are told apart: of each, what was gone before a pool was made, whatever the pool counts itself."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from datamask_pipeline.compliance.takedown import _done
 from datamask_pipeline.compliance.versions import Versions
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
 
@@ -83,3 +86,16 @@ def test_a_tombstone_of_an_earlier_version_is_read_and_says_no_more_than_it_know
     assert [each.number for each in tombstones(store)] == [1, 2]
     _, second = Versions(store).purged_from(pool(a="3", b="2"))
     assert (second["documents"], second["bytes"], second["domains"]) == (2, None, None)
+
+
+def test_an_entry_is_told_by_the_purge_that_it_named_something_in(tmp_path: Path) -> None:
+    """Later purges repeat the contents that stay withdrawn, and say nothing new of them."""
+    store, entry = Store(tmp_path), {"asked": f"{HIDDEN}:aa", "kind": HIDDEN, "named": 0}
+    report = {"first": {"entries": [entry | {"named": 2, "withdrawn": 3}]}}
+    for number in (1, 2):
+        publish(store, dataclasses.replace(tombstone(number, {}, []), contents=["aa"]))
+    assert "request 1 " in _done(entry, Versions(store), "first")
+    publish(store, dataclasses.replace(tombstone(1, {}, []), contents=["aa"], reports=report))
+    told = _done(entry, Versions(store), "first")
+    assert "request 1 " in told
+    assert "it named 2, withdrawn with copies 3" in told
