@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
@@ -29,11 +30,14 @@ from datamask_pipeline.stages.select import (
     judged_before,
 )
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.aligned import Aligned
 from datamask_pipeline.storage.ref import MANIFEST
 
 _COLUMNS: Final = tuple(
     "position selected logit probability quality quality_marginal diversity_marginal threshold".split()
 )
+
+_NAMES: Final = ("crawl", "id")
 
 
 def check_selection(
@@ -73,6 +77,7 @@ def check_selection(
     if not np.array_equal(positions[rows.scored_R], stored["position"]):
         yield contradiction(file, "its documents are not those of the index that have every score")
         return
+    yield from _check_named(store, ref, index, file)
     yield from differing(file, "quality", stored["quality"], rows.quality_N, EXACT)
     before = None
     if held is not None:
@@ -89,6 +94,20 @@ def check_selection(
         of_block = given_block(before, block)
         yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said)
     yield from _check_totals(manifest, stored, index, before, said)
+
+
+def _check_named(store: Store, ref: Ref, index: Ref, file: str) -> Iterator[Finding]:
+    """Each row is of the document that the index has at its position."""
+    named, first = Aligned(store, index), 0
+    for batch in store.iter_batches(ref, ["position", *_NAMES]):
+        rows, _ = named.at(batch.column("position").to_numpy(), _NAMES)
+        for name in _NAMES:
+            same = pc.equal(batch.column(name), rows.column(name).combine_chunks()).fill_null(False)
+            if not pc.all(same).as_py():
+                row = same.to_pylist().index(False)
+                yield contradiction(file, f"`{name}` is not that of the index at its position", first + row)
+                return
+        first += batch.num_rows
 
 
 def _check_held(

@@ -120,6 +120,11 @@ def eligible(rows: Rows, draws: random.Random) -> None:
     row |= {"eligible": True, "exclusion": None, "validation": False}
 
 
+def another_document(rows: Rows, draws: random.Random) -> None:
+    """A row that was left out is of somebody else: nothing is made of it."""
+    draws.choice([row for row in rows if not row["selected"]])["id"] = "forged"
+
+
 def figure(part: str, name: str, by: float) -> Callable[[dict[str, Any], random.Random], None]:
     def change(manifest: dict[str, Any], draws: random.Random) -> None:
         manifest["metadata"]["blocks"][0][part][name] += by
@@ -165,6 +170,7 @@ FORGERIES: dict[str, tuple[Forgery, str]] = {
     "a text": (of_rows("ingest", swapped("text")), "ingest"),
     "a text of the subset": (of_rows("materialise", swapped("text")), "materialise"),
     "a document lost from the subset": (of_rows("materialise", dropped), "materialise"),
+    "a document of the mask": (of_rows("select", another_document), "select"),
     "a quality": (of_rows("select", moved("quality", 1e-6)), "select"),
     "a mask": (of_rows("select", another_mask), "select"),
     "a mask bit": (of_rows("select", swapped("selected")), "select"),
