@@ -57,6 +57,13 @@ class Reader:
             if "current.json" in files:
                 yield Path(folder) / "current.json"
 
+    def _pointers(self) -> Iterator[Path]:
+        """Of every stage. What is hidden, e.g. checkpoints, comes and goes, and is nobody's to read."""
+        stages = self.record.iterdir() if self.record.is_dir() else []
+        for stage in stages:
+            if not stage.name.startswith("."):
+                yield from stage.rglob("current.json")
+
     def _faults(self, folder: Path) -> Iterator[str]:
         manifest = json.loads((folder / "manifest.json").read_bytes())
         wanted = {f"{part['name']}.parquet": part["sha256"] for part in manifest["parts"]}
