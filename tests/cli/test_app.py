@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import forked
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +33,10 @@ COMMANDS = (
 
 
 def datamask(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()", *arguments]
+    program = "from datamask_pipeline.cli import main; main()"
+    if cwd is None:
+        return forked.run(program, *arguments)
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
