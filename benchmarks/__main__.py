@@ -33,6 +33,7 @@ ORDER = (
     "shards",
     "release",
     "spectra",
+    "small_cases",
     "audit_10m",
     "embed",
     "one_pass",

@@ -313,9 +313,9 @@ CERTIFICATE: Final = pa.schema(
         column(
             "tangent",
             NUMBER,
-            "The relaxed mask whose tangent gave the bound of a metric of moments; NaN: pruned by quality, or of a block "
-            "without such a bound.",
-            unit="0 to 1; sums to the budget",
+            "The weights at whose moments the tangent gave the bound of a metric of moments: a relaxed mask, or where only "
+            "first moments count some of either sign; NaN: pruned by quality, or of a block without such a bound.",
+            unit="sums to the budget",
             formula="of the learner's step with the smallest bound",
         ),
         column(

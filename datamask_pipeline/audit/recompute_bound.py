@@ -87,12 +87,8 @@ def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | N
     """Why a bound cannot rest on these numbers."""
     if not np.isfinite(values_m).all():
         return f"row {int(np.argmin(np.isfinite(values_m)))} of its block has no number, and others have"
-    if values_m.min() < 0:
-        return f"holds {values_m.min():.9g}, which is below 0"
     if name == "dual":
-        return None
-    if values_m.max() > 1:
-        return f"holds {values_m.max():.9g}, and a relaxed mask ends at 1"
+        return f"holds {values_m.min():.9g}, which is below 0" if values_m.min() < 0 else None
     groups_m = problem.budget.groups_N.numpy()
     for group, limit in enumerate(problem.budget.limits):
         total = float(values_m[groups_m == group].sum())

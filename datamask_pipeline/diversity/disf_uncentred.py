@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.spectrum import levelled
 
 
 class DiSFUncentred(MomentMetric):
@@ -13,13 +14,16 @@ class DiSFUncentred(MomentMetric):
 
     Formula: ``-|| (1/K) sum m_i x_i x_i' ||_F^2``, which is ``-(1/K^2) sum_ij m_i m_j (x_i . x_j)^2``.
     Source: the concave relative of DiSF's decorrelation (arXiv 2504.14508), used by DATAMASK as ``DiSF``.
-    Cost: O(N d^2) a step for the whole block, no dependence on the number of rollouts. Concave.
+    Cost: O(N d^2) a step for the whole block, no dependence on the number of rollouts. Concave in the relaxed mask, where
+    fewer documents than dimensions count as what they can span (`diversity.spectrum`), unless there are many dimensions:
+    eigenvalues then take longer than all else.
     """
 
     name = "DiSF_uncentred"
     needs_second = True
     concave = True
     quadratic = True
+    levelled_below = 256
     exact_marginals = True
 
     def value(self, moments: Moments) -> float:
@@ -43,6 +47,26 @@ class DiSFUncentred(MomentMetric):
             matrix_DD=_second(moments) * (-2 / moments.count**2),
             squared=0.0,
         )
+
+    def relaxed_value(self, moments: Moments) -> float:
+        if not self._levels(moments):
+            return self.value(moments)
+        spectrum = levelled(torch.linalg.eigvalsh(_second(moments) / moments.count).flip(0), moments.count)
+        return -float(spectrum.weights_D @ spectrum.levels_D.square())
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        if not self._levels(moments):
+            return self.form(moments)
+        eigenvalues_D, vectors_DD = torch.linalg.eigh(_second(moments) / moments.count)
+        levels_D = levelled(eigenvalues_D.flip(0), moments.count).levels_D.flip(0)
+        return LinearForm(
+            vector_D=torch.zeros_like(moments.first_D),
+            matrix_DD=(vectors_DD * (-2 * levels_D)) @ vectors_DD.T / moments.count,
+            squared=0.0,
+        )
+
+    def _levels(self, moments: Moments) -> bool:
+        return moments.count < len(moments.first_D) < self.levelled_below
 
     def common_with(self, shown: Moments) -> LinearForm:
         matrix_DD = _second(shown) * (2 / shown.count)

@@ -131,6 +131,9 @@ class MomentMetric(DiversityMetric):
     """Whether `interaction` is the same at every mask of a count: greedy and the swap model are then exact."""
     spectral: ClassVar[bool] = False
     """Whether a value takes an eigendecomposition: a search along a segment then asks for few."""
+    levelled_below: ClassVar[int] = 0
+    """Dimensions below which a quadratic metric's extension levels the spectrum of fewer documents than dimensions: it is
+    none of second order then, and takes an eigendecomposition."""
     exact_exchanges: ClassVar[bool] = False
     """Whether `exchange_model` is exact though the metric is not quadratic."""
     exact_marginals: ClassVar[bool] = False

@@ -118,6 +118,10 @@ class MomentObjective:
         """Whether a value takes an eigendecomposition."""
         return any(metric.spectral for _, metric in self._terms)
 
+    def levels(self, count: float, dim: int) -> bool:
+        """Whether a quadratic metric's extension is levelled at so many documents: see `MomentMetric.levelled_below`."""
+        return any(count < dim < metric.levelled_below for _, metric in self._terms)
+
     @property
     def quadratic(self) -> bool:
         """Whether second derivatives do not depend on the mask."""

@@ -38,7 +38,8 @@ class Solution:
     bound: float | None = None
     method: str = "no bound: the policy gives none"
     tangent_N: Tensor | None = None
-    """float64 in [0, 1]: the relaxed mask whose tangent gave the bound, where one did."""
+    """float64 that sum to the budget: the weights at whose moments the tangent gave the bound, where one did. A relaxed
+    mask, or of either sign."""
     dual_N: Tensor | None = None
     """float64, not negative: each document's dual variable as a reference, where these gave the bound."""
     raw: dict[str, float] = field(default_factory=dict)

@@ -42,7 +42,7 @@ BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "18"
+VERSION: Final = "19"
 
 
 class Compute(Protocol):

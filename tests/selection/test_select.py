@@ -310,7 +310,9 @@ def test_progress_tells_objective_gap_and_time(clustered) -> None:
     select_documents(*clustered, progress=lambda line, step, total: lines.append((line, step, total)))
     assert "objective" in lines[-1][0]
     assert "gap" in lines[-1][0]
-    assert [step for _, step, _ in lines] == list(range(len(lines)))
+    steps = [step for _, step, _ in lines]
+    assert steps[0] == 0
+    assert (np.diff(steps) > 0).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

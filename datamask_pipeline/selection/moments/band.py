@@ -19,7 +19,8 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
-from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.moments.newton import climb
+from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
 from datamask_pipeline.selection.moments.rounding import round_mask
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, SwapResult, swap
@@ -64,6 +65,7 @@ class Band:
             and objective.concave
             and not budget.tokens
             and len(budget.limits) == 1
+            and not objective.levels(budget.num_documents, problem.rows.dim)
             and problem.num_rows > 2 * LEAST_BAND
             and budget.limits[0] >= LEAST_SELECTED
             and not budget.takes_everything
@@ -108,7 +110,10 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
     best, notes = Solution(mask_N=torch.empty(0), scores_N=gradient_N), Counter[str]()
     for turn in range(1, MOST_BANDS + 1):
         band = Band.around(problem, gradient_N, weights_N)
-        ascent, bound, is_done = _climbed(problem, config, band, weights_N[band.index_B], notes["steps"])
+        before_B = weights_N[band.index_B]
+        ascent, (bound, tangent_B, tangent), is_done = _climbed(
+            problem, config, band, before_B, notes["steps"]
+        )
         weights_N = band.whole(ascent.weights_N)
         notes.update(steps=ascent.step)
         is_last = turn == MOST_BANDS
@@ -120,9 +125,9 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
         solution = Solution(mask_N=band.whole(swapped.mask_N), scores_N=gradient_N)
         evaluation = evaluate(problem, solution, swapped.moments)
         gradient_N = gradient_at(problem, evaluation, swapped.moments, solution.mask_N)
-        proved = bound_at(whole, ascent.moments, swapped.moments, solution.mask_N, gradient_N)
+        proved = bound_at(whole, tangent, swapped.moments, solution.mask_N, gradient_N)
         if best.bound is None or proved < best.bound:
-            best = replace(best, bound=proved, tangent_N=weights_N, probabilities_N=weights_N)
+            best = replace(best, bound=proved, tangent_N=band.whole(tangent_B), probabilities_N=weights_N)
         if best.evaluation is None or evaluation.value > best.evaluation.value:
             best = replace(best, mask_N=solution.mask_N, scores_N=gradient_N, evaluation=evaluation)
         assert best.bound is not None
@@ -135,28 +140,33 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
 
 def _climbed(
     problem: Problem, config: DataMaskConfig, band: Band, weights_B: Tensor, num_before: int
-) -> tuple[Ascent, float, bool]:
-    """The relaxed mask of a band, its bound within the band, and whether steps within it bring no more."""
+) -> tuple[Ascent, tuple[float, Tensor, Moments], bool]:
+    """The relaxed mask of a band; its bound within the band with the weights and moments of its tangent; and whether
+    steps within it bring no more."""
     relaxed, dear = band.relaxed, problem.objective.needs_second
     num_steps = min(config.num_steps, BAND_STEPS) if dear else config.num_steps
 
-    def exact_bound(ascent: Ascent) -> float:
-        bound = relaxed.bound(*relaxed.gradient(ascent.moments, torch.float32), ascent.moments)
-        assert bound is not None, "concave, and documents are counted"
-        return bound
+    def exact(ascent: Ascent) -> tuple[float, Tensor, Moments]:
+        found = []
+        for weights_B, moments in ((ascent.weights_N, ascent.moments), (ascent.dual_N, ascent.dual)):
+            if weights_B is not None and moments is not None:
+                bound = relaxed.bound(*relaxed.gradient(moments, torch.float32), moments)
+                assert bound is not None, "concave, and documents are counted"
+                found.append((bound, weights_B, moments))
+        return min(found, key=lambda one: one[0])
 
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
         assert bound is not None, "concave, and documents are counted"
         gap = problem.gap(bound, value)
         if gap <= BAND_GAP * config.gap_tolerance:
             # Half-precision scores only suggest that this is near enough.
-            gap = problem.gap(exact_bound(ascent), value)
+            gap = problem.gap(exact(ascent)[0], value)
         record = {"step": num_before + ascent.step, "num_steps": MOST_BANDS * num_steps, "objective": value}
         problem.report(record | {"bound": bound, "gap": max(0.0, gap)})
         return gap <= BAND_GAP * config.gap_tolerance
 
-    ascent = ascend(relaxed, start_at(relaxed, weights_B), num_steps, on_step)
-    return ascent, exact_bound(ascent), ascent.step < num_steps
+    ascent = climb(relaxed, start_at(relaxed, weights_B), num_steps, on_step)
+    return ascent, exact(ascent), ascent.step < num_steps
 
 
 def _swapped(

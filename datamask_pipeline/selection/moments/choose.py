@@ -20,8 +20,9 @@ from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.moments.band import Band, choose_in_bands
 from datamask_pipeline.selection.moments.ceiling import ceiling
-from datamask_pipeline.selection.moments.exchanges import Exchanges
-from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, ascend, start_at
+from datamask_pipeline.selection.moments.exchanges import LEAST_GAIN, Exchanges
+from datamask_pipeline.selection.moments.newton import climb
+from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
 from datamask_pipeline.selection.moments.rounding import filled, round_mask
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, swap
@@ -33,8 +34,8 @@ from datamask_pipeline.selection.solution import TANGENT, Solution
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
-ROUNDING = 1e-12
-"""Values of masks closer than this share of them are equal: far below what a gap is told in."""
+CHEAPER = 4
+"""Times the steps where no second moments are summed and documents are counted."""
 SETTLED, WIDE = 0.05, 256
 """Where a mask is known, the ascent ends where all that is left to climb is this share of its distance from the bound;
 from so many dimensions on, where eigenvalues take longer than all else."""
@@ -51,16 +52,19 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     proof = Proof(problem, relaxed)
     exchanges = Exchanges.of(problem.statistics, objective, budget) if config.num_swap_rounds else None
     known = _Best(problem)
-    if exchanges is not None and not objective.quadratic:
+    is_small = not budget.tokens and budget.num_documents < problem.rows.dim
+    if exchanges is not None and (is_small or not objective.quadratic):
         # Few documents are far from any relaxed mask: these often end higher, and they cost little.
         for start_N in exchanges.starts():
             known.offer(exchanges.improved(start_N))
 
+    cheap = not problem.objective.needs_second and not budget.tokens
+    num_steps = config.num_steps * (CHEAPER if cheap else 1)
     # Fewer documents than dimensions: no mask reaches what a relaxed one does, however far that is learnt.
     unreached = known.found and budget.num_documents < problem.rows.dim
 
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
-        record = {"step": ascent.step, "num_steps": config.num_steps, "objective": value}
+        record = {"step": ascent.step, "num_steps": num_steps, "objective": value}
         enough = False
         if bound is not None and problem.gap(bound, value) <= config.gap_tolerance:
             # Half-precision scores only suggest that this is near enough.
@@ -83,7 +87,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     else:
         start = Ascent.restore(state["ascent"])
         proof.restore(state.get("proof"))
-    ascent = ascend(relaxed, start, config.num_steps, on_step)
+    ascent = climb(relaxed, start, num_steps, on_step)
     rounded_N, _ = round_mask(ascent.weights_N, problem.statistics, objective, budget, ascent.moments)
     bound = proof.of(ascent)
     goal = math.inf if bound is None else problem.value_at(config.gap_tolerance * GOAL_SHARE, bound)
@@ -135,10 +139,10 @@ class _Best:
     def offer(self, mask_N: Tensor) -> None:
         """Keeps the mask where it is better than what was offered before, both measured in float32.
 
-        Of equal masks the last bit of a sum would favour rows by their place, and by the processor.
+        Of masks that only rounding tells apart the first is kept: which copies they hold is left to the lot.
         """
         value = self.problem.moment_objective.value(mask_N, self.problem.statistics.moments(mask_N))
-        if not self.found or value - self.value > ROUNDING * max(1.0, abs(self.value)):
+        if not self.found or value > self.value + LEAST_GAIN:
             self.mask_N, self.value = mask_N, value
 
 
@@ -159,6 +163,12 @@ class Proof:
             bound = self.relaxed.bound(self.gradient_N, form, ascent.moments)
             if bound is not None and bound < self._best:
                 self._best, self.tangent_N = bound, ascent.weights_N
+            if ascent.dual_N is not None:
+                # Its moments were followed through many steps: the bound is that of the weights, summed anew.
+                moments = self.problem.statistics.moments(ascent.dual_N)
+                bound = self.relaxed.bound(*self.relaxed.gradient(moments, torch.float32), moments)
+                if bound is not None and bound < self._best:
+                    self._best, self.tangent_N = bound, ascent.dual_N
         return None if self.tangent_N is None else self._best
 
     def state(self) -> dict[str, Any]:
@@ -215,7 +225,7 @@ def _learnt_on_sample(problem: Problem, sample_documents: int) -> Moments:
     def near_enough(_: Ascent, value: float, bound: float | None) -> bool:
         return bound is not None and problem.gap(bound, value) <= SAMPLE_GAP
 
-    learnt = ascend(relaxed, start, SAMPLE_STEPS, near_enough).moments
+    learnt = climb(relaxed, start, SAMPLE_STEPS, near_enough).moments
     return _scaled(learnt, (budget.limits[0] + problem.objective.held_count) / learnt.count)
 
 

@@ -44,15 +44,21 @@ class Ascent:
     step_length: float = 0.0
     previous_N: Tensor | None = None
     gradient_N: Tensor | None = None
+    """Where the ascent came from, and the derivative there; by Newton's steps that at `dual`."""
+    dual_N: Tensor | None = None
+    dual: Moments | None = None
+    """Where the last mask's dual problem was solved, by Newton's steps: weights of any sign that sum to the budget."""
 
     def state(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        return {**vars(self), "moments": dict(vars(self.moments))}
+        dual = None if self.dual is None else dict(vars(self.dual))
+        return {**vars(self), "moments": dict(vars(self.moments)), "dual": dual}
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Ascent:
         """The ascent from `state`."""
-        return cls(**{**state, "moments": Moments(**state["moments"])})
+        dual = None if state.get("dual") is None else Moments(**state["dual"])
+        return cls(**{**state, "moments": Moments(**state["moments"]), "dual": dual})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +143,12 @@ def ascend(
             break
         direction_N = problem.direction(gradient_N, form, ascent.weights_N)
         turns = problem.statistics.needs_second and ascent.step > LONG_STEPS
-        length = min(_step_length(ascent, direction_N, turns), _longest_step(gradient_N))
+        length = min(_step_length(ascent, direction_N, turns), longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
         target = problem.statistics.moved(ascent.moments, ascent.weights_N, target_N)
         segment = Segment(problem.objective, ascent, target_N, target)
         slope = float(gradient_N @ (target_N - ascent.weights_N))
-        if problem.objective.quadratic and not problem.budget.tokens:
-            share, ascent.value = segment.best_of_parabola()
-        else:
-            share, ascent.value = segment.best_of_few(slope) if problem.objective.spectral else segment.best()
+        share, ascent.value = segment.best_by(slope, problem.budget.tokens)
         ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
         if share == 1.0:
             ascent.weights_N, ascent.moments = target_N, target
@@ -168,11 +171,16 @@ def _step_length(ascent: Ascent, direction_N: Tensor, turns: bool) -> float:
             short = turns and ascent.step % 2 == 0
             return bent / float(fallen_N @ fallen_N) if short else float(moved_N @ moved_N) / bent
         return ascent.step_length * 4
-    spread = float((direction_N - direction_N.median()).abs().median())
+    return first_step_length(direction_N)
+
+
+def first_step_length(gradient_N: Tensor) -> float:
+    """A step that moves the median document by half."""
+    spread = float((gradient_N - gradient_N.median()).abs().median())
     return 0.5 / spread if spread > 0 else 1.0
 
 
-def _longest_step(gradient_N: Tensor) -> float:
+def longest_step(gradient_N: Tensor) -> float:
     """A step that moves a document by one for what float32 products do not resolve: longer ones follow noise."""
     largest = float(gradient_N.abs().max())
     return 1 / (TIE * largest) if largest > 0 else 1.0
@@ -216,6 +224,18 @@ class Segment:
             options={"xatol": SEGMENT_TOLERANCE},
         )
         return self._better([(float(found.x), -float(found.fun)), (1.0, end)])
+
+    def best_by(self, slope: float, tokens: bool) -> tuple[float, float]:
+        """By the search that suits the objective.
+
+        Args:
+            slope: The derivative along the segment at its start.
+            tokens: Whether the count moves along it.
+        """
+        levelled = self.objective.levels(self.left.count, len(self.left.first_D))
+        if self.objective.quadratic and not tokens and not levelled:
+            return self.best_of_parabola()
+        return self.best_of_few(slope) if self.objective.spectral or levelled else self.best()
 
     def best_of_parabola(self) -> tuple[float, float]:
         """The best point where the objective is a parabola, by its values at both ends and half way."""

@@ -105,6 +105,8 @@ class Statistics:
             else:
                 places_n = index_n[slice(*span)]
                 rows_nD, squared_n = self.rows.take(places_n), self.squared_N[places_n]
+            if dtype == torch.float64:
+                rows_nD = rows_nD.double()
             return form.scores(rows_nD, squared_n, dtype).cpu()
 
         total = self.rows.num_rows if index_n is None else len(index_n)

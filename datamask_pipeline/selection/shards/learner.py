@@ -157,13 +157,8 @@ class Learner:
             )
             right = torch.tensor([0.0, 1.0], dtype=torch.float64)
             segment = Segment(self._of(climb.quality, quality), ends, right, target)
-            if self.objective.quadratic and not people.limits.tokens:
-                share, climb.value = segment.best_of_parabola()
-            elif self.objective.spectral:
-                rise, fall = people.dots(("gradient", "target"), ("gradient", "weights"))
-                share, climb.value = segment.best_of_few(rise - fall)
-            else:
-                share, climb.value = segment.best()
+            rise, fall = people.dots(("gradient", "target"), ("gradient", "weights"))
+            share, climb.value = segment.best_by(rise - fall, people.limits.tokens)
             people.copy("previous", "weights")
             people.copy("direction", "following")
             climb.moved, climb.step_length, climb.graded = True, length, False
