@@ -37,6 +37,7 @@ ORDER = (
     "audit_10m",
     "embed",
     "one_pass",
+    "training",
 )
 RESULTS = Path("benchmarks/results")
 REPORT = Path("docs/benchmarks.md")
