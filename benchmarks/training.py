@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.utils import logging
@@ -35,7 +36,7 @@ ACROSS = {"datamask, documents apart": False, "datamask, blocks as one text": Tr
 PEER = "transformers.Trainer"
 
 
-class Held(Dataset):
+class Held(Dataset[dict[str, Tensor]]):
     """Blocks that lie in memory."""
 
     def __init__(self, blocks: PackedBlocks) -> None:
@@ -44,7 +45,7 @@ class Held(Dataset):
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def __getitem__(self, number: int) -> dict[str, object]:
+    def __getitem__(self, number: int) -> dict[str, Tensor]:
         return self._blocks[number]
 
 
