@@ -332,8 +332,9 @@ def test_only_discover_runs_unless_it_is_switched_on(tiny_defs: dg.Definitions) 
     repository = tiny_defs.get_repository_def()
     running = {s.name for s in repository.sensor_defs if s.default_status is dg.DefaultSensorStatus.RUNNING}
     assert running == {"discover"}
-    (schedule,) = repository.schedule_defs
-    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert {schedule.name for schedule in repository.schedule_defs} == {"monthly_release", "sweep_weekly"}
+    stopped = {schedule.default_status for schedule in repository.schedule_defs}
+    assert stopped == {dg.DefaultScheduleStatus.STOPPED}
 
 
 def test_a_resource_can_be_swapped(tiny_config_file: Path, tmp_path: Path) -> None:
