@@ -1,7 +1,7 @@
 """`datamask plan`: what a release takes, by stage, before anything runs."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +11,9 @@ from datamask_pipeline.pipeline.estimate import documents_of
 from datamask_pipeline.pipeline.planning import Machines, planned, told
 from datamask_pipeline.printable import inert
 
+MOST: Final = 1e15
+"""Of anything that is asked for: more than there is, and a number that can be printed."""
+
 
 def plan(
     config: ConfigOption = None,
@@ -19,7 +22,10 @@ def plan(
     documents: Annotated[
         float | None,
         typer.Option(
-            "--documents", min=1, help="As if the release had so many, e.g. 26e9; else those of its crawls."
+            "--documents",
+            min=1,
+            max=MOST,
+            help="As if the release had so many, e.g. 26e9; else those of its crawls.",
         ),
     ] = None,
     machines: Annotated[int, typer.Option("--machines", min=1, help="Machines that share the record.")] = 1,
@@ -27,10 +33,10 @@ def plan(
         int | None, typer.Option("--cores", min=1, help="Of each machine; by default as many as here.")
     ] = None,
     price: Annotated[
-        float, typer.Option("--price-per-hour", min=0, help="Of one machine, in any currency.")
+        float, typer.Option("--price-per-hour", min=0, max=MOST, help="Of one machine, in any currency.")
     ] = 0.0,
     text_bytes: Annotated[
-        float, typer.Option("--text-bytes", min=1, help="Of a document's text, before compression.")
+        float, typer.Option("--text-bytes", min=1, max=MOST, help="Of a document's text, before compression.")
     ] = 2_000,
     until: Annotated[
         str | None, typer.Option("--until", metavar="STAGE", help="Only this stage and those it needs.")
@@ -50,6 +56,8 @@ def plan(
     """
     pipeline = build_pipeline(config, settings)
     on = Machines(machines, cores or os.cpu_count() or 1, price)
+    if release is not None:
+        pipeline.planned_crawls(release)  # refuses one that nobody asked for
     names = [release or "-"] if documents is not None else releases_of(pipeline, release, new=True)
     for name in names:
         number = documents if documents is not None else documents_of(pipeline, pipeline.planned_crawls(name))

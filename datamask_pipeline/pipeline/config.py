@@ -169,6 +169,9 @@ class PipelineConfig(Settings):
                 at = self.releases[at].given if at in self.releases else None
 
     def _refuse_what_no_architecture_reads(self) -> None:
+        name = self.pretrain.get("preset")
+        if name is not None and name not in presets.PRESETS:
+            raise UnknownNameError("preset", str(name), presets.PRESETS, "pretrain.preset")
         routed = [
             presets.joined(self.pretrain, own).get("architecture") == "moe"
             for own in self.architectures.values()

@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 from collections.abc import Iterator
+from typing import Final
 
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
@@ -10,6 +11,9 @@ from datamask_pipeline.pipeline.stage import Scope
 from datamask_pipeline.storage.changes import current_manifest
 from datamask_pipeline.storage.ref import part_files
 from datamask_pipeline.storage.releases import frozen_crawls
+
+PROPORTION: Final = "in proportion to documents; a model as those made before, whatever its settings"
+"""What estimates by a record assume; a small run's start-up and stages that read a sample of one size come out too long."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def told(pipeline: Pipeline, release: str, steps: list[tuple[str, str]]) -> Iter
     longest = max(by_stage, key=lambda stage: by_stage[stage], default="")
     if seconds:
         share = f"{by_stage[longest] / seconds:.0%} of it {longest}"
-        yield f"{release}: about {duration(seconds)} as this record was made, {share}"
+        yield f"{release}: about {duration(seconds)} as this record was made, {share} ({PROPORTION})"
     if unknown:
         yield f"{release}: never measured in this record: {', '.join(unknown)}"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from datamask_pipeline.pipeline.chain import Pipeline
-from datamask_pipeline.pipeline.estimate import duration, measured, rate
+from datamask_pipeline.pipeline.estimate import PROPORTION, duration, measured, rate
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 
@@ -180,6 +180,8 @@ def told(rows: list[Planned], documents: float, machines: Machines) -> Iterator[
     if total:
         longest = max(known, key=lambda row: row.hours or 0.0)
         yield f"{(longest.hours or 0) / total:.0%} of the time is {longest.stage}"
+    if any(row.known_by.startswith("this record") for row in rows):
+        yield f"by this record: {PROPORTION}"
     if unknown := [row.stage for row in rows if row.hours is None]:
         yield f"not in it, as nobody measured it: {', '.join(unknown)}; a small run in this record measures them"
 

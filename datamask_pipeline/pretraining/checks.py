@@ -37,7 +37,8 @@ def _cuda_memory(config: PretrainConfig) -> int:
     try:
         device = present_device(config.device)
     except ConfigurationError as error:
-        raise ConfigurationError(f"pretrain.device: {error}") from error
+        asked = f", which preset {config.preset!r} asks for" if config.preset else ""
+        raise ConfigurationError(f"pretrain.device{asked}: {error}") from error
     if config.processes > torch.cuda.device_count():
         raise ConfigurationError(
             f"pretrain.processes {config.processes}: each takes a CUDA device, and this machine has "

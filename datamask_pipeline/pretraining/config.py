@@ -22,7 +22,7 @@ class PretrainConfig(Settings):
 
     preset: Preset | None = execution_field(
         None,
-        description="Sizes and schedule that belong together: `smoke` (seconds), `proxy` (2.6 M parameters with 4,096 "
+        description="Sizes and schedule that belong together: `smoke` (seconds), `proxy` (3.0 M parameters with 4,096 "
         "tokens of vocabulary, 3 M tokens), `paper-dense` (1.5 B), `paper-moe` (7 B). Settings given beside it win.",
     )
     architecture: Architecture = Field(
@@ -147,8 +147,8 @@ class PretrainConfig(Settings):
         shares = self.processes * (self.micro_batch_size or 1)
         if self.batch_size % shares:
             raise ValueError(
-                f"batch_size {self.batch_size} is not a multiple of {shares}, "
-                f"{self.processes} processes times {self.micro_batch_size or 1} blocks at once"
+                f"batch_size {self.batch_size} is not a multiple of {shares}, that is processes {self.processes} times "
+                f"micro_batch_size {self.micro_batch_size or 1}; change one of the three"
             )
         if self.experts_per_token > self.num_experts:
             raise ValueError(

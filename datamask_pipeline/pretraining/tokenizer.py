@@ -54,33 +54,47 @@ def train_tokenizer(
     return fast
 
 
-def adopt_tokenizer(files: Path, directory: Path, *, sequence_length: int) -> PreTrainedTokenizerFast:
+def adopt_tokenizer(
+    files: Path, directory: Path, *, name: str, sequence_length: int
+) -> PreTrainedTokenizerFast:
     """Save the tokenizer of another model as `train_tokenizer` does; no code of its repository is run.
 
     Args:
         files: Holds its `tokenizer.json`, with its configuration beside it where there is one.
         directory: Where it is written.
+        name: What errors call it.
         sequence_length: Recorded as the length the models are trained for.
 
     Raises:
         InputError: It cannot be read, or names no end of a text, by which documents are told apart.
     """
-    try:
-        fast = PreTrainedTokenizerFast.from_pretrained(
-            files, local_files_only=True, model_max_length=sequence_length
-        )
-    except Exception as error:  # the library raises bare ones for what it cannot read
-        raise InputError(
-            f"{files} holds no tokenizer that can be read: {error}", remedy="give one with a tokenizer.json"
-        ) from error
-    if fast.eos_token_id is None:
-        raise InputError(
-            f"the tokenizer in {files} names no end of a text",
-            remedy="state `eos_token` in its tokenizer_config.json",
-        )
+    fast = read_tokenizer(files, name)
+    fast.model_max_length = sequence_length
     if fast.pad_token_id is None:
         fast.pad_token = fast.eos_token
     fast.save_pretrained(directory)
+    return fast
+
+
+def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerFast:
+    """The tokenizer of another model out of its files.
+
+    Raises:
+        InputError: It cannot be read, or names no end of a text.
+    """
+    called = name or str(files)
+    try:
+        fast = PreTrainedTokenizerFast.from_pretrained(files, local_files_only=True)
+    except Exception as error:  # the library raises bare ones for what it cannot read
+        raise InputError(
+            f"{called} holds no tokenizer that can be read: {error}",
+            remedy="give one with a whole tokenizer.json",
+        ) from error
+    if fast.eos_token_id is None:
+        raise InputError(
+            f"the tokenizer of {called} names no end of a text",
+            remedy="state `eos_token` in its tokenizer_config.json",
+        )
     return fast
 
 

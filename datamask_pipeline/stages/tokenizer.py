@@ -76,18 +76,37 @@ def check(config: TokenizerConfig) -> None:
                 f"tokenizer.{name}: not read, as tokenizer.name names one; leave one of the two out"
             )
     place = Path(config.name)
+    if place.is_file() or not config.name.strip():
+        raise ConfigurationError(
+            f"tokenizer.name {config.name!r} is no directory and no model's name; give the directory that holds "
+            f"{_TOKENIZER}, or owner/name with tokenizer.revision"
+        )
     if place.is_dir():
         if config.revision is not None:
             raise ConfigurationError(
                 f"tokenizer.revision: not read, as {config.name!r} is on this disk; leave it out"
             )
         _digest(place)
+        _refuse_unreadable(place)
     elif config.name.startswith(("/", ".", "~")) or config.name.count("/") > 1:
         raise ConfigurationError(
             f"tokenizer.name {config.name!r} is no directory; correct the path, or name a model of the hub"
         )
+    elif config.revision is None:
+        raise ConfigurationError(
+            f"tokenizer.name {config.name!r} is a model of the hub: pin tokenizer.revision to a commit hash"
+        )
     else:
-        check_pinned(config.name, config.revision or "")
+        check_pinned(config.name, config.revision)
+
+
+def _refuse_unreadable(place: Path) -> None:
+    from datamask_pipeline.pretraining.tokenizer import read_tokenizer
+
+    try:
+        read_tokenizer(place)
+    except InputError as error:
+        raise ConfigurationError(f"tokenizer.name: {error}") from error
 
 
 def run(
@@ -109,7 +128,9 @@ def run(
     directory = builder.scratch() / TREE
     if config.name is not None:
         files = _files(config, builder.scratch() / "files")
-        tokenizer = adopt_tokenizer(files, directory, sequence_length=config.sequence_length)
+        tokenizer = adopt_tokenizer(
+            files, directory, name=config.name, sequence_length=config.sequence_length
+        )
         tree = builder.write_tree(TREE, directory)
         named = {"entries": len(tokenizer), "name": config.name, "revision": config.revision}
         return builder.commit([], trees=[tree], metadata=named)

@@ -29,7 +29,7 @@ def test_the_budget_is_rounded_up_to_whole_steps(budget: int, steps: int) -> Non
         ({"experts_per_token": 1}, "experts_per_token"),
         ({"num_kv_heads": 3}, "num_kv_heads 3"),
         ({"batch_size": 8, "micro_batch_size": 3}, "multiple of 3"),
-        ({"batch_size": 8, "processes": 3}, "3 processes"),
+        ({"batch_size": 8, "processes": 3}, "processes 3 times"),
         ({"checkpoint_every_steps": 7}, "multiple of log_every_steps"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"warmup_ratio": 1.0}, "warmup_ratio"),

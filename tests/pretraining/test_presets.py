@@ -45,6 +45,13 @@ def test_an_architectures_own_preset_comes_before_what_it_inherits() -> None:
     assert (plain.hidden_size, plain.num_layers) == (32, 3)
 
 
+def test_an_unknown_preset_is_refused_where_no_architecture_inherits_it() -> None:
+    with pytest.raises(ValueError, match=r"pretrain\.preset: unknown preset 'smok' \(did you mean 'smoke'"):
+        config_model()(
+            name="chain", pretrain={"preset": "smok"}, architectures={"small": {"preset": "smoke"}}
+        )
+
+
 @pytest.mark.parametrize("preset", ["proxi", ["smoke"], 3])
 def test_an_unknown_preset_is_refused(preset: object) -> None:
     with pytest.raises(ValueError, match="'smoke', 'proxy', 'paper-dense' or 'paper-moe'"):

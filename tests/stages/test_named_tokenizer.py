@@ -82,7 +82,9 @@ def test_content_decides_and_not_the_place(folder: Path, tmp_path: Path) -> None
     ("settings", "named"),
     [
         ({"revision": COMMIT}, "tokenizer.revision: not read"),
-        ({"name": "somebody/model"}, "no commit hash"),
+        ({"name": "somebody/model"}, "pin tokenizer.revision to a commit hash"),
+        ({"name": __file__}, "give the directory that holds tokenizer.json"),
+        ({"name": ""}, "give the directory that holds tokenizer.json"),
         ({"name": "somebody/model", "revision": "main"}, "no commit hash"),
         ({"name": "/no/such/place"}, "is no directory"),
         ({"name": "somebody/model", "revision": COMMIT, "vocab_size": 400}, "tokenizer.vocab_size: not read"),
@@ -98,14 +100,25 @@ def test_a_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         tokenizer.check(TokenizerConfig(name=str(tmp_path)))
 
 
-def test_one_that_ends_no_text_is_refused(tiny_run: Pipeline, folder: Path, tmp_path: Path) -> None:
+def test_one_that_ends_no_text_is_refused_before_any_work(folder: Path) -> None:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         (folder / name).unlink(missing_ok=True)
-    with pytest.raises(InputError, match="names no end of a text"):
-        _made(tiny_run, Store(tmp_path / "record"), TokenizerConfig(name=str(folder)))
+    with pytest.raises(ConfigurationError, match=rf"tokenizer\.name: .*{folder.name} names no end of a text"):
+        tokenizer.check(TokenizerConfig(name=str(folder)))
 
 
-def test_a_broken_one_is_refused(tiny_run: Pipeline, folder: Path, tmp_path: Path) -> None:
+def test_a_broken_one_is_refused_before_any_work(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(InputError, match="no tokenizer that can be read"):
-        _made(tiny_run, Store(tmp_path / "record"), TokenizerConfig(name=str(folder)))
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.name: .* holds no tokenizer that can be read"):
+        tokenizer.check(TokenizerConfig(name=str(folder)))
+
+
+def test_a_broken_one_of_the_hub_is_told_by_its_name(
+    tiny_run: Pipeline, hub: HubServer, tmp_path: Path
+) -> None:
+    hub.files["tokenizer.json"] = b"{"
+    config = TokenizerConfig(
+        name="somebody/model", revision=COMMIT, endpoint=hub.endpoint, cache_dir=str(tmp_path / "cache")
+    )
+    with pytest.raises(InputError, match=r"^somebody/model holds no tokenizer that can be read"):
+        _made(tiny_run, Store(tmp_path / "record"), config)
