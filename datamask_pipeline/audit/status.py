@@ -24,6 +24,8 @@ def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
         it was made yet); ``seconds`` of all that are known; ``superseded``: artefacts of the whole record, configured or
         not, that were made from something else than what is current now: ``asset``, ``key``, ``location``, ``why``.
     """
+    # As the record stands, which is what `release` and `report` go by: the forecast moves what is current.
+    found = list(superseded(pipeline.store))
     steps = [
         {
             "release": release,
@@ -35,7 +37,6 @@ def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
         for release in releases
         for stage, key, why in steps_to_compute(pipeline, release)
     ]
-    found = list(superseded(pipeline.store))
     return {
         "is_current": not steps and not found,
         "steps": steps,

@@ -100,6 +100,8 @@ def test_models_and_results_of_a_superseded_subset_are_told(
     assert why.endswith(f"(fingerprint {now.short})")
     assert results["why"] == [why], "the cause is told, not what stands between"
     assert ("select", "first/datamask") not in {(step["stage"], step["key"]) for step in found["steps"]}
+    # What stands on something superseded is so whatever is configured, as `release` and `report` have it.
+    assert told(tiny_config_file, tmp_path / "record")[1]["superseded"] == found["superseded"]
 
 
 def test_a_record_of_version_0_1_is_at_one_with_itself(tmp_path: Path) -> None:
