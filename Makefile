@@ -8,7 +8,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-shards bench-release bench-audit clean
+.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -74,15 +74,23 @@ bench-reselection: setup ## Five crawls one after the other: going on from the l
 
 bench-shards: setup ## One objective over shards of a million and ten million documents (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@$(BIN)/python -m benchmarks --only shards
+	@$(BIN)/python -m benchmarks --only shards shards_facility
 
 bench-release: setup ## A subset joined and published, with texts and without, against a copy (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only release
 
+bench-stages: setup ## Every stage of a release from a hundred thousand documents to three million (long)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only stages
+
 bench-audit: setup ## Questions put to a record of ten million documents (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only audit_10m
+
+bench-orchestration: setup ## Dagster against datamask run: one more turn of the demo and of imported embeddings
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks --only orchestration
 
 clean: ## Remove results and the Dagster instance (not .venv)
 	rm -rf .datamask .dagster

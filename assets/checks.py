@@ -140,13 +140,18 @@ def check_specs(
     ]
 
 
+def check_names(output: Output, shown: Shown) -> list[str]:
+    """The names of an asset's checks."""
+    return list(_checks(output, shown))
+
+
 def check_results(
-    output: Output, shown: Shown, artefact: Artefact, wanted: Set[dg.AssetCheckKey]
+    output: Output, shown: Shown, artefact: Artefact, wanted: Set[str] | None = None
 ) -> Iterator[dg.AssetCheckResult]:
-    """What the wanted ones of an asset's checks find in its artefact."""
+    """What an asset's checks find in its artefact; ``wanted`` names some of them."""
     warning = {check.__name__ for check in shown.warning}
     for name, check in _checks(output, shown).items():
-        if dg.AssetCheckKey(dg.AssetKey(output.asset), name) in wanted:
+        if wanted is None or name in wanted:
             verdict = check(artefact)
             yield dg.AssetCheckResult(
                 asset_key=output.asset,

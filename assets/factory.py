@@ -20,6 +20,8 @@ from datamask_pipeline.pipeline.stage import Stage
 from resources import PipelineResource
 
 OWNERS: Final = ["team:data-curation"]
+#: A killed or disconnected step goes on where it was, so trying again is cheap.
+RETRIES: Final = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL)
 
 
 def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
@@ -56,8 +58,7 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
         config_schema=launchpad(*config.settings(stage).values(), fixed=frozenset(stage.named)),
         pool=stage.uses,
         can_subset=True,  # each of several outputs can be asked for alone, without a warning in the UI
-        # A killed or disconnected step goes on where it was, so trying again is cheap.
-        retry_policy=dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL),
+        retry_policy=RETRIES,
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
     )
     def run_step(

@@ -7,6 +7,7 @@ stand in the configuration. A key of the record is a partition key with its dime
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.partitions.utils import get_tags_from_multi_partition_key
 
 from datamask_pipeline.pipeline.config import PipelineConfig, split_run_name
 from datamask_pipeline.pipeline.stage import Scope
@@ -52,6 +53,11 @@ def partition_key(scope: Scope, key: str) -> str:
     """The partition of a key of the record."""
     release, _, member = key.partition("/")
     return dg.MultiPartitionKey({RELEASE: release, MEMBER[scope]: member}) if member else key
+
+
+def dimension_tags(key: str) -> dict[str, str]:
+    """The tags of an event by which Dagster finds it by one dimension of its partition."""
+    return dict(get_tags_from_multi_partition_key(key)) if isinstance(key, dg.MultiPartitionKey) else {}
 
 
 def record_key(key: str) -> tuple[str, ...]:

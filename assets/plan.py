@@ -1,17 +1,18 @@
-"""Which runs make up a release, group by group. Knows the flow and the record; starts nothing.
+"""Which runs there are to ask for: one for each crawl, one for each release. Knows the flow and the record; starts nothing.
 
 A run is identified by its basis: a hash of what it would compute from what. Equal basis, same result; so the
 basis is the run's key, and a run that was seen is not asked for again.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from assets.chain import chain_job
 from assets.factory import stage_version
-from assets.partitions import partition_key
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pipeline.stage import Group, Stage
+from datamask_pipeline.pipeline.flow import CRAWLS
+from datamask_pipeline.pipeline.stage import Stage
 
 #: Tag of a run: what it computes from what.
 BASIS_TAG = "datamask/basis"
@@ -23,7 +24,7 @@ class Wanted:
 
     Attributes:
         job: The job's name.
-        partition_key: The partition.
+        partition_key: The partition: a crawl, or a release.
         basis: Hash of the stages' versions, their settings and their inputs.
     """
 
@@ -37,35 +38,48 @@ class Wanted:
         return {BASIS_TAG: self.basis}
 
 
-def runs(pipeline: Pipeline, group: Group, release: str) -> list[Wanted]:
-    """The runs of a release's part of a group; they do not depend on each other.
+def crawl_run(pipeline: Pipeline, crawl: str) -> Wanted:
+    """The run of a crawl. Of its files, size and date count, or their tag in a store."""
+    versions = [stage_version(stage, pipeline.config) for stage in _stages(pipeline) if stage.group is CRAWLS]
+    return _wanted(CRAWLS.job, crawl, versions, pipeline.source.states(crawl))
 
-    Ask only after all runs of the groups that this one needs have succeeded: bases are made of what those left
-    in the record.
+
+def release_run(pipeline: Pipeline, release: str) -> Wanted:
+    """The run of all that is made of a release.
+
+    Ask only once its crawls, and what it goes on from, stand in the record: its basis is made of these.
     """
-    return [wanted(pipeline, group, key) for key in pipeline.keys(group.scope, release)]
+    stages = [stage for stage in _stages(pipeline) if stage.group is not CRAWLS]
+    versions = [
+        [key, stage.name, stage_version(stage, pipeline.config, key.partition("/")[2])]
+        for stage in stages
+        for key in pipeline.keys(stage.scope, release)
+    ]
+    read = dict.fromkeys(
+        item
+        for stage in stages
+        for key in pipeline.keys(stage.scope, release)
+        for item in _read(pipeline, stage, key)
+    )
+    return _wanted(chain_job.name, release, versions, read)
 
 
-def wanted(pipeline: Pipeline, group: Group, key: str) -> Wanted:
-    """The run of a group for one key of the record. Of a crawl's files, size and date count, or their tag in a store."""
-    stages = [stage for stage in pipeline.config.stages() if stage.group is group]
-    versions = [stage_version(stage, pipeline.config, key.partition("/")[2]) for stage in stages]
-    read: list[object] = list(dict.fromkeys(item for stage in stages for item in _read(pipeline, stage, key)))
-    if group.scope == "crawl":
-        read += pipeline.source.states(key)
-    basis = sha256_text(canonical_json([group.job, key, versions, read]))[:16]
-    return Wanted(group.job, partition_key(group.scope, key), basis)
+def _stages(pipeline: Pipeline) -> list[Stage]:
+    return pipeline.config.stages()
+
+
+def _wanted(job: str, key: str, versions: object, read: Iterable[object]) -> Wanted:
+    return Wanted(job, key, sha256_text(canonical_json([job, key, versions, list(read)]))[:16])
 
 
 def _read(pipeline: Pipeline, stage: Stage, key: str) -> Iterator[tuple[str, str, str]]:
-    """What a stage reads that another group made, in order: artefact, key, and what its result depends on of it."""
+    """What a stage reads that no stage of the release makes, in order: artefact, key, and what counts of it."""
     for argument, of in pipeline.inputs(stage, key).items():
-        if FLOW.maker(stage.reads[argument])[0].group is stage.group:
+        if FLOW.maker(stage.reads[argument])[0].group is not CRAWLS:
             continue
         for artefact in of.values() if isinstance(of, dict) else [of]:
             ref = pipeline.store.current(*artefact)
-            identity = "missing" if ref is None else stage.identity(argument)(pipeline.store, ref)
-            yield *artefact, identity
+            yield *artefact, "missing" if ref is None else stage.identity(argument)(pipeline.store, ref)
     for artefact in pipeline.held_inputs(stage, key).values():
         ref = pipeline.store.current(*artefact)
         yield *artefact, "missing" if ref is None else ref.content_digest

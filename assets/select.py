@@ -9,7 +9,9 @@ from datamask_pipeline.stages import pool
 
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
-    """As many documents as the budget says; or as many tokens as fit. What an earlier release decided is not counted."""
+    """As many documents as the budget says; or as many tokens as fit. What an earlier release decided is not counted, and
+    a ratio is not of its reserve.
+    """
     settings = artefact.settings
     if settings["num_tokens"] is not None:
         (tokens,) = artefact.query(
@@ -25,7 +27,8 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
     selected = artefact.count(f"selected AND NOT {decided}")
     budget = settings["num_documents"]
     if budget is None:
-        budget = round(settings["ratio"] * artefact.count(f"NOT {decided}"))
+        reserve = artefact.found.get("given", {}).get("reserve", 0)
+        budget = round(settings["ratio"] * (artefact.count(f"NOT {decided}") - reserve))
     return Verdict(selected == budget, {"selected": selected, "budget": budget})
 
 

@@ -8,18 +8,19 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from assets.chain import chain_job
 from assets.freeze import freeze_job, request, to_freeze
-from assets.jobs import JOBS
+from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
-from assets.plan import BASIS_TAG, Wanted, runs, wanted
-from datamask_pipeline.pipeline import FLOW, Pipeline
+from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
+from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.order import in_order
 from datamask_pipeline.pipeline.rolling import Member, this_month
-from datamask_pipeline.pipeline.stage import Group
+from datamask_pipeline.stages import score, select
 from resources import PipelineResource
 
-#: A tick costs a fraction of a second; what a release waits for is the tick after each of its groups of stages.
-SECONDS_BETWEEN_TICKS = 10
+#: A tick costs a fraction of a second. A release waits for two: its crawls' and, when these are done, its own.
+SECONDS_BETWEEN_TICKS = 5
 FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 
@@ -37,11 +38,11 @@ def discover(context: dg.SensorEvaluationContext, pipeline: PipelineResource) ->
 
 
 @dg.sensor(
-    jobs=[*JOBS, freeze_job],
+    jobs=[CRAWL_JOB, chain_job, freeze_job],
     minimum_interval_seconds=SECONDS_BETWEEN_TICKS,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Runs what is missing and has its inputs: crawls, then for each release its pool, arms, models and "
-    "report. A run whose settings and inputs were seen before is not asked for again; a failed one waits for you.",
+    description="Runs what is missing and has its inputs: each crawl, then each release from its pool to its report. "
+    "A run whose settings and inputs were seen before is not asked for again; a failed one waits for you.",
 )
 def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> dg.SensorResult:
     """Run what is missing."""
@@ -61,12 +62,7 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
 
 def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Member]:
     """Releases with `every: crawl` that are to be frozen: of all crawls that were scored, once none is on its way."""
-    status = {
-        crawl: _status(instance, wanted(pipeline, group, crawl))
-        for group in FLOW.groups
-        if group.scope == "crawl"
-        for crawl in pipeline.crawls()
-    }
+    status = {crawl: _status(instance, crawl_run(pipeline, crawl)) for crawl in pipeline.crawls()}
     if any(each is not dg.DagsterRunStatus.SUCCESS and each not in FAILED for each in status.values()):
         return []
     failed = [crawl for crawl, each in status.items() if each in FAILED]
@@ -75,24 +71,35 @@ def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Membe
 
 def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[Wanted]:
     """Runs that nobody asked for yet and whose inputs stand in the record."""
-    for group in FLOW.groups:
-        if group.scope == "crawl":
-            for crawl in pipeline.crawls():
-                run = wanted(pipeline, group, crawl)
-                if _status(instance, run) is None:
-                    yield run
-    done_of: dict[str, set[Group]] = {}
+    made: set[str] = set()
+    for crawl in pipeline.crawls():
+        run = crawl_run(pipeline, crawl)
+        status = _status(instance, run)
+        if status is None:
+            yield run
+        if status is dg.DagsterRunStatus.SUCCESS:
+            made.add(crawl)
+    # What the source has no more is taken as it stands in the record.
+    made |= set(pipeline.store.keys(score.STAGE)) - set(pipeline.crawls())
+    waiting: set[str] = set()
     for release in in_order(pipeline, pipeline.releases()):
-        done = done_of.setdefault(release, set())
-        # What a release goes on from is done before: of one that is retired, all that there will be.
-        given = pipeline.given(release)
-        before = done_of.get(given, set(FLOW.groups)) if given is not None else set(FLOW.groups)
-        for group in FLOW.groups:
-            if FLOW.needed_by(group) <= done and group in before:
-                states = {run: _status(instance, run) for run in runs(pipeline, group, release)}
-                yield from (run for run, status in states.items() if status is None)
-                if all(status is dg.DagsterRunStatus.SUCCESS for status in states.values()):
-                    done.add(group)
+        # What it goes on from is made before: of a release that is retired, all that there will be.
+        if pipeline.given(release) in waiting or not made.issuperset(pipeline.planned_crawls(release)):
+            waiting.add(release)
+            continue
+        run = release_run(pipeline, release)
+        status = _status(instance, run)
+        if status is None:
+            yield run
+        if status is not dg.DagsterRunStatus.SUCCESS and not (
+            status in FAILED and _has_masks(pipeline, release)
+        ):
+            waiting.add(release)
+
+
+def _has_masks(pipeline: Pipeline, release: str) -> bool:
+    """Whether others can go on from a release, although its run failed later."""
+    return all(pipeline.store.current(select.STAGE, key) for key in pipeline.keys("arm", release))
 
 
 def _status(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRunStatus | None:

@@ -10,13 +10,15 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from assets.checks import Artefact, Shown, check_results
 from assets.column_lineage import column_lineage
 from assets.metadata import Metadata, artefact_metadata, parts_schema, scalars
-from assets.partitions import record_key
+from assets.partitions import dimension_tags, record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.pipeline.stage import Output, Stage
 from datamask_pipeline.storage import require
 from resources import PipelineResource
 from resources.progress import LogProgress
+
+COMPUTED, REUSED = "computed", "unchanged, reused"
 
 
 def run_stage(
@@ -61,9 +63,11 @@ def run_stage(
             computed = int(artefact.manifest["written_at_ns"]) >= marker
             for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
                 context.log.info(line)
-            outcome = {"outcome": "computed" if computed else "unchanged, reused", "seconds": seconds}
-            yield from _told(context, output, artefact, outcome | _metadata(artefact, output, extra))
-        yield from check_results(output, extra, artefact, context.selected_asset_check_keys)
+            metadata = outcome(computed, seconds) | page_of(artefact, output, extra)
+            yield from _told(context, output, artefact, metadata)
+        asset = dg.AssetKey(output.asset)
+        wanted = {check.name for check in context.selected_asset_check_keys if check.asset_key == asset}
+        yield from check_results(output, extra, artefact, wanted)
 
 
 def _told(
@@ -74,15 +78,19 @@ def _told(
     if dg.AssetKey(output.asset) in context.selected_asset_keys:
         yield dg.MaterializeResult(asset_key=output.asset, metadata=metadata, data_version=version)
     else:  # written by the same step, though only another output was asked for
-        tags = {DATA_VERSION_TAG: version.value}
+        partition = context.partition_key
+        tags = {DATA_VERSION_TAG: version.value, **dimension_tags(partition)}
         context.log_event(
-            dg.AssetMaterialization(
-                output.asset, partition=context.partition_key, metadata=metadata, tags=tags
-            )
+            dg.AssetMaterialization(output.asset, partition=partition, metadata=metadata, tags=tags)
         )
 
 
-def _metadata(artefact: Artefact, output: Output, extra: Shown) -> Metadata:
+def outcome(computed: bool, seconds: float) -> Metadata:
+    """Whether a stage computed an artefact or found it, and in how many seconds."""
+    return {"outcome": COMPUTED if computed else REUSED, "seconds": seconds}
+
+
+def page_of(artefact: Artefact, output: Output, extra: Shown) -> Metadata:
     """What an asset's page shows."""
     metadata = scalars(artefact.found, *extra.numbers) | extra.headline(artefact)
     metadata |= artefact_metadata(

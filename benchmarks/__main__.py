@@ -30,7 +30,9 @@ ORDER = (
     "out_of_core",
     "near_copies",
     "reselection",
+    "stages",
     "shards",
+    "shards_facility",
     "release",
     "spectra",
     "small_cases",
@@ -38,6 +40,7 @@ ORDER = (
     "embed",
     "one_pass",
     "training",
+    "orchestration",
 )
 RESULTS = Path("benchmarks/results")
 REPORT = Path("docs/benchmarks.md")

@@ -1,8 +1,13 @@
-"""What orchestration costs: the tiny chain by `datamask run`, by Dagster in one process, and under the sensor `advance`.
+"""What orchestration costs: the same chain by `datamask run`, as one job of Dagster, and under the sensor `advance`.
 
-`python -m benchmarks.orchestration [run|job|advance ...]` prints seconds on the clock and of processors, those of all child
-processes included, from an empty record to the report, and for `advance` where the time between went.
+Each way begins with an empty record and an empty Dagster instance and ends when the report stands in the record; `job` is
+`chain_job` with its own executor and retries, `advance` the daemon, the page's server and the sensor, as `make dev` has
+them, their start included. A call makes one turn of each size, the order of ways turning with each, and adds it to those
+of the same commit in the folder of files; medians are over all of these. Seconds are by the clock, those of processors
+include all child processes.
 """
+
+from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -17,65 +22,196 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.data import block, texts_of
+from benchmarks.harness import Context, Outcome, at_most, code_version
+
+TITLE = "Orchestration"
+QUESTION = (
+    "From an empty record to the report: what do one job, and the sensor `advance`, add to `datamask run`?"
+)
+LONG = True
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
+WAYS = ("run", "job", "advance")
 #: Of prctl: this process becomes the parent of what its children leave behind, and so can wait for it.
 SET_CHILD_SUBREAPER = 36
-SECONDS_TO_WAIT = 1800
+SECONDS_TO_WAIT = 7_200
+DOCUMENTS, CRAWLS, CHARACTERS = 100_000, 2, 500
+DEMO, IMPORTED = "demo", "imported embeddings"
+SECONDS_OVER = {"advance": 150, "job": 75}
+SHARE_OVER = 0.10
+
+Turn = dict[str, Any]
 
 
-def main(*ways: str) -> None:
-    """Measure each way once, in an empty folder each."""
-    for way in ways or ("run", "job", "advance"):
-        with tempfile.TemporaryDirectory() as folder:
-            pid = os.fork()
-            if pid == 0:
-                measure(way, Path(folder))
-                os._exit(0)
-            os.waitpid(pid, 0)
+def run(context: Context) -> Outcome:
+    """One more turn, and the medians of all."""
+    kept = context.folder / "orchestration.jsonl"
+    turns: list[Turn] = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    turns = [turn for turn in turns if turn["code"] == code_version() and turn["shrink"] == context.shrink]
+    number = len(turns) // (2 * len(WAYS))
+    with tempfile.TemporaryDirectory(dir=context.folder) as folder:
+        configs = {DEMO: "demo", IMPORTED: str(write_imported(Path(folder), context))}
+        for size, config in configs.items():
+            for way in WAYS[number % 3 :] + WAYS[: number % 3]:
+                turn = {"code": code_version(), "shrink": context.shrink, "size": size, "way": way}
+                turn |= in_a_process(way, config, DEMO if size == DEMO else "imported")
+                turns.append(turn)
+                with kept.open("a") as file:
+                    file.write(json.dumps(turn) + "\n")
+    return told(turns)
 
 
-def measure(way: str, folder: Path) -> None:
-    """One way, in a process of its own, so that what it used is its children's."""
+def told(turns: list[Turn]) -> Outcome:
+    """Rows and claims of some turns."""
+    outcome = Outcome()
+    seconds: dict[tuple[str, str], float] = {}
+    for size in (DEMO, IMPORTED):
+        for way in WAYS:
+            of = [turn for turn in turns if (turn["size"], turn["way"]) == (size, way)]
+            if not of:
+                continue
+            seconds[size, way] = median(turn["seconds"] for turn in of)
+            row = {"question": size, "method": way, "wall seconds": seconds[size, way]}
+            row["processor seconds"] = median(turn["processor seconds"] for turn in of)
+            row["load"], row["turns"] = median(turn["load"] for turn in of), len(of)
+            outcome.rows.append(row)
+            outcome.notes += [f"{size}, {way}: {line}" for line in of[-1]["where"]]
+    for way, most in SECONDS_OVER.items():
+        over = seconds[DEMO, way] - seconds[DEMO, "run"]
+        outcome.claims.append(at_most(f"{DEMO}: seconds of `{way}` over `datamask run`", most, over))
+    for way in SECONDS_OVER:
+        share = seconds[IMPORTED, way] / seconds[IMPORTED, "run"] - 1
+        claim = f"{DOCUMENTS:,} documents with imported embeddings: `{way}` over `datamask run`, share"
+        outcome.claims.append(at_most(claim, SHARE_OVER, share))
+    return outcome
+
+
+def write_imported(folder: Path, context: Context) -> Path:
+    """Crawls, their vectors and a configuration of two arms; the release is called ``imported``."""
+    number = context.size(DOCUMENTS)
+    vectors_ND, _ = block(context.base, number, 0)
+    pieces = texts_of(context.documents, 1_000, 0)
+    draw = np.random.default_rng(0)
+    first_N, second_N = draw.integers(len(pieces), size=(2, number))
+    texts = [
+        f"{pieces[a][:CHARACTERS]}\n{pieces[b][:CHARACTERS]}\n{row}"
+        for row, (a, b) in enumerate(zip(first_N, second_N, strict=True))
+    ]
+    ids = [f"<urn:{row}>" for row in range(number)]
+    for crawl in range(CRAWLS):
+        rows = range(crawl, number, CRAWLS)
+        table = pa.table({"id": [ids[row] for row in rows], "text": [texts[row] for row in rows]})
+        place = folder / "crawls" / f"crawl-{crawl}"
+        place.mkdir(parents=True)
+        pq.write_table(table, place / "000.parquet")
+    flat = pa.array(np.ascontiguousarray(vectors_ND).reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, vectors_ND.shape[1])
+    pq.write_table(pa.table({"id": ids, "embedding": vectors}), folder / "vectors.parquet")
+    absent = "url date dump file_path language language_score token_count".split()
+    demo = yaml.safe_load((ROOT / "datamask_pipeline" / "configs" / "demo.yaml").read_text(encoding="utf-8"))
+    values = {
+        **demo,
+        "name": "imported",
+        "store": "record",
+        "source": {
+            "name": "local",
+            "options": {"root": str(folder / "crawls"), "optional_columns": absent},
+        },
+        "embed": {"imported_file": str(folder / "vectors.parquet"), "imported_model": "made for a benchmark"},
+        "score": {"scorers": ["rules"]},
+        "releases": {"imported": {}},
+        "arms": {"random": {"policy": "random"}, "datamask": {"policy": "datamask"}},
+    }
+    path = folder / "imported.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def in_a_process(way: str, config: str, release: str) -> dict[str, Any]:
+    """One way in a process of its own, so that what its children used can be told."""
+    with tempfile.TemporaryDirectory() as folder:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                found = measure(way, config, release, Path(folder))
+                (Path(folder) / "found.json").write_text(json.dumps(found))
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(pid, 0)
+        if status:
+            log = (Path(folder) / "log").read_text()[-3000:]
+            raise SystemExit(f"{way} of {config} failed: {log}")
+        found = json.loads((Path(folder) / "found.json").read_text())
+        print(f"{config}, {way}: {found}", flush=True)
+        return dict(found)
+
+
+def measure(way: str, config: str, release: str, folder: Path) -> dict[str, Any]:
+    """Seconds, processor seconds and load of one way, from an empty folder."""
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    sys.path.insert(0, str(ROOT / "tests"))
-    from tiny_chain import write_tiny_config
-
-    config, home = write_tiny_config(folder), folder / "home"
+    home = folder / "home"
     home.mkdir()
     shutil.copy(ROOT / "dagster.yaml", home)
     environment = {
         **os.environ,
         "DAGSTER_HOME": str(home),
-        "DATAMASK_CONFIG": str(config),
+        "DATAMASK_CONFIG": config,
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "PYTHONPATH": str(ROOT),
     }
+    record = folder / (".datamask/demo" if config == "demo" else "record")
+    command = [str(BIN / "datamask"), "run"]
+    if way == "job":
+        command = [str(BIN / "dagster"), "job", "execute", "-j", "chain_job", "-d", str(ROOT)]
+        command += ["-f", str(ROOT / "datamask_pipeline" / "definitions.py")]
+        command += ["--tags", json.dumps({"dagster/partition": release})]
+    if way != "run":
+        made_instance(home, release)
     started = time.monotonic()
     with (folder / "log").open("wb") as log:
         if way == "advance":
-            lines = under_advance(environment, folder, log.fileno())
+            where = under_advance(environment, folder, log.fileno(), record, release)
         else:
-            command = (
-                [BIN / "datamask", "run"]
-                if way == "run"
-                else [sys.executable, "-m", "datamask_pipeline.demo"]
-            )
             subprocess.run(command, env=environment, cwd=folder, stdout=log, stderr=log, check=True)
-            lines = []
+            where = []
     seconds = time.monotonic() - started
+    assert (record / "compare" / release / "current.json").exists(), "there is no report"
     with contextlib.suppress(ChildProcessError):
         while True:
             os.wait()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{way}: {seconds:.0f} s on the clock, {used.ru_utime + used.ru_stime:.0f} processor seconds")
-    for line in lines:
-        print(f"    {line}")
-    sys.stdout.flush()
+    return {
+        "seconds": round(seconds, 1),
+        "processor seconds": round(used.ru_utime + used.ru_stime, 1),
+        "load": os.getloadavg()[1],
+        "where": where,
+    }
 
 
-def under_advance(environment: dict[str, str], folder: Path, log: int) -> list[str]:
+def made_instance(home: Path, release: str) -> None:
+    """Make the instance's data bases, which two processes may not make at once, and name the release as `discover` would."""
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_runs_count()
+        instance.all_instigator_state()
+        instance.add_dynamic_partitions("releases", [release])
+
+
+def under_advance(
+    environment: dict[str, str], folder: Path, log: int, record: Path, release: str
+) -> list[str]:
     """`dagster dev` with the sensor switched on, until the report is there; what its runs spent their time on."""
     workspace = ["-w", str(ROOT / "workspace.yaml")]
     command = [str(BIN / "dagster"), "dev", *workspace, "-h", "127.0.0.1", "-p", "0"]
@@ -85,15 +221,13 @@ def under_advance(environment: dict[str, str], folder: Path, log: int) -> list[s
     try:
         switch = [str(BIN / "dagster"), "sensor", "start", "advance", *workspace]
         subprocess.run(switch, env=environment, cwd=folder, stdout=log, stderr=log, check=True)
-        report, deadline = (
-            folder / "record" / "compare" / "first" / "current.json",
-            time.monotonic() + SECONDS_TO_WAIT,
-        )
+        report = record / "compare" / release / "current.json"
+        deadline = time.monotonic() + SECONDS_TO_WAIT
         while not report.exists():
             if time.monotonic() > deadline or server.poll() is not None:
                 raise SystemExit((folder / "log").read_text()[-3000:])
             time.sleep(0.5)
-        return list(of_runs(environment["DAGSTER_HOME"], folder / "record"))
+        return list(of_runs(environment["DAGSTER_HOME"], record))
     finally:
         server.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -122,17 +256,11 @@ def of_runs(home: str, record: Path) -> Iterator[str]:
             for entry in instance.all_logs(run.dagster_run.run_id):
                 event = entry.dagster_event
                 kind, step = (event.event_type_value, event.step_key or "") if event else ("", "")
-                if kind in ("STEP_WORKER_STARTING", "STEP_START"):
-                    if kind == "STEP_START" and step in starting:
-                        add("steps: from asked for to begun", entry.timestamp - starting[step])
+                if kind == "STEP_START":
                     starting[step] = entry.timestamp
                 elif kind == "STEP_SUCCESS":
                     add("steps: stages and their checks", entry.timestamp - starting[step])
     made = (json.loads(path.read_text()) for path in record.glob("*/**/manifest.json"))
     add("in stages themselves, as their manifests have it", sum(each["wall_seconds"] for each in made))
-    yield f"{len(runs)} runs within {last - first:.0f} s"
-    yield from (f"{seconds:7.0f} s {what}" for what, seconds in waits.items())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parts = "; ".join(f"{what} {seconds:.0f} s" for what, seconds in waits.items())
+    yield f"{len(runs)} runs within {last - first:.0f} s; {parts}"

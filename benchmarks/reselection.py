@@ -264,12 +264,19 @@ class _World:
     def release(self, name: str, given: str | None) -> Release:
         """The stages that select, timed by the processor."""
         store, made = self.store, Release()
-        held = {} if given is None else {"held": store.current("copies", given)}
+
+        def held(stage: str) -> dict[str, Any]:
+            return {} if given is None else {"held": store.current(stage, given)}
+
         begun = processor_seconds()
         candidates = made.did(
             "pool",
             pool.run(
-                pool.PoolConfig(validation_share=0.0), store=store, release=name, documents=self.documents
+                pool.PoolConfig(validation_share=0.0),
+                store=store,
+                release=name,
+                documents=self.documents,
+                **held("pool"),
             ),
             begun,
         )
@@ -282,7 +289,7 @@ class _World:
                 release=name,
                 candidates=candidates,
                 embeddings=self.embeddings,
-                **held,
+                **held("copies"),
             ),
             begun,
         )
@@ -297,12 +304,13 @@ class _World:
                 embeddings=self.embeddings,
                 scores=self.scores,
                 copies=near,
+                **held("gather"),
             ),
             begun,
         )
         count = self.added if given is not None else self.added * len(self.documents)
         for arm in ARMS:
-            held = (
+            before = (
                 {} if given is None else {"given": given, "held": store.current("select", f"{given}/{arm}")}
             )
             config = select.SelectConfig.of(
@@ -310,7 +318,7 @@ class _World:
             )
             begun = processor_seconds()
             mask, _ = select.run(
-                config, store=store, release=name, arm=arm, index=index, embeddings=self.embeddings, **held
+                config, store=store, release=name, arm=arm, index=index, embeddings=self.embeddings, **before
             )
             made.did(arm, mask, begun)
         return made

@@ -1,7 +1,13 @@
 """Choose pre-training data for quality and diversity together. Importing this loads nothing heavy."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Before torch: MKL promises sums in a fixed order and a fixed division of work among threads in this mode alone, and OpenMP
+# would take fewer threads on a busy machine. On AMD's processors no bit of a product differs by it.
+os.environ.setdefault("MKL_CBWR", "AUTO")
+os.environ["OMP_DYNAMIC"] = "FALSE"
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.api import select_documents

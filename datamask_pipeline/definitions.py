@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.alerts import tell_of_failure
+from assets.chain import chain_job
 from assets.data_set import data_set_definitions
 from assets.factory import stage_definitions
 from assets.freeze import freeze_job
@@ -71,7 +72,7 @@ def build_defs(
         *stages,
         data_set,
         dg.Definitions(
-            jobs=[*JOBS, freeze_job, sweep_job],
+            jobs=[*JOBS, chain_job, freeze_job, sweep_job],
             schedules=[*SCHEDULES, sweep_weekly],
             sensors=[*SENSORS, tell_of_failure],
             resources={

@@ -1,7 +1,7 @@
 """The whole chain through Dagster in one process: `python -m datamask_pipeline.demo`. Knows jobs, no stage.
 
-It runs the jobs that the sensor `advance` would ask for, group by group, against the instance in DAGSTER_HOME,
-so that the UI shows all of them afterwards.
+It runs what the sensor `advance` would ask for, each crawl and then the release, against the instance in DAGSTER_HOME,
+so that the UI shows all of it afterwards.
 """
 
 import functools
@@ -23,15 +23,14 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
-from assets.plan import Wanted, runs
+from assets.plan import Wanted, crawl_run, release_run
+from assets.step import REUSED
 from datamask_pipeline.cli.options import ConfigOption, SetOption, releases_of
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
 from datamask_pipeline.errors import DataMaskError
-from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.printable import inert
-
-REUSED = "unchanged, reused"
 
 #: Marks the runs that the demo started, against those of a daemon on the same instance.
 LAUNCHED_BY = {"datamask/launched_by": "demo"}
@@ -121,7 +120,7 @@ def run_release(
     release: str,
     narrator: "Narrator",
 ) -> None:
-    """Run one release, group by group.
+    """Run one release: its crawls, one by one, and then all else.
 
     Raises:
         StepFailed: a step failed.
@@ -129,10 +128,9 @@ def run_release(
     crawls = pipeline.release_crawls(release)
     instance.add_dynamic_partitions(str(CRAWLS.name), crawls)
     instance.add_dynamic_partitions(str(RELEASES.name), [release])
-    for group in FLOW.groups:
-        for wanted in runs(pipeline, group, release):
-            narrator.partition = "/".join(record_key(wanted.partition_key))
-            _run_job(instance, defs, wanted)
+    for crawl in crawls:
+        _run_job(instance, defs, crawl_run(pipeline, crawl))
+    _run_job(instance, defs, release_run(pipeline, release))
 
 
 def _run_job(instance: dg.DagsterInstance, defs: dg.Definitions, wanted: Wanted) -> None:
@@ -148,7 +146,7 @@ def _run_job(instance: dg.DagsterInstance, defs: dg.Definitions, wanted: Wanted)
     storage: Any = instance.run_storage
     storage.replace_job_origin(instance.get_run_by_id(result.run_id), origin.get_job_origin(wanted.job))
     if not result.success:
-        raise StepFailed(f"{wanted.job} of {'/'.join(record_key(wanted.partition_key))}: {_reason(result)}")
+        raise StepFailed(f"{wanted.job} of {wanted.partition_key}: {_reason(result)}")
 
 
 @functools.cache
@@ -182,8 +180,7 @@ class Narrator(logging.Handler):
     def __init__(self, write: Callable[[str], Any]) -> None:
         super().__init__(logging.DEBUG)  # Dagster's events are debug records
         self._write = write
-        self.partition = ""
-        self.outcomes: list[str] = []
+        self._outcomes: dict[tuple[str, str], str] = {}
 
     def logger(self) -> dg.LoggerDefinition:
         """This handler as a logger that Dagster can be given."""
@@ -203,11 +200,18 @@ class Narrator(logging.Handler):
                 self._write(f"    {inert(_own_words(record))}")
         elif event.event_type == DagsterEventType.ASSET_MATERIALIZATION:
             self._tell(event.step_materialization_data.materialization)
+        elif event.event_type == DagsterEventType.ASSET_OBSERVATION:
+            self._tell(event.asset_observation_data.asset_observation)
         elif event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION:
             evaluation = event.asset_check_evaluation_data
             if not evaluation.passed:
                 metadata = {name: value.value for name, value in evaluation.metadata.items()}
                 self._write(f"  {evaluation.severity.value}: {evaluation.check_name} failed: {metadata}")
+
+    @property
+    def outcomes(self) -> list[str]:
+        """What came of each artefact."""
+        return [*self._outcomes.values()]
 
     def summary(self) -> str:
         """How much was computed and how much reused."""
@@ -217,13 +221,15 @@ class Narrator(logging.Handler):
             return f"nothing was computed again: all {reused} artefacts are unchanged and were reused"
         return f"{computed} artefacts computed, {reused} unchanged and reused"
 
-    def _tell(self, materialization: dg.AssetMaterialization) -> None:
-        metadata = {name: value.value for name, value in materialization.metadata.items()}
+    def _tell(self, told: dg.AssetMaterialization | dg.AssetObservation) -> None:
+        metadata = {name: value.value for name, value in told.metadata.items()}
         outcome, rows = str(metadata["outcome"]), metadata.get("dagster/row_count")
-        self.outcomes.append(outcome)
-        asset = materialization.asset_key.to_user_string()
+        asset, key = told.asset_key.to_user_string(), "/".join(record_key(told.partition or ""))
+        if (asset, key) in self._outcomes:  # the release's run finds what its crawls' runs have made
+            return
+        self._outcomes[asset, key] = outcome
         size = f"{rows:>9,} rows" if rows is not None else " " * 14
-        self._write(f"{asset:<22}{self.partition:<40}{size}  {metadata['seconds']:>7.1f} s  {outcome}")
+        self._write(f"{asset:<22}{key:<40}{size}  {metadata['seconds']:>7.1f} s  {outcome}")
 
 
 def _own_words(record: logging.LogRecord) -> str:

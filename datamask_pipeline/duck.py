@@ -33,6 +33,12 @@ _UNITS: Final = {
 }
 
 
+def _in_bytes(text: str) -> float:
+    """An amount that is no share."""
+    number, unit = re.fullmatch(r"([\d.]+) *([A-Za-z]+)", text).groups()  # type: ignore[union-attr]
+    return float(number) * _UNITS.get(unit.lower(), 1)
+
+
 def _amount_of_memory(text: str) -> str:
     found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+) *(%|[a-z]+)", text.strip().lower(), re.ASCII)
     number, unit = (float(found[1]), found[2]) if found else (0.0, "")
@@ -44,6 +50,11 @@ def _amount_of_memory(text: str) -> str:
     return text
 
 
+#: What stages give DuckDB by default: beyond it spills, so that memory is bounded however many documents there are.
+STAGE_MEMORY: Final = "512MB"
+#: What a thread of DuckDB is given at the least; fewer work where there is less.
+_MEMORY_OF_A_THREAD: Final = 64e6
+
 #: An amount of memory as DuckDB takes it.
 MemoryLimit = Annotated[str, pydantic.AfterValidator(_amount_of_memory)]
 
@@ -52,7 +63,7 @@ class QuerySettings(Settings):
     """Settings of a stage that asks DuckDB."""
 
     memory_limit: MemoryLimit = execution_field(
-        "2GB", description="Memory DuckDB may use before it spills to disk."
+        STAGE_MEMORY, description="Memory DuckDB may use before it spills to disk."
     )
 
 
@@ -70,6 +81,11 @@ def database(scratch: Path, *, memory_limit: str = "2GB") -> "Iterator[duckdb.Du
     try:
         connection.execute(f"SET temp_directory = {literal(str(scratch / 'duckdb'))}")
         connection.execute(f"SET memory_limit = {literal(memory_limit)}")
+        threads, limit = connection.execute(
+            "SELECT current_setting('threads'), current_setting('memory_limit')"
+        ).fetchall()[0]
+        at_most = max(1, int(_in_bytes(limit) / _MEMORY_OF_A_THREAD))
+        connection.execute(f"SET threads = {min(int(threads), at_most)}")
         connection.execute(
             "SET enable_progress_bar = false"
         )  # its lines would stand among a command's answers

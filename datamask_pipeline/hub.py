@@ -10,7 +10,7 @@ import errno
 import hashlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -120,6 +120,31 @@ class HubRepository:
                     "lists"
                 )
         return local
+
+    def download_matching(self, patterns: Sequence[str]) -> Path:
+        """The folder of the local cache that has all files whose paths match a pattern; it may have others too.
+
+        Files that are there already, and the listing that says so, cost no request.
+
+        Args:
+            patterns: As of `fnmatch`: `*` stands for folders too.
+
+        Raises:
+            InputError: no such repository or commit.
+            StorageError: the hub did not deliver.
+        """
+        from huggingface_hub import snapshot_download
+
+        with explained(f"download {', '.join(patterns)} of {self.name}"):
+            folder = snapshot_download(
+                self.name,
+                repo_type=self.kind,
+                revision=self.revision,
+                endpoint=self.endpoint,
+                cache_dir=self.cache_dir,
+                allow_patterns=list(patterns),
+            )
+        return Path(str(folder))
 
     def _fetch(self, path: str, *, force: bool = False) -> Path:
         from huggingface_hub import hf_hub_download

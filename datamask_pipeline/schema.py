@@ -137,7 +137,7 @@ SCORES: Final = pa.schema(
 _NUM_COPIES = column(
     "num_copies",
     INTEGER,
-    "Documents of the release with this content, this one among them.",
+    "Documents with this content, this one among them, in the first release that its crawl was taken into.",
     unit="documents",
 )
 
@@ -215,7 +215,8 @@ TAKEDOWN: Final = pa.schema(
 NUM_NEAR_COPIES: Final = column(
     "num_near_copies",
     INTEGER,
-    "Eligible documents in its group of near-copies, this one among them; 1: none is near.",
+    "Eligible documents in its group of near-copies, this one among them, in the first release that its crawl was taken "
+    "into; 1: none is near.",
     unit="documents",
 )
 
@@ -689,8 +690,12 @@ EXPERIMENT: Final = pa.schema(
         column("arm", TEXT, "The arm."),
         column("task", TEXT, "The benchmark; `held_out_documents` for documents that no arm holds."),
         column(
-            "bits", NUMBER, "Negative log-likelihood of all its right answers, or documents.", unit="bits"
+            "bits",
+            NUMBER,
+            "Negative log-likelihood of all its right answers, or documents, by the network if one was trained.",
+            unit="bits",
         ),
+        column("trigram_bits", NUMBER, "The same by the trigram model.", unit="bits"),
         column("bytes", INTEGER, "Their length.", unit="bytes of UTF-8"),
         column("documents", INTEGER, "Documents that the arm's model learnt from.", unit="documents"),
         column(

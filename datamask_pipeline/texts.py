@@ -30,6 +30,9 @@ def pool_documents(
         JOIN ({chosen}) AS c ON c.crawl = d.crawl AND c.id = d.id
         ORDER BY c.position
     """
-    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        duck.connect(store, Path(scratch), memory_limit=duck.STAGE_MEMORY) as connection,
+    ):
         for batch in connection.sql(sql).to_arrow_reader(1_024):
             yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)

@@ -10,8 +10,7 @@ for _, _, call in Pipeline(load_config(config, settings)).steps("first", "materi
 DAGSTER = """
 import json, sys
 import dagster as dg
-from assets.partitions import CRAWLS, RELEASES
-from assets.plan import runs
+from assets.partitions import CRAWLS, RELEASES, partition_key
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 config, settings = sys.argv[1], json.loads(sys.argv[2])
@@ -21,7 +20,8 @@ with dg.DagsterInstance.ephemeral() as instance:
     instance.add_dynamic_partitions(RELEASES.name, ["first"])
     needed = [stage.group for stage in FLOW.until("materialise")]
     for group in dict.fromkeys(needed):
-        for run in runs(pipeline, group, "first"):
-            job = defs.resolve_job_def(run.job)
-            assert job.execute_in_process(instance=instance, partition_key=run.partition_key).success
+        job = defs.resolve_job_def(group.job)
+        for key in pipeline.keys(group.scope, "first"):
+            partition = partition_key(group.scope, key)
+            assert job.execute_in_process(instance=instance, partition_key=partition).success
 """

@@ -1,11 +1,13 @@
 """A chain in a tree of processes as Dagster's executor makes one: a worker, which forks one step after the other.
 
-`python chaos_tree.py CONFIG SETTINGS` imports all that stages import, once. For each line on standard input it forks a
-worker, which runs the release `first`; a step that was killed is tried again twice, as its retry policy says. What begins
-and ends is told on standard output, one JSON object a line. A worker's process group holds its steps.
+`python chaos_tree.py CONFIG SETTINGS` imports all that stages import, once. For each line on standard input, settings as
+JSON that win over those, it forks a worker, which runs the release `first`; a step that was killed is tried again twice,
+as its retry policy says. What begins and ends is told on standard output, one JSON object a line. A worker's process group
+holds its steps.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -80,8 +82,8 @@ def main() -> None:
     )  # nobody waits for workers here; the system clears them away
     config, settings = sys.argv[1], json.loads(sys.argv[2])
     tell(ready=True)
-    for _ in sys.stdin:
-        forked(lambda: worker(config, settings))
+    for line in sys.stdin:
+        forked(functools.partial(worker, config, settings | json.loads(line)))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ def read_by(config: Settings) -> set[str]:
     """The settings that a mask of this arm depends on."""
     policy: Any = POLICIES.classes().get(config.get("policy", ""))
     names = {*config} - (set() if policy is None else policy.unread)
+    names -= {"reserve"}  # which only a later release reads
     if not config.get("quotas"):
         names -= {"quota_by"}
     given = {name for name in _BUDGETS if config.get(name) is not None}

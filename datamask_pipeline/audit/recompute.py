@@ -19,7 +19,16 @@ from datamask_pipeline.audit.figures import EXACT, TOLERANCE, differing, near
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.recompute_block import check_block
 from datamask_pipeline.errors import IntegrityError
-from datamask_pipeline.stages.held import SUMS_FILE, Held, held_of, sums_array
+from datamask_pipeline.stages.held import (
+    RESERVE,
+    RESERVE_POSITIONS,
+    RESERVE_VECTORS,
+    SUMS_FILE,
+    Held,
+    held_of,
+    reserve_places,
+    sums_array,
+)
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.stages.select import (
     SelectConfig,
@@ -28,6 +37,8 @@ from datamask_pipeline.stages.select import (
     counts_of,
     given_block,
     judged_before,
+    reserve_size,
+    runners_up,
 )
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.aligned import Aligned
@@ -85,12 +96,13 @@ def check_selection(
             before = held_of(store, held, index, embeddings, rows, config, Path(scratch))
         yield from _check_held(before, stored, manifest, file, said)
     yield from _check_sums(store, ref, manifest, rows, stored["selected"])
+    yield from _check_reserve(store, ref, manifest, rows, stored, reserve_size(config, stored, before))
     blocks = blocks_of(len(rows), config, before)
     found = manifest["metadata"]["blocks"]
     if len(found) != len(blocks):
         yield contradiction(said, f"tells of {len(found)} blocks where its settings make {len(blocks)}")
         return
-    for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks), strict=True)):
+    for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks, before), strict=True)):
         of_block = given_block(before, block)
         yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said)
     yield from _check_totals(manifest, stored, index, before, said)
@@ -114,7 +126,7 @@ def _check_held(
     before: Held, stored: Mapping[str, NDArray[Any]], manifest: Mapping[str, Any], file: str, said: str
 ) -> Iterator[Finding]:
     """What an earlier release judged is as that one left it, and is counted."""
-    old_N = ~before.new_N
+    old_N = ~before.open_N
     for name, values_N in judged_before(len(old_N), before).items():
         others_N = old_N & (stored[name] != values_N)
         if values_N.dtype.kind == "f":
@@ -131,6 +143,8 @@ def _check_held(
         "held": int(before.held_N.sum()),
         "gone": before.gone,
         "passed_over": int(before.past_N.sum()),
+        "reserve": int((before.reserve_N >= 0).sum()),
+        "from_reserve": int((stored["selected"] & (before.reserve_N >= 0)).sum()),
     }
     for name, value in wanted.items():
         if told.get(name) != value:
@@ -158,6 +172,32 @@ def _check_sums(
             yield contradiction(
                 f"{ref.location}/{MANIFEST}", f"`holds.{name}` is {about[name]}, and its mask's is {value}"
             )
+
+
+def _check_reserve(
+    store: Store,
+    ref: Ref,
+    manifest: Mapping[str, Any],
+    rows: ReleaseRows,
+    stored: Mapping[str, NDArray[Any]],
+    count: int,
+) -> Iterator[Finding]:
+    """The reserve is of the runners-up, with the vectors that their crawls have."""
+    if (told := manifest["metadata"].get("reserve")) is None or rows.vectors is None:
+        return
+    places = reserve_places(runners_up(stored), count)
+    if told != len(places):
+        said = f"{ref.location}/{MANIFEST}"
+        yield contradiction(said, f"`reserve` is {told}, and its mask has {len(places)} runners-up to keep")
+        return
+    for name, want in (
+        (RESERVE_POSITIONS, stored["position"][places]),
+        (RESERVE_VECTORS, rows.vectors[places]),
+    ):
+        file = f"{RESERVE}/{name}"
+        have = np.load(io.BytesIO(store.fs.cat_file(store.file_path(ref, file))), allow_pickle=False)
+        if have.dtype != want.dtype or not np.array_equal(have, want):
+            yield contradiction(f"{ref.location}/{file}", "is not that of the runners-up of its mask")
 
 
 def _certified_at(

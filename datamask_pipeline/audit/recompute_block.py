@@ -176,7 +176,7 @@ def _check_figures(
         return
     mask_m = torch.from_numpy(stored["selected"][kept])
     solution = Solution(mask_N=mask_m, scores_N=torch.zeros(len(kept)))
-    approximate = found["record"]["learner"].get("lists") == "from clusters"
+    approximate = found["record"]["learner"].get("lists", "exact") != "exact"
     if approximate:
         yield from _check_listed(problem, mask_m, found, said)
         solution.raw, solution.diversity_N = objective["raw"], torch.zeros(len(kept), dtype=torch.float64)

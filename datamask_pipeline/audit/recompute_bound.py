@@ -60,6 +60,10 @@ def check_bound(
         yield from _check_tangent(problem, given, objective, bound, said)
     elif not _covers(problem):
         yield contradiction(said, "a bound is stated where such metrics together have none")
+    elif found["record"]["learner"].get("lists") == "from regions":
+        yield unknown(
+            said, "the bound was not computed again: which documents were of one region is not stored"
+        )
     elif "dual" not in stored:
         yield unknown(said, "the bound was not computed again: an earlier version stored no dual variables")
     else:

@@ -20,7 +20,7 @@ def experiment(
     ] = None,
     to: Annotated[Path, typer.Option(help="Folder that the report and its plot are written to.")] = Path("."),
 ) -> None:
-    """Compare ways of choosing documents on many draws of a collection, without training a network.
+    """Compare ways of choosing documents on many draws of a collection, without training a network unless it asks for one.
 
     Every draw takes half of the collection; every arm chooses from it, a trigram model learns from equally many of its
     tokens, and is asked for right answers and held-out documents. The report holds aggregates alone: no text, no id.

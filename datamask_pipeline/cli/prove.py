@@ -15,7 +15,7 @@ from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.publish.sign import signature_of, signature_problem
@@ -114,6 +114,10 @@ def prove(
                 found = prove_record(store, release, arm, files_only=files_only, root=root and root.lower())
                 proved["record"] = list(found)
             except ConfigurationError as error:
+                if isinstance(error, UnknownNameError) and not fs.exists(path):
+                    raise ConfigurationError(
+                        f"there is no folder {target}, and in the record: {error}"
+                    ) from error
                 if not fs.isdir(path):
                     raise
                 problem = f"is missing in folder {target}, which is no release of the record either ({error})"

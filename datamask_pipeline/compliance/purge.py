@@ -52,8 +52,11 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
         begun = unfinished(store)
         if begun is None and (planned := plan(store, off)).is_empty:
             return None
+        known = frozenset() if begun else planned.versions
         begun = begun or _begin(store, request, planned)
-        _wait_for_shards(store, begun)
+        _wait_for_crawls(store, begun)
+        if not known >= Graph(store).manifests.keys():
+            begun = _with_what_came(store, begun, plan(store, off))
         for crawl in begun.documents:
             erase_crawl(store, crawl)
         for release in store.keys("takedown"):
@@ -68,10 +71,6 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
 
 
 def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
-    removed = {
-        location: _kept_of(store, location, held) | {"used": location in planned.used}
-        for location, held in planned.removed.items()
-    }
     withdrawing = [key for key in store.keys("pool") if is_withdrawing(store, key)]
     tombstone = Tombstone(
         number=len(tombstones(store)) + 1,
@@ -81,7 +80,7 @@ def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
         salt=planned.salt,
         documents=planned.documents,
         contents=planned.contents,
-        removed=removed,
+        removed=_all_kept(store, planned, planned.removed),
         standing=planned.standing,
         urls=planned.urls,
         totals=planned.totals,
@@ -93,6 +92,16 @@ def _begin(store: Store, request: str, planned: Plan) -> Tombstone:
     )
     publish(store, tombstone)
     return tombstone
+
+
+def _all_kept(
+    store: Store, planned: Plan, removed: Mapping[str, Mapping[str, list[str]]]
+) -> dict[str, dict[str, Any]]:
+    """What a tombstone keeps of versions that a plan removes, by location."""
+    return {
+        location: _kept_of(store, location, held) | {"used": location in planned.used}
+        for location, held in removed.items()
+    }
 
 
 def _kept_of(store: Store, location: str, held: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -110,11 +119,21 @@ def _without_names(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**manifest, "metadata": metadata}
 
 
-def _wait_for_shards(store: Store, begun: Tombstone) -> None:
-    """Until nobody writes a shard of the crawls who began before the tombstone; who comes later knows it."""
+def _with_what_came(store: Store, begun: Tombstone, again: Plan) -> Tombstone:
+    """The tombstone with what was finished or begun after its own plan was made, and before it stood."""
+    came = {each: held for each, held in again.removed.items() if each not in begun.removed}
+    removed = {**begun.removed, **_all_kept(store, again, came)}
+    unfinished = sorted({*begun.unfinished, *again.unfinished})
+    longer = dataclasses.replace(begun, removed=removed, unfinished=unfinished)
+    publish(store, longer)
+    return longer
+
+
+def _wait_for_crawls(store: Store, begun: Tombstone) -> None:
+    """Until nobody is at a crawl, or a shard of one, who began before the tombstone; who comes later knows it."""
     for crawl in begun.documents:
         for stage in OF_A_CRAWL:
-            for name in store.leases.below(f"{stage}/{crawl}/{SHARDS}"):
+            for name in (*store.leases.below(f"{stage}/{crawl}/{SHARDS}"), f"{stage}/{crawl}"):
                 with store.exclusive(stage, name.partition("/")[2]):
                     pass
 

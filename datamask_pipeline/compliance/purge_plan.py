@@ -57,6 +57,7 @@ class Plan:
         standing: Current models, results and reports that were made from one of these documents; they stay.
         kept: Superseded versions that stay because a standing model needs them.
         unfinished: Where unfinished work lies that goes, as `unfinished_of`.
+        versions: Every version that there was.
     """
 
     salt: str
@@ -71,6 +72,7 @@ class Plan:
     standing: list[str]
     kept: list[str]
     unfinished: list[str]
+    versions: frozenset[str]
 
     @property
     def is_empty(self) -> bool:
@@ -133,6 +135,7 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
         standing=standing,
         kept=sorted(superseded & needed),
         unfinished=unfinished,
+        versions=frozenset(graph.manifests),
     )
 
 

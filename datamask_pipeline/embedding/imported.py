@@ -80,7 +80,7 @@ class ImportedFiles:
         """
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            connection = stack.enter_context(duck.database(Path(folder)))
+            connection = stack.enter_context(duck.database(Path(folder), memory_limit=duck.STAGE_MEMORY))
             self._fill(connection)
             weakref.finalize(self, stack.pop_all().close)
         return connection

@@ -33,8 +33,10 @@ class Benchmark:
         examples_split: The split of the solved examples; None: the set has none but what is asked.
         sampler: How lm-eval draws them: `default`, at random, or `first_n`.
         spares_question: Whether lm-eval draws one more, and leaves out the question itself.
-        repository: The data set's name on the hub, without its owner.
+        repository: The data set's name on the hub, `owner/name`.
         configuration: The part of the data set that the task takes.
+        revision: The commit of the repository that `hub_files` was written for.
+        hub_files: Split -> pattern of its files in the repository (`fnmatch`: `*` stands for folders too).
         beside: Whether it is asked only where it is named.
     """
 
@@ -49,6 +51,8 @@ class Benchmark:
     spares_question: bool = False
     repository: str | None = None
     configuration: str | None = None
+    revision: str | None = None
+    hub_files: dict[str, str] = field(default_factory=dict)
     beside: bool = False
     layout_options: dict[str, Any] = field(default_factory=dict)
 
@@ -117,7 +121,7 @@ def _about_data(stock: dict[str, Any]) -> dict[str, Any]:
         "examples_split": stock.get("fewshot_split") or training or validation or test,
         "sampler": (stock.get("fewshot_config") or {}).get("sampler", "default"),
         "spares_question": stock.get("fewshot_split") == test,
-        "repository": stock["dataset_path"].rpartition("/")[2],
+        "repository": stock["dataset_path"],
         "configuration": stock.get("dataset_name"),
     }
 

@@ -10,6 +10,20 @@ from pydantic import Field, field_validator
 from datamask_pipeline.settings import Settings, each_once, execution_field
 
 LOCAL = "local"
+HUB = "hub"
+
+
+class HubConfig(Settings):
+    """Where the hub's questions are taken from: only for `questions: hub`."""
+
+    revisions: dict[str, str] = Field(
+        default_factory=dict,
+        description="Task -> commit of its data set; a task without an entry takes the one that docs/evaluation.md names.",
+    )
+    endpoint: str | None = execution_field(None, description="Another server that speaks the hub's protocol.")
+    cache_dir: str | None = execution_field(
+        None, description="Where downloads are kept; null: the hub's own cache."
+    )
 
 
 class QuestionsConfig(Settings):
@@ -18,13 +32,17 @@ class QuestionsConfig(Settings):
     questions: str = Field(
         LOCAL,
         min_length=1,
-        description="`local` makes small question sets out of the held-out documents; anything else is a "
-        "directory of question files in JSONL, Parquet or CSV.",
+        description="`local` makes small question sets out of the held-out documents; `hub` takes the published ones "
+        "from the Hugging Face hub, each at a pinned commit; anything else is a directory of question files in JSONL, "
+        "Parquet or CSV.",
     )
     question_files: dict[str, str] = Field(
         default_factory=dict,
-        description="Task -> glob below `questions`. A task without an entry takes `<task>.*`, or of `<task>/` the split "
-        "that lm-eval asks. Layouts are recognised by their columns.",
+        description="Task -> glob below `questions`, or in the task's data set on the hub. A task without an entry takes "
+        "`<task>.*`, or of `<task>/` the split that lm-eval asks. Layouts are recognised by their columns.",
+    )
+    hub: HubConfig = Field(
+        default_factory=HubConfig, description="Commits of the hub's data sets, and where it is."
     )
     demonstration_files: dict[str, str] = Field(
         default_factory=dict,
@@ -56,11 +74,13 @@ class DecontaminationConfig(Settings):
 
     questions: str = Field(
         min_length=1,
-        description="Directory of question files, as `evaluate.questions`; every question of the splits asked counts.",
+        description="`hub`, or a directory of question files, as `evaluate.questions`; every question of the splits asked "
+        "counts.",
     )
     question_files: dict[str, str] = Field(
         default_factory=dict, description="Task -> glob below `questions`, as `evaluate.question_files`."
     )
+    hub: HubConfig = Field(default_factory=HubConfig, description="As `evaluate.hub`.")
     tasks: list[str] = Field(
         default_factory=list, description="Names of the benchmark tasks; none named means all."
     )
@@ -78,7 +98,7 @@ class DecontaminationConfig(Settings):
         if questions == LOCAL:
             raise ValueError(
                 "questions of `local` are made of the pool's own held-out documents, so they come after it; name a "
-                "directory of question files, or see `datamask audit contamination`"
+                "directory of question files or `hub`, or see `datamask audit contamination`"
             )
         return questions
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
-from datamask_pipeline.evaluation.checks import question_folder
 from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
 from datamask_pipeline.evaluation.examples import drawn_examples, first_examples
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row
 from datamask_pipeline.evaluation.local_questions import write_local_questions
+from datamask_pipeline.evaluation.question_files import splits_of
 from datamask_pipeline.evaluation.reading import read_rows
-from datamask_pipeline.evaluation.splits import Split, asked_split, examples_split
+from datamask_pipeline.evaluation.splits import Split
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SourceFile:
     """A file that was read.
 
     Attributes:
-        file: Its path below the folder of the questions.
+        file: Its path below the folder of the questions, or in the repository on the hub.
         split: The split that its name states; None: none.
         use: `asked`, or `examples` for solved examples before the questions.
         rows: Its rows.
@@ -56,7 +56,7 @@ class QuestionSet:
     """The questions one task asks.
 
     Attributes:
-        source: `local`, or the name of the directory they came from.
+        source: `local`, the name of the directory they came from, or repository and commit on the hub.
         split: The split asked; None: the source states none.
         files: Every file read.
         files_beside: Question files that lie beside them and were not read.
@@ -106,25 +106,23 @@ def prepare_questions(
         source = directory / LOCAL
         num_questions = config.questions_per_task + config.shots
         write_local_questions(documents, source, num_questions=num_questions, seed=config.seed)
-    else:
-        source = question_folder(config)
+        config = config.model_copy(update={"questions": str(source)})
     for named in (config.question_files, config.demonstration_files):
         benchmarks_named(named)
-    return [_prepare(benchmark, source, directory, config) for benchmark in benchmarks_named(config.tasks)]
+    return [_prepare(benchmark, directory, config) for benchmark in benchmarks_named(config.tasks)]
 
 
-def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: QuestionsConfig) -> QuestionSet:
+def _prepare(benchmark: Benchmark, directory: Path, config: QuestionsConfig) -> QuestionSet:
     task, shots = benchmark.task, config.shots
-    asked_of = asked_split(source, benchmark, config.question_files.get(task))
-    read = _read(benchmark, asked_of, source, config.seed, use="asked")
+    asked_of, *others = splits_of(config, benchmark)
+    read = _read(benchmark, asked_of, config.seed, use="asked")
     ranked = sorted(read.items, key=lambda item: _rank(item, config.seed))
     asked, rest = ranked[: config.questions_per_task], ranked[config.questions_per_task :]
     examples: list[list[Row]] = [[] for _ in asked]
     shown_of = _Read([], [], [])
     if shots:
-        pattern = config.demonstration_files.get(task)
-        if (split := examples_split(source, benchmark, pattern, asked_of)) is not None:
-            shown_of = _read(benchmark, split, source, config.seed, use="examples")
+        if others:
+            shown_of = _read(benchmark, others[0], config.seed, use="examples")
         elif 0 < len(ranked) <= shots:
             raise InputError(
                 f"task {task!r} has {len(ranked)} questions in one file; {shots} solved examples need {shots + 1}",
@@ -158,10 +156,10 @@ def _prepare(benchmark: Benchmark, source: Path, directory: Path, config: Questi
     numbered = [{"question_id": identity[:16], **row} for identity, row in zip(identities, rows, strict=True)]
     return QuestionSet(
         benchmark=benchmark,
-        source=LOCAL if config.questions == LOCAL else source.name,
+        source=asked_of.source,
         split=asked_of.name,
         files=(*read.files, *shown_of.files),
-        files_beside=_names_beside(asked_of, [*read.files, *shown_of.files], source),
+        files_beside=_names_beside(asked_of, [*read.files, *shown_of.files]),
         file=_write(directory / f"{task}.parquet", numbered),
         demonstrations=_write(directory / f"{task}.demonstrations.parquet", shown) if shown else None,
         num_read=sum(file.rows for file in read.files),
@@ -184,7 +182,7 @@ class _Read:
     files: list[SourceFile]
 
 
-def _read(benchmark: Benchmark, split: Split, source: Path, seed: int, *, use: str) -> _Read:
+def _read(benchmark: Benchmark, split: Split, seed: int, *, use: str) -> _Read:
     """Read a split; a question that stands in two rows is asked once."""
     layout = benchmark.make_layout()
     items: list[Item] = []
@@ -193,7 +191,7 @@ def _read(benchmark: Benchmark, split: Split, source: Path, seed: int, *, use: s
     seen: set[str] = set()
     place = 0
     for file in split.files:
-        name, begin = file.relative_to(source).as_posix(), place
+        name, begin = split.name_of(file), place
         for number, row in read_rows(file):
             try:
                 item = replace(_item(layout.read, row), place=place)
@@ -210,9 +208,9 @@ def _read(benchmark: Benchmark, split: Split, source: Path, seed: int, *, use: s
     return _Read(layout.finish(items, seed) if items else [], rejected, files)
 
 
-def _names_beside(asked: Split, read: list[SourceFile], source: Path) -> tuple[str, ...]:
+def _names_beside(asked: Split, read: list[SourceFile]) -> tuple[str, ...]:
     names = {file.file for file in read}
-    beside = [path.relative_to(source).as_posix() for path in asked.others]
+    beside = [asked.name_of(path) for path in asked.others]
     return tuple(name for name in beside if name not in names)
 
 

@@ -27,11 +27,19 @@ class Split:
         name: As the task calls it; None: neither the files nor their folders state one.
         files: Those that hold it, by name.
         others: Question files beside them, which are not read.
+        root: What their names in the record are relative to.
+        source: What the root is called in the record.
     """
 
     name: str | None
     files: tuple[Path, ...]
     others: tuple[Path, ...] = ()
+    root: Path = Path()
+    source: str = ""
+
+    def name_of(self, file: Path) -> str:
+        """The file's name in the record."""
+        return file.relative_to(self.root).as_posix()
 
 
 def asked_split(folder: Path, benchmark: Benchmark, pattern: str | None) -> Split:
@@ -59,7 +67,7 @@ def asked_split(folder: Path, benchmark: Benchmark, pattern: str | None) -> Spli
         reason = f"asks the split {benchmark.split!r}, which is not there"
     else:
         reason = "finds several files in one folder, none of which states its split"
-    raise _refusal(benchmark, folder, files, reason)
+    raise refusal(benchmark, folder, files, reason)
 
 
 def examples_split(folder: Path, benchmark: Benchmark, pattern: str | None, asked: Split) -> Split | None:
@@ -105,9 +113,7 @@ def _named(folder: Path, benchmark: Benchmark, pattern: str, setting: str) -> Sp
     stated = [names for file in found if (names := _splits_stated(folder, file))]
     common = set.intersection(*stated) if stated else set()
     if stated and not common:
-        raise _refusal(
-            benchmark, folder, found, f"would take several splits at once by {setting} {pattern!r}"
-        )
+        raise refusal(benchmark, folder, found, f"would take several splits at once by {setting} {pattern!r}")
     return Split(common.pop() if len(common) == 1 else None, tuple(found))
 
 
@@ -115,7 +121,9 @@ def _places(folder: Path, benchmark: Benchmark) -> list[tuple[Path, list[Path]]]
     """Where the task's files lie: files of its name, its folder, or that of its data set on the hub."""
     task, configuration = benchmark.task, benchmark.configuration
     found = [(folder, _files(folder.glob(f"{task}.*")))]
-    own, hub = folder / task, folder / benchmark.repository if benchmark.repository else None
+    own, hub = folder / task, None
+    if benchmark.repository is not None:
+        hub = folder / benchmark.repository.rpartition("/")[2]
     inside = own / configuration if configuration else own
     place = inside if inside.is_dir() else own
     found.append((place, _files(place.rglob("*"))))
@@ -137,7 +145,7 @@ def _place(folder: Path, benchmark: Benchmark) -> tuple[Path, list[Path]]:
         )
     if len(places) > 1:
         files = [file for _, of in places for file in of]
-        raise _refusal(benchmark, folder, files, "finds question sets in several places")
+        raise refusal(benchmark, folder, files, "finds question sets in several places")
     return places[0]
 
 
@@ -153,10 +161,8 @@ def _choose(place: Path, files: Sequence[Path], benchmark: Benchmark, split: str
             return None  # another file, which states no split, may as well be meant
         sets = {_set_of(place, file, names) for file in chosen}
         if len(sets) > 1 and not benchmark.make_layout().many_files:
-            raise _refusal(
-                benchmark, place, chosen, f"finds {len(sets)} question sets of the split {split!r}"
-            )
-        _check_shards(chosen)
+            raise refusal(benchmark, place, chosen, f"finds {len(sets)} question sets of the split {split!r}")
+        check_shards(chosen)
         return Split(split, tuple(chosen), tuple(beside))
     return None
 
@@ -187,11 +193,21 @@ def _set_of(place: Path, file: Path, names: Iterable[str]) -> Path:
     for number, part in enumerate(folders):
         if part.lower() in names:
             return place.joinpath(*folders[: number + 1])
+    return set_of_shards(file)
+
+
+def set_of_shards(file: Path) -> Path:
+    """The file's name without its number where it is a shard of several, else the file."""
     shard = _SHARD.fullmatch(file.stem)
     return file.with_name(f"{shard['stem']}-of-{shard['count']}{file.suffix}") if shard else file
 
 
-def _check_shards(files: Sequence[Path]) -> None:
+def check_shards(files: Sequence[Path]) -> None:
+    """Refuse a set of which a shard is missing.
+
+    Raises:
+        InputError: One is.
+    """
     for file in files:
         if (shard := _SHARD.fullmatch(file.stem)) is None:
             continue
@@ -205,7 +221,8 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     return sorted(path for path in paths if path.suffix in SUFFIXES and path.is_file())
 
 
-def _refusal(benchmark: Benchmark, folder: Path, files: Sequence[Path], reason: str) -> InputError:
+def refusal(benchmark: Benchmark, folder: Path, files: Sequence[Path], reason: str) -> InputError:
+    """What to say where it is not clear which files are meant."""
     names = [file.relative_to(folder).as_posix() for file in files]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return InputError(

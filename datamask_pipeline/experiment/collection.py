@@ -82,6 +82,8 @@ class Ruler:
     Attributes:
         tasks: Name of each item's task.
         bytes_I: UTF-8 bytes of each item.
+        right: Prompt and right answer of each question.
+        held_out_texts: The held-out documents' tokens.
     """
 
     encode: Encode
@@ -91,9 +93,11 @@ class Ruler:
     held_out: Asked
     tasks: list[str]
     bytes_I: NDArray[np.int64]
+    right: list[tuple[str, str]]
+    held_out_texts: Texts
 
     def bits(self, learnt: Texts) -> Numbers:
-        """Bits of each item by a model of these texts."""
+        """Bits of each item by a trigram model of these texts."""
         model = TrigramModel(learnt, vocabulary=self.vocabulary, before=self.end)
         return np.concatenate([self.asked.answers(model).gold_bits_Q, model.bits(self.held_out)])
 
@@ -117,14 +121,17 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
             "the release holds out no document to measure on", remedy="raise pool.validation_share"
         )
     sizes = [len(text.encode()) for text in held_out]
+    held_out_texts = Texts.of(list(encoded(held_out, encode, end)))
     return Ruler(
         encode,
         end,
         len(loaded),
         asked,
-        Asked.of(Texts.of(list(encoded(held_out, encode, end))), end),
+        Asked.of(held_out_texts, end),
         [question.task for question in questions] + [HELD_OUT] * len(held_out),
         np.concatenate([asked.gold_bytes_Q, np.array(sizes, np.int64)]),
+        [one.pairs[0] for one in right],
+        held_out_texts,
     )
 
 

@@ -10,6 +10,7 @@ import yaml
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
+from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import Settings, validated
 
@@ -49,6 +50,32 @@ class PoolConfig(Settings):
     )
 
 
+class ProxyConfig(Settings):
+    """A small network that learns each arm's tokens, beside the trigram model."""
+
+    epochs: int = pydantic.Field(
+        1, ge=1, le=64, description="How often it reads them; its token budget follows from that."
+    )
+    model: dict[str, Any] = pydantic.Field(
+        default_factory=dict,
+        description="Settings as of `pretrain`; seed and token budget are the experiment's.",
+    )
+
+    def pretrain(self, num_tokens: int, seed: int) -> PretrainConfig:
+        """The settings of one training.
+
+        Raises:
+            ConfigurationError: a setting is wrong, or the experiment's.
+        """
+        for name in ("seed", "token_budget"):
+            if name in self.model:
+                raise ConfigurationError(
+                    f"proxy.model.{name}: the experiment sets it for all arms alike; see proxy.epochs"
+                )
+        wanted = {**self.model, "token_budget": self.epochs * num_tokens, "seed": seed}
+        return validated(PretrainConfig, wanted, "proxy.model")
+
+
 class ExperimentConfig(Settings):
     """The whole experiment, written down before it runs."""
 
@@ -70,8 +97,14 @@ class ExperimentConfig(Settings):
     )
     num_random: int = pydantic.Field(
         40,
-        ge=2,
-        description="Random subsets of each half, whose differences show whether intervals hold what they say.",
+        ge=0,
+        description="Random subsets of each half, whose differences show whether intervals hold what they say; 0: only "
+        "the two random arms are held against each other.",
+    )
+    proxy: ProxyConfig | None = pydantic.Field(
+        None,
+        description="Networks are trained, and their bits are what arms are compared by; where they predict held-out "
+        "documents worse than the trigram model of the same tokens, nothing is ranked. Null: the trigram model alone.",
     )
     seed: int = pydantic.Field(0, ge=0, description="Every draw follows from it.")
     pools: dict[Name, PoolConfig] = pydantic.Field(
@@ -92,6 +125,10 @@ class ExperimentConfig(Settings):
         for name in (self.baseline, self.again):
             if self.arms[name] != ArmConfig():
                 raise ValueError(f"arm {name!r} has to be random: give it no setting")
+        if self.num_random == 1:
+            raise ValueError(
+                "num_random: one random subset has no other to be held against; give 0, 2 or more"
+            )
         before: list[str] = []
         for name, arm in self.arms.items():
             if arm.lengths_of is not None and arm.lengths_of not in before:
@@ -147,6 +184,8 @@ def load_experiment(
         experiment = validated(ExperimentConfig, values)
         for arm in experiment.arms:
             experiment.engine(arm, 1, 0)
+        if experiment.proxy is not None:
+            experiment.proxy.pretrain(1, 0)
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error

@@ -30,7 +30,8 @@ class Verdict:
     """What one pool's draws say.
 
     Attributes:
-        arms: Of each arm: ``documents, tokens``, its lengths' quantiles, ``gold_answers`` and ``held_out`` bits per byte.
+        arms: Of each arm: ``documents, tokens``, its lengths' quantiles, bits per byte ``gold_answers`` and ``held_out``,
+            and ``trigram_held_out``, the latter by the trigram model of the same tokens.
         against_baseline: Each other arm less the baseline, on right answers.
         corrected: Their probabilities, corrected for their number; without those that have none.
         held_out: Each other arm less the baseline, on held-out documents.
@@ -39,7 +40,9 @@ class Verdict:
         largest_mover: The benchmark that differs most, and the difference without it; ``None``: there is only one.
         coverage: Random against random.
         smallest_dose: Of shuffled documents, from which on all were found; ``None``: none.
-        has_power: Whether the instrument finds a dose, and holds random against random for equal often enough.
+        below_gate: Arms whose networks predict held-out documents no better than trigram models; empty without networks.
+        has_power: Whether the instrument finds a dose, holds random against random for equal often enough, and no arm is
+            below the gate.
         items: Questions of each benchmark, and held-out documents.
         pool_documents: Documents of the pool; every draw has half of them.
     """
@@ -53,6 +56,7 @@ class Verdict:
     largest_mover: tuple[str, Difference] | None
     coverage: Coverage
     smallest_dose: float | None
+    below_gate: tuple[str, ...]
     has_power: bool
     items: Mapping[str, int]
     pool_documents: int
@@ -71,10 +75,21 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     others = [name for name in config.arms if name != config.baseline]
     against = {name: bootstrap.difference(name, config.baseline, tasks) for name in others}
     doses = {arm.shuffled_share: against[name] for name, arm in config.arms.items() if arm.shuffled_share}
-    coverage = random_coverage(bootstrap, randoms, num_pairs=NUM_RANDOM_PAIRS, seed=config.seed)
+    coverage = random_coverage(
+        bootstrap,
+        randoms or [config.baseline, config.again],
+        num_pairs=NUM_RANDOM_PAIRS if randoms else 1,
+        seed=config.seed,
+    )
     found = smallest_dose(doses)
+    arms = _about_arms(config, store, draws, bootstrap)
+    below_gate: tuple[str, ...] = ()
+    if config.proxy is not None:
+        below_gate = tuple(
+            name for name, about in arms.items() if about["held_out"] >= about["trigram_held_out"]
+        )
     return Verdict(
-        arms=_about_arms(config, store, draws, bootstrap),
+        arms=arms,
         against_baseline=against,
         corrected=holm({name: one.p for name, one in against.items()}),
         held_out={name: bootstrap.difference(name, config.baseline, [HELD_OUT]) for name in others},
@@ -83,7 +98,8 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         largest_mover=without_largest_mover(bootstrap, *config.contrast),
         coverage=coverage,
         smallest_dose=found,
-        has_power=found is not None and coverage.is_sound,
+        below_gate=below_gate,
+        has_power=found is not None and coverage.is_sound and not below_gate,
         items=manifest["items"],
         pool_documents=manifest["pool_documents"],
     )
@@ -103,5 +119,6 @@ def _about_arms(
         about: dict[str, float] = {name: float(np.mean([row[name] for row in mine])) for name in names}
         about["gold_answers"] = float(bootstrap.means_ART[place][:, tasks].mean())
         about["held_out"] = float(bootstrap.means_ART[place][:, held_out].mean())
+        about["trigram_held_out"] = float(np.mean([row["trigram_bits"] / row["bytes"] for row in mine]))
         found[arm] = about
     return found

@@ -7,6 +7,7 @@ follows from the experiment's, the number of the draw and the name of the arm.
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,13 +19,15 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
 from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
 from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.proxy import proxy_bits
 from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.stages import ngram as ngram_stage
+from datamask_pipeline.stages import pretrain as pretrain_stage
 from datamask_pipeline.stages import select as select_stage
 from datamask_pipeline.storage import Ref, Store, npy_bytes
 
 STAGE: Final = "experiment"
-VERSION: Final = "1"
+VERSION: Final = "2"
 #: Beside the table: bits of every item by every arm, then by every further random subset; and each item's length.
 BITS, BYTES = "bits.npy", "bytes.npy"
 #: What the further random subsets are called.
@@ -69,10 +72,15 @@ def run(
     asked_with = store.manifest(inputs.questions)["basis"]["config"]
     settings = {
         # The engine and the ruler are theirs: what they change, they change here.
-        "versions": {"select": select_stage.VERSION, "ngram": ngram_stage.VERSION},
+        "versions": {
+            "select": select_stage.VERSION,
+            "ngram": ngram_stage.VERSION,
+            **({} if config.proxy is None else {"pretrain": pretrain_stage.VERSION}),
+        },
         "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
         "pool": config.pools[pool].result_config(),
         "arms": {name: arm.result_config() for name, arm in config.arms.items()},
+        "proxy": None if config.proxy is None else config.proxy.result_config(),
         "draw": number,
         **{name: getattr(config, name) for name in ("ratio", "num_random", "seed")},
     }
@@ -82,7 +90,7 @@ def run(
         if (done := builder.finished()) is not None:
             return done
         found = drawn()
-        rows, bits_AI = _measured(config, number, found, tell)
+        rows, bits_AI = _measured(config, number, found, builder.scratch(), tell)
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
         builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
         part = builder.write_part(
@@ -112,7 +120,7 @@ def draws_of(config: ExperimentConfig, number: int, what: str) -> np.random.Gene
 
 
 def _measured(
-    config: ExperimentConfig, number: int, found: Drawn, tell: Callable[[str], None]
+    config: ExperimentConfig, number: int, found: Drawn, scratch: Path, tell: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], Numbers]:
     half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
     num_tokens = int(config.ratio * int(half.lengths_N.sum()))
@@ -134,14 +142,24 @@ def _measured(
         except InputError as error:
             raise InputError(f"arm {name!r} on draw {number}: {error}") from error
         chosen[name] = places_n
-        bits.append(found.ruler.bits(learnt))
+        trigram_I = found.ruler.bits(learnt)
+        bits.append(trigram_I)
+        if config.proxy is not None:
+            wanted = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
+            bits[-1] = proxy_bits(learnt, found.ruler, wanted, scratch / name)
         if name in config.arms:
-            rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1])
+            rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
     return rows, np.stack(bits)
 
 
 def _rows(
-    arm: str, learnt: Texts, half: Documents, places_n: NDArray[np.int64], ruler: Ruler, bits_I: Numbers
+    arm: str,
+    learnt: Texts,
+    half: Documents,
+    places_n: NDArray[np.int64],
+    ruler: Ruler,
+    bits_I: Numbers,
+    trigram_I: Numbers,
 ) -> list[dict[str, Any]]:
     lengths_n = half.lengths_N[places_n[: len(learnt.offsets_D) - 1]]
     low, median, high = np.quantile(lengths_n, [0.1, 0.5, 0.9])
@@ -159,6 +177,7 @@ def _rows(
             **about,
             "task": task,
             "bits": float(bits_I[tasks == task].sum()),
+            "trigram_bits": float(trigram_I[tasks == task].sum()),
             "bytes": int(ruler.bytes_I[tasks == task].sum()),
         }
         for task in dict.fromkeys(ruler.tasks)

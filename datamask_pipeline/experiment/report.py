@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import LEVEL, POWER, Difference
 from datamask_pipeline.experiment.judged import Verdict
@@ -25,7 +27,7 @@ def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
     lines = [
         f"Question, written down before the runs: *{markdown_text(config.question)}*",
         "",
-        f"Main metric: bits per byte of right answers by a trigram model, the mean over the benchmarks; lower is better. "
+        f"Main metric: bits per byte of right answers by {_by(config)}, the mean over the benchmarks; lower is better. "
         f"{config.redraws} draws in {config.redraws // 2} pairs of halves without a common document; every arm learns from "
         f"{config.ratio:.0%} of its half's tokens, all from equally many. Seed {config.seed}. Intervals of {LEVEL:.0%} "
         "cover other cuts into halves and other questions, by Student's quantile for so few pairs; *detectable* is the "
@@ -36,6 +38,17 @@ def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _by(config: ExperimentConfig) -> str:
+    if config.proxy is None:
+        return "a trigram model"
+    model = config.proxy.pretrain(1, 0)
+    often = "once" if config.proxy.epochs == 1 else f"{config.proxy.epochs} times"
+    return (
+        f"a network ({model.architecture}, {model.block_parameters:,} parameters without the vocabulary's) that reads its "
+        f"arm's tokens {often}, its seed drawn anew with the documents"
+    )
+
+
 def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
     """The answer in one sentence."""
     first, second = config.contrast
@@ -43,6 +56,11 @@ def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
     if math.isnan(found.half_width):
         return f"No answer: {first} and {second} do not differ at all, so there is no interval."
     figures = f"{_signed(found)} bits per byte, detectable {found.detectable:.4f}"
+    if verdict.below_gate:
+        return (
+            f"NO POWER: the networks of {', '.join(verdict.below_gate)} predict held-out documents no better than trigram "
+            f"models of the same tokens do, so nothing is ranked ({first} less {second}: {figures})."
+        )
     if not verdict.has_power:
         return f"NO POWER: {first} less {second} is {figures}; the instrument is not sound here, so nothing is ranked."
     if not found.is_clear:
@@ -69,6 +87,15 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     if verdict.largest_mover is not None:
         mover, without = verdict.largest_mover
         yield f"- Without {mover}, which differs most: {_signed(without)}."
+    if config.proxy is not None:
+        networks, trigrams = (
+            np.mean([about[name] for about in verdict.arms.values()])
+            for name in ("held_out", "trigram_held_out")
+        )
+        yield (
+            f"- The gate: on held-out documents networks need {networks:.4f} bits per byte, trigram models of the same "
+            f"tokens {trigrams:.4f}, each the mean over arms."
+        )
     coverage = verdict.coverage
     right = "within" if coverage.is_right else "NOT within"
     yield (

@@ -76,21 +76,13 @@ class AskedQuestions:
 
     @classmethod
     def of(cls, questions: Sequence[Question], encode: Encode, before: int) -> Self:
-        """Args: the questions, what makes tokens of texts, and the token before each text.
-
-        Prompt and answer are made tokens together and parted where the prompt's own tokens end, as lm-eval does it:
-        blanks that end a prompt belong to the answer.
-        """
-        pairs = [_parted(*pair) for question in questions for pair in question.pairs]
-        prompts = list(dict.fromkeys(prompt for prompt, _ in pairs))
-        lengths = {prompt: len(ids) for prompt, ids in zip(prompts, _all(prompts, encode), strict=True)}
+        """Args: the questions, what makes tokens of texts, and the token before each text."""
+        pairs = [pair for question in questions for pair in question.pairs]
         kept, scored = [], []
-        for (prompt, _), ids in zip(
-            pairs, _all([prompt + rest for prompt, rest in pairs], encode), strict=True
-        ):
-            begin = max(lengths[prompt] - _CONTEXT, 0)
+        for ids, length in parted_tokens(pairs, encode):
+            begin = max(length - _CONTEXT, 0)
             kept.append(ids[begin:])
-            scored.append(np.arange(begin, len(ids)) >= lengths[prompt])
+            scored.append(np.arange(begin, len(ids)) >= length)
         choices_Q = np.array([len(question.pairs) for question in questions], np.int64)
         gold_Q = np.cumsum(choices_Q) - choices_Q
         gold_Q += np.array([question.gold for question in questions], np.int64)
@@ -99,7 +91,7 @@ class AskedQuestions:
             np.repeat(np.arange(len(questions)), choices_Q),
             gold_Q,
             choices_Q,
-            np.array([len(pairs[place][1].encode()) for place in gold_Q], np.int64),
+            np.array([len(_parted(*pairs[place])[1].encode()) for place in gold_Q], np.int64),
         )
 
     def answers(self, model: TrigramModel) -> Answers:
@@ -110,6 +102,20 @@ class AskedQuestions:
         relative_C = np.exp2(np.minimum(gold_bits_Q[self.question_C] - bits_C, 1_000.0))
         sums_Q = np.bincount(self.question_C, relative_C, minlength=len(self.gold_Q))
         return Answers(gold_bits_Q, np.where(self.num_choices_Q > 1, 1 / sums_Q, np.nan))
+
+
+def parted_tokens(pairs: Sequence[tuple[str, str]], encode: Encode) -> Iterator[tuple[list[int], int]]:
+    """Of each prompt with its answer all tokens, and how many of them are the prompt's.
+
+    Both are made tokens together and parted where the prompt's own tokens end, as lm-eval does it: blanks that end a
+    prompt belong to the answer.
+    """
+    parted = [_parted(*pair) for pair in pairs]
+    prompts = list(dict.fromkeys(prompt for prompt, _ in parted))
+    lengths = {prompt: len(ids) for prompt, ids in zip(prompts, _all(prompts, encode), strict=True)}
+    whole = _all([prompt + rest for prompt, rest in parted], encode)
+    for (prompt, _), ids in zip(parted, whole, strict=True):
+        yield ids, lengths[prompt]
 
 
 def _parted(prompt: str, answer: str) -> tuple[str, str]:

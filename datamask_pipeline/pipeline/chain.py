@@ -278,8 +278,11 @@ class Pipeline:
             return begun
 
         work = begin()
-        with self.crew.at(stage, key, overrides, () if work.finished() else work.names):
+        missing = () if work.finished() else work.names
+        with self.crew.at(stage, key, overrides, missing):
             made = work.complete(self.start, begin)
+        if missing:
+            self.store.forget_shards(stage, key)  # who still looked when it was finished left leases behind
         return made if isinstance(made, tuple) else (made,)
 
     def help_with(self, stage: str, key: str, overrides: Mapping[str, Any] | None = None) -> None:

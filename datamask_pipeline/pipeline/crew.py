@@ -18,6 +18,9 @@ from datamask_pipeline.pipeline.config import PipelineConfig
 
 logger = logging.getLogger(__name__)
 
+#: For so long, once nothing is missing, Ray tasks may take to end by themselves.
+LAST_SECONDS = 10
+
 #: What a worker needs to know, as JSON: configuration, stage, key, overrides, working folder, and where to begin.
 Job = dict[str, Any]
 
@@ -115,7 +118,7 @@ def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
 @contextlib.contextmanager
 def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     try:
-        from ray import cancel, get, init, is_initialized, remote
+        from ray import cancel, get, init, is_initialized, remote, wait
         from ray.exceptions import RayError
     except ImportError:
         raise ConfigurationError(
@@ -128,7 +131,9 @@ def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     running = [task.remote(job) for job in jobs]
     try:
         yield
-        for reference in running:
+        # Nothing is left to do: a task that found no place in the cluster, e.g. as its node was lost, may never begin.
+        ended, _ = wait(running, num_returns=len(running), timeout=LAST_SECONDS)
+        for reference in ended:
             try:
                 get(reference)
             except RayError as error:

@@ -72,7 +72,7 @@ FLOW: Final = Flow(
         Output("question_texts", "decontaminate", "parquet",
                "The texts of the evaluation questions that a release's documents are held against."),
     )),
-    Stage(pool, RELEASES, pool.PoolConfig, reads={
+    Stage(pool, RELEASES, pool.PoolConfig, held={"held": "candidate_documents"}, reads={
         "documents": "crawl_documents",
         "takedown": "takedown_requests",
         "question_texts": "question_texts",
@@ -87,7 +87,7 @@ FLOW: Final = Flow(
         Output("near_copies", "copies", "duckdb parquet",
                "Every eligible document of a release: which earlier one it is a near-copy of, and how near."),
     )),
-    Stage(gather, RELEASES, gather.GatherConfig, reads={
+    Stage(gather, RELEASES, gather.GatherConfig, held={"held": "release_index"}, reads={
         "candidates": "candidate_documents",
         "copies": "near_copies",
         "embeddings": "document_embeddings",

@@ -38,14 +38,20 @@ class Benchmark:
         return max(least, least + (most - least) / (many - few) * (documents - few))
 
 
-#: On two cores of an AMD EPYC, no GPU; each file has the rest.
+#: On two cores, no GPU; each file says which.
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "ingest": Benchmark(1.580, 90_272, ((90_272, 0.152),), "ingest.json"),
     "embed": Benchmark(131.5, 512, (), "one_pass.json"),
+    "pool": Benchmark(33.0, 3_000_000, ((3_000_000, 0.654),), "stages.json"),
     "copies": Benchmark(437.7, 3_000_000, ((1_000_000, 1.05), (3_000_000, 1.37)), "near_copies.json"),
+    "gather": Benchmark(8.29, 3_000_000, ((3_000_000, 0.179),), "stages.json"),
     "select": Benchmark(427.6, 5_000_000, ((5_000_000, 1.48),), "out_of_core.json"),
     "materialise": Benchmark(15.88, 1_000_000, ((1_000_000, 0.324), (10_000_000, 1.06)), "release.json"),
+    "redundancy": Benchmark(91.2, 3_000_000, ((1_000_000, 0.301), (3_000_000, 0.521)), "stages.json"),
 }
+
+#: Of vectors that stand in a file already.
+IMPORTED: Final = Benchmark(98.19, 3_000_000, ((3_000_000, 0.655),), "stages.json")
 
 #: How a stage's work may be shared: shards among machines; the cores of one machine; one process.
 Shared = Literal["machines", "cores", "no"]
@@ -115,7 +121,7 @@ def _planned(
     config, took = pipeline.config, measured(pipeline, stage.name)
     times = {"arm": len(config.arms), "run": len(config.run_names())}.get(stage.scope, 1)
     is_imported = stage.name == "embed" and bool(config.embed.imported_file)
-    benchmark = None if is_imported else BENCHMARKS.get(stage.name)
+    benchmark = IMPORTED if is_imported else BENCHMARKS.get(stage.name)
     shared: Shared = (
         "machines" if hasattr(stage.module, "begin") else "cores" if stage.name in _BY_CORES else "no"
     )

@@ -4,6 +4,7 @@ Knows no model, arm or selection. Legend of array suffixes: D documents, T token
 """
 
 import json
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -54,7 +55,7 @@ def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory
         InputError: There is no document.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    ends = [0]
+    ends = array("q", [0])
     with (directory / "tokens.bin").open("wb") as stream:
         for batch in batched(texts, _DOCUMENTS_AT_ONCE):
             for encoding in tokenizer.backend_tokenizer.encode_batch(batch, add_special_tokens=False):
@@ -63,11 +64,29 @@ def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory
                 ends.append(ends[-1] + len(ids_T))
     if len(ends) == 1:
         raise InputError("there is no document to train on", remedy="raise the selection's ratio or budget")
-    np.array(ends, dtype=np.int64).tofile(directory / "offsets.bin")
+    return _finished(directory, np.frombuffer(ends, dtype=np.int64))
+
+
+def keep_tokens(tokens_T: np.ndarray, offsets_D: np.ndarray, directory: Path) -> TokenStore:
+    """The same of documents that are tokens already, an end of text after each.
+
+    Args:
+        tokens_T: All tokens in document order.
+        offsets_D: First token of each document and, last, the number of tokens.
+        directory: Receives the store.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    tokens_T.astype(np.uint32).tofile(directory / "tokens.bin")
+    return _finished(directory, offsets_D.astype(np.int64))
+
+
+def _finished(directory: Path, offsets_D: np.ndarray) -> TokenStore:
+    offsets_D.tofile(directory / "offsets.bin")
+    documents, tokens = len(offsets_D) - 1, int(offsets_D[-1])
     private = directory / "counts.tmp"
-    private.write_text(json.dumps({"documents": len(ends) - 1, "tokens": ends[-1]}))
+    private.write_text(json.dumps({"documents": documents, "tokens": tokens}))
     private.replace(directory / "counts.json")
-    return TokenStore(directory, len(ends) - 1, ends[-1])
+    return TokenStore(directory, documents, tokens)
 
 
 def open_store(directory: Path) -> TokenStore | None:

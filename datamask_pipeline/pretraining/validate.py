@@ -69,7 +69,7 @@ def bits_per_byte(
     for group in batched(texts, _DOCUMENTS_AT_ONCE):
         encodings = tokenizer.backend_tokenizer.encode_batch(group, add_special_tokens=False)
         documents = [[tokenizer.eos_token_id, *item.ids, tokenizer.eos_token_id] for item in encodings]
-        bits += _document_bits(model, documents, sequence_length, batch_size)
+        bits += document_bits(model, documents, sequence_length, batch_size)
         sizes += [len(text.encode()) for text in group]
         num_tokens += sum(len(ids) - 1 for ids in documents)
     model.train(was_training)
@@ -82,10 +82,17 @@ def bits_per_byte(
     )
 
 
-def _document_bits(
-    model: PreTrainedModel, documents: Sequence[list[int]], length: int, batch_size: int
+def document_bits(
+    model: PreTrainedModel, documents: Sequence[list[int]], length: int, batch_size: int = 16
 ) -> list[float]:
-    """Bits of each document, its chunks added in float64 in the order of the text."""
+    """-log2 likelihood of each document after its first token, its chunks added in float64 in the order of the text.
+
+    Args:
+        model: In evaluation, on any device.
+        documents: Tokens of each, the end of a text before the first.
+        length: Predictions of one chunk.
+        batch_size: Chunks of one forward pass.
+    """
     chunks = [
         (index, ids[begin : begin + length + 1])
         for index, ids in enumerate(documents)
@@ -93,20 +100,54 @@ def _document_bits(
     ]
     bits = [0.0] * len(documents)
     for batch in batched(chunks, batch_size):
-        for (index, _), chunk_bits in zip(batch, _chunk_bits(model, [ids for _, ids in batch]), strict=True):
+        for (index, _), chunk_bits in zip(
+            batch, _chunk_bits(model, [(ids, 1) for _, ids in batch]), strict=True
+        ):
             bits[index] += chunk_bits
     return bits
 
 
+def answer_bits(
+    model: PreTrainedModel, asked: Sequence[tuple[list[int], int]], length: int, batch_size: int = 16
+) -> list[float]:
+    """-log2 likelihood of each answer, given its prompt; a prompt that is too long loses its beginning.
+
+    Args:
+        model: In evaluation, on any device.
+        asked: Tokens of prompt and answer, the end of a text before them, and how many stand before the answer.
+        length: Predictions of one sequence.
+        batch_size: Sequences of one forward pass.
+
+    Raises:
+        InputError: An answer is longer than a sequence.
+    """
+    cut = []
+    for ids, before in asked:
+        gone = max(len(ids) - length - 1, 0)
+        if gone >= before:
+            raise InputError(
+                f"an answer has {len(ids) - before} tokens, more than a sequence of {length}",
+                remedy="raise sequence_length",
+            )
+        cut.append((ids[gone:], before - gone))
+    bits = [0.0] * len(cut)
+    # Those of like length together: padding costs as much as text does.
+    order = sorted(range(len(cut)), key=lambda place: (len(cut[place][0]), place))
+    for batch in batched(order, batch_size):
+        for place, found in zip(batch, _chunk_bits(model, [cut[place] for place in batch]), strict=True):
+            bits[place] = found
+    return bits
+
+
 @torch.inference_mode()
-def _chunk_bits(model: PreTrainedModel, chunks: Sequence[list[int]]) -> list[float]:
-    """-log2 likelihood of each chunk after its first token."""
-    width = max(len(ids) for ids in chunks) - 1
+def _chunk_bits(model: PreTrainedModel, chunks: Sequence[tuple[list[int], int]]) -> list[float]:
+    """-log2 likelihood of each chunk after its first so many tokens, one at least."""
+    width = max(len(ids) for ids, _ in chunks) - 1
     inputs_BT = torch.zeros(len(chunks), width, dtype=torch.long)
     targets_BT = torch.full((len(chunks), width), _IGNORED)
-    for row, ids in enumerate(chunks):
+    for row, (ids, given) in enumerate(chunks):
         inputs_BT[row, : len(ids) - 1] = torch.tensor(ids[:-1])
-        targets_BT[row, : len(ids) - 1] = torch.tensor(ids[1:])
+        targets_BT[row, given - 1 : len(ids) - 1] = torch.tensor(ids[given:])
     # Causal attention: padding on the right is seen by no real position, so no mask is needed.
     logits_BTV = model(input_ids=inputs_BT.to(model.device), use_cache=False).logits.float()
     nats_BT = torch.nn.functional.cross_entropy(

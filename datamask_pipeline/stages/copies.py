@@ -6,7 +6,9 @@ What is withdrawn or held out for validation is left out before: its near-copies
 `pool.takedown` names them.
 
 The index is kept beside the result. A release that goes on from another one takes in the added crawls alone: its index
-begins as the other's, whose vectors are read only where a new one is compared with them.
+begins as the other's, whose vectors are read only where a new one is compared with them. Where the crawls before have the
+same eligible documents, what was found of them is carried over: a group's size is then told as it was when its document's
+crawl came in.
 """
 
 import shutil
@@ -24,10 +26,11 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files
 
 STAGE: Final = "copies"
-VERSION: Final = "1"
+VERSION: Final = "2"
 #: Beside the index: the rows of the candidates that it holds, in its order.
 ROWS_FILE: Final = "rows.npy"
 
@@ -94,10 +97,16 @@ def run(
     index = NearCopyIndex.of(folder, vectors, threshold=config.threshold)
     np.save(folder / ROWS_FILE, rows_N)
     found = _found(index, rows_N, eligible_N)
+    by_parts = ("candidates",)
+    stands = begun is not None and goes_on(
+        store, held, version=VERSION, settings=settings, inputs=inputs, by_parts=by_parts
+    )
+    before = held if stands else None
+    parts = [] if before is None else builder.carry_parts(before)
     with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        connection.register("found", found)
+        connection.register("found", found.slice(0 if before is None else before.rows))
         connection.execute(_standing_sql(store, candidates))
-        parts = [
+        parts += [
             builder.write_part(
                 f"{number:05d}",
                 duck.stream(
@@ -108,7 +117,7 @@ def run(
                 ),
                 schema.NEAR_COPIES,
             )
-            for number in range(len(embeddings))
+            for number in range(len(parts), len(embeddings))
         ]
     rows = int(eligible_N.sum())
     kept = int((found.column("position").to_numpy() == found.column("representative").to_numpy()).sum())
@@ -122,7 +131,10 @@ def run(
     if held is not None:
         metadata["held"] = 0 if begun is None else len(begun[0])
     return builder.commit(
-        parts, counts={"rows_in": rows, "kept": kept, "dropped_near_copy": rows - kept}, metadata=metadata
+        parts,
+        counts={"rows_in": rows, "kept": kept, "dropped_near_copy": rows - kept},
+        metadata=metadata,
+        carried=before,
     )
 
 

@@ -88,6 +88,7 @@ def _asked(config: DecontaminationConfig) -> QuestionsConfig:
     return QuestionsConfig(
         questions=config.questions,
         question_files=config.question_files,
+        hub=config.hub,
         tasks=config.tasks,
         questions_per_task=_ALL,
     )

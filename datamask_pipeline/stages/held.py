@@ -1,9 +1,10 @@
 """What an arm of an earlier release holds, as a later release that goes on from it takes it in. Knows no learner.
 
-Of the earlier release its mask, its manifest and the sums beside it are read. Vectors of what is held are read only where
-these sums are not there, or are those of other documents: when some were withdrawn, or a crawl was embedded again.
+Of the earlier release its mask, its manifest, the sums and the reserve beside it are read. Vectors of what is held are read
+only where these sums are not there, or are those of other documents: some were withdrawn, or a crawl was embedded again.
 
-Shape suffixes: R rows of the release's index, N documents with every score of the arm, D embedding dimensions.
+Shape suffixes: R rows of the release's index, P places in the earlier release's order, N documents with every score of the
+arm, K of a reserve, D embedding dimensions.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from datamask_pipeline import duck
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
+from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.stages.release_rows import ReleaseRows
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.ref import MANIFEST
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.given import Given
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 #: Sums over the vectors of all that a mask holds: the first row their sum, the others the sum of their outer products,
 #: where a metric of the arm needs it.
 SUMS_FILE: Final = "held.npy"
+#: Beside the mask: the vectors and the positions of the documents nearest below the threshold, in the release's order.
+RESERVE: Final = "reserve"
+RESERVE_VECTORS, RESERVE_POSITIONS = "vectors.npy", "positions.npy"
+_RESERVE_ROWS: Final = 4_096
 #: Settings that have to be alike for the scale of an earlier release to be that of a later one.
 _SCALED_BY: Final = ("scorers", "score_normalisation", "diversity", "diversity_options", "normalisation")
 
@@ -42,6 +49,8 @@ class Held:
         release: The earlier release.
         held_N: Which documents it holds.
         past_N: Which it could have selected and did not, or did not take among its candidates: they are not judged again.
+        reserve_N: Row of each document in the earlier release's reserve; -1: it is not of it. Those are judged again.
+        reserve: The vectors of that reserve, a `.npy`; ``None`` where there is none.
         gone: How many it holds that this release may not have: withdrawn, held out, changed or without a score.
         given: Sums over those held; ``None`` where none is.
         constants: The scale of the earlier release, where it fits this one's settings.
@@ -51,15 +60,31 @@ class Held:
     release: str
     held_N: NDArray[np.bool_]
     past_N: NDArray[np.bool_]
+    reserve_N: NDArray[np.int64]
+    reserve: Path | None
     gone: int
     given: Given | None
     constants: dict[str, tuple[float, float]] | None
     read_vectors: bool
 
     @property
-    def new_N(self) -> NDArray[np.bool_]:
-        """Which documents the arm may select."""
+    def open_N(self) -> NDArray[np.bool_]:
+        """Which documents the arm may select: the reserve, and those of the added crawls."""
         return ~(self.held_N | self.past_N)
+
+    @property
+    def num_added(self) -> int:
+        """Documents of the added crawls that the arm may select: a ratio is of these."""
+        return int((self.open_N & (self.reserve_N < 0)).sum())
+
+    def with_reserve(self, rows: ReleaseRows) -> ReleaseRows:
+        """The rows, with the vectors of the reserve where that keeps them."""
+        if self.reserve is None or rows.vectors is None:
+            return rows
+        kept_N, of = self.reserve_N >= 0, rows.vectors
+        files_N = np.where(kept_N, len(of.files), of.files_N).astype(of.files_N.dtype)
+        rows_N = np.where(kept_N, self.reserve_N, of.rows_N)
+        return dataclasses.replace(rows, vectors=ShardedVectors([*of.files, self.reserve], files_N, rows_N))
 
 
 def held_of(
@@ -88,27 +113,28 @@ def held_of(
     """
     made = store.manifest(held)
     crawls = [name.partition("/")[2] for name in made["basis"]["inputs"] if name.startswith("embeddings/")]
-    old_R, held_R = np.zeros(index.rows, bool), np.zeros(index.rows, bool)
-    with duck.connect(store, scratch) as connection:
-        kept = duck.parts_sql(store, [held], "crawl, id, selected")
-        found = connection.execute(
-            f"""
-            SELECT i.artefact_row, coalesce(s.selected, false)
-            FROM {duck.parts_sql(store, [index], "crawl, id")} AS i
-            LEFT JOIN (SELECT crawl, id, selected FROM {kept} WHERE selected) AS s USING (crawl, id)
-            WHERE i.crawl IN (SELECT unnest(?))
-        """,
-            [crawls],
-        ).fetchnumpy()
-    places, selected = (np.asarray(values) for values in found.values())
-    old_R[places], held_R[places] = True, selected.astype(bool)
-    held_N = held_R[rows.scored_R]
+    same_vectors = _same_vectors(made, embeddings, crawls)
+    places_R = _places(store, made, index, embeddings, crawls) if same_vectors else None
+    reserve, reserve_R = None, np.full(index.rows, -1)
+    if places_R is None:
+        old_R, held_R = _found(store, held, index, crawls, scratch)
+    else:
+        old_R, held_R = places_R >= 0, np.zeros(index.rows, bool)
+        held_R[old_R] = _selected(store, held, made, embeddings)[places_R[old_R]]
+        if takes_reserve(config) and (folder := _reserve(store, held, made, scratch)) is not None:
+            reserve = folder / RESERVE_VECTORS
+            of_places_P = np.full(int(places_R.max()) + 1, -1)
+            positions_K = np.load(folder / RESERVE_POSITIONS)
+            there_K = positions_K < len(of_places_P)
+            of_places_P[positions_K[there_K]] = np.flatnonzero(there_K)
+            reserve_R[old_R] = of_places_P[places_R[old_R]]
+    held_N, reserve_N = held_R[rows.scored_R], reserve_R[rows.scored_R]
     num_before, num_held = int(made["counts"]["kept"]), int(held_N.sum())
     given, read_vectors = None, False
     if num_held:
         second = _needs_second(config)
         sums = None
-        if num_held == num_before and _same_vectors(made, embeddings, crawls):
+        if num_held == num_before and same_vectors:
             sums = _stored_sums(store, held, made, second)
         read_vectors = sums is None
         given = _summed(rows, held_N, second) if sums is None else sums
@@ -121,12 +147,113 @@ def held_of(
     return Held(
         release=held.key.partition("/")[0],
         held_N=held_N,
-        past_N=old_R[rows.scored_R] & ~held_N,
+        past_N=old_R[rows.scored_R] & ~held_N & (reserve_N < 0),
+        reserve_N=reserve_N,
+        reserve=reserve,
         gone=num_before - num_held,
         given=given,
         constants=_scale(made, config),
         read_vectors=read_vectors,
     )
+
+
+def takes_reserve(config: SelectionConfig) -> bool:
+    """Whether the arm judges a reserve again: its own threshold said who is near, and no quota says whose they are."""
+    return POLICIES.find(config.policy).decision.compared == "marginals" and config.quotas is None
+
+
+def write_reserve(
+    folder: Path, rows: ReleaseRows, positions_N: NDArray[np.int64], totals_N: NDArray[np.float64], count: int
+) -> int:
+    """Write the runners-up: those of the largest total marginal among what was judged and is out.
+
+    Args:
+        folder: Where; made here.
+        rows: The arm's rows, with vectors.
+        positions_N: Of the documents in the release's order.
+        totals_N: Their total marginals; NaN where one is in, or was not judged.
+        count: How many at most.
+
+    Returns:
+        How many there are.
+    """
+    places_K = reserve_places(totals_N, count)
+    assert rows.vectors is not None
+    vectors, (_, dim) = rows.vectors, rows.vectors.shape
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / RESERVE_POSITIONS, positions_N[places_K])
+    kept_KD = np.lib.format.open_memmap(folder / RESERVE_VECTORS, "w+", vectors.dtype, (len(places_K), dim))
+    for start in range(0, len(places_K), _RESERVE_ROWS):
+        part = slice(start, start + _RESERVE_ROWS)
+        kept_KD[part] = vectors[places_K[part]]
+    kept_KD.flush()
+    return len(places_K)
+
+
+def reserve_places(totals_N: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """The rows of the largest total marginals, ascending; of equals the first."""
+    known_n = np.flatnonzero(~np.isnan(totals_N))
+    order_n = np.argsort(-totals_N[known_n], kind="stable")
+    return np.sort(known_n[order_n[:count]])
+
+
+def _places(
+    store: Store, made: Mapping[str, Any], index: Ref, embeddings: Mapping[str, Ref], crawls: list[str]
+) -> NDArray[np.int64] | None:
+    """The place in the earlier release's order of each row of the index, -1: it had none.
+
+    The same as in this one's, where its crawls come first and are the same documents; else ``None``.
+    """
+    ours = store.manifest(index)["metadata"]["crawls"][: len(crawls)]
+    location = made["inputs"]["index"]["location"]
+    if not store.fs.exists(f"{store.root}/{location}/{MANIFEST}"):
+        return None
+    if store.manifest_at(location)["metadata"]["crawls"] != ours:
+        return None
+    batches = store.iter_batches(index, ["position"])
+    positions_R = np.concatenate([batch.column("position").to_numpy() for batch in batches])
+    return np.where(positions_R < sum(embeddings[crawl].rows for crawl in ours), positions_R, -1)
+
+
+def _selected(
+    store: Store, held: Ref, made: Mapping[str, Any], embeddings: Mapping[str, Ref]
+) -> NDArray[np.bool_]:
+    """Whether the earlier mask holds the document at each place of its release's order."""
+    names = (name.partition("/")[2] for name in made["inputs"] if name.startswith("embeddings/"))
+    selected_P = np.zeros(sum(embeddings[crawl].rows for crawl in names), bool)
+    for batch in store.iter_batches(held, ["position", "selected"]):
+        selected_n = batch.column("selected").to_numpy(zero_copy_only=False)
+        selected_P[batch.column("position").to_numpy()[selected_n]] = True
+    return selected_P
+
+
+def _found(
+    store: Store, held: Ref, index: Ref, crawls: list[str], scratch: Path
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows of the index are of the earlier release's crawls, and which of them its mask holds, by crawl and id."""
+    old_R, held_R = np.zeros(index.rows, bool), np.zeros(index.rows, bool)
+    with duck.connect(store, scratch, memory_limit=duck.STAGE_MEMORY) as connection:
+        kept = duck.parts_sql(store, [held], "crawl, id, selected")
+        found = connection.execute(
+            f"""
+            SELECT i.artefact_row, coalesce(s.selected, false)
+            FROM {duck.parts_sql(store, [index], "crawl, id")} AS i
+            LEFT JOIN (SELECT crawl, id, selected FROM {kept} WHERE selected) AS s USING (crawl, id)
+            WHERE i.crawl IN (SELECT unnest(?))
+        """,
+            [crawls],
+        ).fetchnumpy()
+    places, selected = (np.asarray(values) for values in found.values())
+    old_R[places], held_R[places] = True, selected.astype(bool)
+    return old_R, held_R
+
+
+def _reserve(store: Store, held: Ref, made: Mapping[str, Any], scratch: Path) -> Path | None:
+    """The folder of the earlier mask's reserve; ``None`` where it kept none."""
+    there = {file["name"] for file in made["files"]}
+    if f"{RESERVE}/{RESERVE_VECTORS}" not in there:
+        return None
+    return store.local_copy(held, RESERVE, scratch / "held")
 
 
 def sums_array(given: Given) -> NDArray[np.float64]:

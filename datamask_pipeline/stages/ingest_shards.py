@@ -78,10 +78,8 @@ class CrawlWriter:
             Records of the documents' parts and of the rejected rows' parts.
         """
         names = [shard.name for shard in shards]
-        records = [self.documents.part(name) for name in names]
-        num_rows = sum(record["rows"] for record in records if record is not None)
         parts, rejected_parts = [], []
-        repeats = repeated_ids(self.documents, names, num_rows)
+        repeats = repeated_ids(self.documents, names)
         for shard, duplicates in zip(shards, repeats, strict=True):
             rejected = self._publish_rejected(shard, duplicates)
             rejected_parts.append(rejected)

@@ -4,6 +4,7 @@ A ruler without training noise: no seed and no architecture. Knows the subset, t
 no neural model.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,8 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "ngram"
 VERSION: Final = "1"
+#: Texts that are sorted at a time, about.
+_SORTED_TEXTS: Final = 16_384
 
 
 class NgramConfig(duck.QuerySettings):
@@ -151,13 +154,18 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _subset_texts(config: NgramConfig, store: Store, subset: Ref, scratch: Path) -> Iterator[str]:
-    """The subset's texts in the order of their content's hash: the first ones are a sample that no crawl leads."""
-    sql = f"""
-        SELECT text FROM {duck.parts_sql(store, [subset], "text, content_hash")} ORDER BY content_hash, artefact_row
+    """The subset's texts in the order of their content's hash: the first ones are a sample that no crawl leads.
+
+    They are sorted range by range of hashes, so that only as many are read as somebody asks for.
     """
+    texts_sql = duck.parts_sql(store, [subset], "text, content_hash")
+    num_ranges = -(-subset.rows // _SORTED_TEXTS)
+    edges = [f"content_hash >= '{(number << 32) // num_ranges:08x}'" for number in range(1, num_ranges)]
     with duck.connect(store, scratch, memory_limit=config.memory_limit) as connection:
-        for batch in connection.sql(sql).to_arrow_reader(1_024):
-            yield from batch.column(0).to_pylist()
+        for above, below in itertools.pairwise(["true", *edges, "false"]):
+            sql = f"SELECT text FROM {texts_sql} WHERE {above} AND NOT ({below}) ORDER BY content_hash, artefact_row"
+            for batch in connection.sql(sql).to_arrow_reader(1_024):
+                yield from batch.column(0).to_pylist()
 
 
 def first_tokens(texts_tokens: Iterator[NDArray[np.int64]], max_tokens: int) -> Texts:

@@ -7,6 +7,10 @@ that every model is validated on the same unseen text.
 What is withdrawn is decided here: a document that a request names, and all copies of its content. Near-duplicates are
 collapsed too where that is asked for: what holds of the copies of one content then holds of all the contents of a group,
 takedown and validation included.
+
+A release that goes on from another carries its judgements over and judges the added crawls alone, beside what that one
+knows: then a copy is told apart by the earlier content, and `num_copies` of a document counts up to its own crawl. Where
+something is withdrawn, held against questions or collapsed by its words, every crawl is judged again.
 """
 
 import itertools
@@ -21,7 +25,9 @@ from datamask_pipeline import domains, duck, schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.evaluation.config import DecontaminationConfig
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.contaminated import find_hits, left_out
+from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
@@ -38,6 +44,35 @@ VERSION: Final = "3"
 REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
 _LARGEST_PART: Final = 5
+
+#: Of a content's group, uniform over 32 bits.
+_PREFIX: Final = "CAST('0x' || group_hash[1:8] AS BIGINT)"
+
+#: What candidates are made of, and documents judged at a time.
+_READ: Final = ["crawl", "shard", "row", "id", "content_hash", "url", "token_count"]
+_WINDOW_ROWS: Final = 8 * ROW_GROUP_ROWS
+#: What documents are judged by. In one query with them it would hold more than can be spilled.
+_TABLES: Final = {
+    "withdrawn": "SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)",
+    "contaminated": "SELECT DISTINCT group_hash FROM documents SEMI JOIN hits USING (content_hash)",
+    "copied": """
+        SELECT group_hash, min(position) AS position, count(*) AS num_copies FROM documents
+        GROUP BY group_hash HAVING count(*) > 1 OR group_hash IN (SELECT group_hash FROM known)
+    """,
+    "copies": """
+        SELECT group_hash,
+            CASE WHEN known.num_copies IS NULL THEN copied.position ELSE -1 END AS representative,
+            copied.num_copies + coalesce(known.num_copies, 0) AS num_copies,
+            coalesce(known.representative_crawl, first_one.crawl) AS representative_crawl,
+            coalesce(known.representative_id, first_one.id) AS representative_id
+        FROM copied JOIN documents AS first_one USING (group_hash, position) LEFT JOIN known USING (group_hash)
+    """,
+    "repeated": """
+        SELECT id, CASE WHEN known_ids.id IS NULL THEN min(position) ELSE -1 END AS first_with_id
+        FROM documents LEFT JOIN known_ids USING (id) GROUP BY id, known_ids.id
+        HAVING count(*) > 1 OR known_ids.id IS NOT NULL
+    """,
+}
 
 #: In place of the questions' folder, whose files are an input.
 _TAKEN_IN: Final = "as taken in"
@@ -97,6 +132,7 @@ def run(
     documents: Mapping[str, Ref],
     takedown: Ref | None = None,
     question_texts: Ref | None = None,
+    held: Ref | None = None,
 ) -> Ref:
     """Decide the candidates of a release.
 
@@ -108,6 +144,7 @@ def run(
             the first by (crawl, shard, row) represents the content.
         takedown: What is asked to be withdrawn, as stage `takedown` took it in; ``None`` where nothing is.
         question_texts: The questions that documents are held against, as stage `decontaminate` took them in; or ``None``.
+        held: The candidates of the release that this one goes on from, if it does.
 
     Returns:
         One row per document of the crawls, one part per crawl.
@@ -140,16 +177,21 @@ def run(
         inputs["question_texts"] = question_texts
     if (purged := erased_contents(store)) is not None:
         inputs["purged"] = purged.digest
+    if held is not None:
+        inputs["held"] = held
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
-    with duck.connect(store, builder.scratch()) as connection:
-        find_named(connection, store, takedown, list(documents.values()))
+    refs = list(documents.values())
+    before = _before(config, store, held, settings, inputs)
+    carried = [] if before is None else builder.carry_parts(before)
+    with duck.connect(store, builder.scratch(), memory_limit=duck.STAGE_MEMORY) as connection:
+        find_named(connection, store, takedown, refs)
         if purged is not None:
-            find_purged(connection, store, purged, list(documents.values()))
+            find_purged(connection, store, purged, refs)
         connection.execute("CREATE TEMP TABLE near (content_hash VARCHAR, group_hash VARCHAR)")
         if config.near_duplicates is not None:
-            contents = _contents(connection, store, list(documents.values()))
+            contents = _contents(connection, store, refs)
             if pairs := list(near_duplicates(config.near_duplicates, contents)):
                 found_near = pa.table(
                     dict(zip(("content_hash", "group_hash"), zip(*pairs, strict=True), strict=True))
@@ -159,24 +201,21 @@ def run(
         tasks = {}
         connection.execute("CREATE TEMP TABLE hits (content_hash VARCHAR, task VARCHAR, question BIGINT)")
         if config.decontaminate is not None and question_texts is not None:
-            contents = _contents(connection, store, list(documents.values()))
+            contents = _contents(connection, store, refs)
             tasks = find_hits(
                 connection, store.read_table(question_texts), contents, config.decontaminate.ngram
             )
-        connection.execute(_candidates_sql(store, list(documents.values()), config))
-        parts = [
-            builder.write_part(
-                f"{index:05d}",
-                duck.stream(
-                    connection,
-                    f"SELECT * FROM candidates WHERE artefact_order = {index} ORDER BY position",
-                    schema.CANDIDATES,
-                    batch_rows=ROW_GROUP_ROWS,
-                ),
-                schema.CANDIDATES,
-            )
-            for index in range(len(crawls))
-        ]
+        held_out_below = _judge(connection, store, refs, config, before, len(carried))
+        parts = []
+        for index in range(len(carried), len(crawls)):
+            rows = _candidates(connection, store, refs, index, held_out_below)
+            regrouped = windows.regrouped(rows, schema.CANDIDATES, ROW_GROUP_ROWS)
+            parts.append(builder.write_part(f"{index:05d}", regrouped, schema.CANDIDATES))
+        files = ", ".join(duck.file_literal(store, builder.part_path(part["name"])) for part in parts)
+        connection.execute(f"""
+            CREATE TEMP VIEW candidates AS SELECT c.*, coalesce(near.group_hash, c.content_hash) AS group_hash
+            FROM read_parquet([{files}]) AS c LEFT JOIN near USING (content_hash)
+        """)
         told = {} if takedown is None else _withdrawal(connection, store, release)
         if config.decontaminate is not None:
             told["decontaminate"] = {
@@ -186,12 +225,16 @@ def run(
         tally = connection.execute(
             "SELECT coalesce(exclusion, 'kept'), count(*) FROM candidates GROUP BY 1 ORDER BY 1"
         ).fetchall()
-    found = {str(reason): int(number) for reason, number in tally}
+    found = Counter({str(reason): int(number) for reason, number in tally})
+    if before is not None:
+        counted = store.manifest(before)["counts"]
+        found.update({name.removeprefix("dropped_"): counted[name] for name in counted if name != "rows_in"})
     counts = {"rows_in": sum(ref.rows for ref in documents.values()), "kept": found.get("kept", 0)}
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
     if not counts["kept"]:
         _refuse_empty(store, release, documents, counts)
-    return builder.commit(parts, counts=counts, metadata={"crawls": crawls} | told)
+    metadata = {"crawls": crawls} | told
+    return builder.commit([*carried, *parts], counts=counts, metadata=metadata, carried=before)
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -224,39 +267,95 @@ def _refuse_empty(
     )
 
 
-def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
-    columns = "crawl, shard, row, id, content_hash, url, token_count"
-    prefix = "CAST('0x' || group_hash[1:8] AS BIGINT)"  # uniform over 32 bits
-    below_share = round(config.validation_share * 0x1_0000_0000)
-    held_out_below = str(below_share)
-    if below_share and config.validation_documents:
-        held_out_below = f"""greatest({below_share}, (
-            SELECT coalesce(smallest[least(len(smallest), contents // {_LARGEST_PART})] + 1, 0)
-            FROM (SELECT min(prefix, {config.validation_documents}) AS smallest, count(*) AS contents
-                  FROM (SELECT DISTINCT {prefix} AS prefix FROM documents))))"""
+def _before(
+    config: PoolConfig,
+    store: Store,
+    held: Ref | None,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Ref | str],
+) -> Ref | None:
+    """The earlier candidates, where what was judged there stands; ``None`` where every crawl is judged again."""
+    asked = config.near_duplicates, config.decontaminate, inputs.get("takedown"), inputs.get("purged")
+    stands = goes_on(store, held, version=VERSION, settings=settings, inputs=inputs)
+    return held if stands and not any(asked) else None
+
+
+def _judge(
+    connection: "duckdb.DuckDBPyConnection",
+    store: Store,
+    refs: list[Ref],
+    config: PoolConfig,
+    before: Ref | None,
+    num_judged: int,
+) -> int:
+    """Tables of what stands more than once, is withdrawn or contaminated among the crawls that are not judged yet: few rows,
+    whatever the number of documents.
+
+    Returns:
+        Contents whose hash begins with a lower number are held out.
+    """
     firsts = list(itertools.accumulate((ref.rows for ref in refs), initial=0))[:-1]
+    connection.execute(f"""
+        CREATE TEMP TABLE documents AS
+        SELECT d.* EXCLUDE (artefact_order), {num_judged} + artefact_order AS artefact_order,
+            coalesce(near.group_hash, d.content_hash) AS group_hash,
+            {firsts[num_judged:]}[artefact_order + 1] + artefact_row AS position
+        FROM {duck.parts_sql(store, refs[num_judged:], "crawl, id, content_hash")} AS d LEFT JOIN near USING (content_hash);
+        CREATE TEMP TABLE known
+            (group_hash VARCHAR, num_copies BIGINT, representative_crawl VARCHAR, representative_id VARCHAR);
+        CREATE TEMP TABLE known_ids (id VARCHAR);
+    """)
+    if before is not None:
+        judged = duck.parts_sql(
+            store, [before], "id, content_hash, num_copies, representative_crawl, representative_id"
+        )
+        connection.execute(f"""
+            INSERT INTO known
+            SELECT content_hash, max(num_copies), any_value(representative_crawl), any_value(representative_id)
+            FROM {judged} SEMI JOIN documents USING (content_hash) GROUP BY content_hash;
+            INSERT INTO known_ids SELECT DISTINCT id FROM {judged} SEMI JOIN documents USING (id);
+        """)
+    for table, sql in _TABLES.items():
+        connection.execute(f"CREATE TEMP TABLE {table} AS {sql}")
+    ((below,),) = connection.execute(f"SELECT {_held_out_below(store, config, before)}").fetchall()
+    return int(below)
+
+
+def _held_out_below(store: Store, config: PoolConfig, before: Ref | None) -> str:
+    """Contents whose hash begins with a lower number, as SQL, are held out."""
+    below_share = round(config.validation_share * 0x1_0000_0000)
+    if not below_share or not config.validation_documents:
+        return str(below_share)
+    contents = f"SELECT DISTINCT {_PREFIX} AS prefix FROM documents"
+    if before is not None:
+        first_ones = f"{duck.parts_sql(store, [before], 'content_hash, exclusion')} AS judged"
+        contents = f"""
+            SELECT DISTINCT {_PREFIX} AS prefix FROM documents ANTI JOIN known USING (group_hash)
+            UNION ALL SELECT {_PREFIX.replace("group_hash", "content_hash")} AS prefix FROM {first_ones}
+            WHERE exclusion IS DISTINCT FROM 'duplicate_content'"""
+    return f"""greatest({below_share}, (
+        SELECT coalesce(smallest[least(len(smallest), contents // {_LARGEST_PART})] + 1, 0)
+        FROM (SELECT min(prefix, {config.validation_documents}) AS smallest, count(*) AS contents
+              FROM ({contents}))))"""
+
+
+def _candidates(
+    connection: "duckdb.DuckDBPyConnection", store: Store, refs: list[Ref], index: int, held_out_below: int
+) -> Iterator[pa.Table]:
+    """What is said of each document of one crawl, in order, some thousand at a time."""
+    sql, first = _candidates_sql(held_out_below), sum(ref.rows for ref in refs[:index])
+    for batch in store.iter_batches(refs[index], _READ, batch_rows=_WINDOW_ROWS):
+        positions = pa.array(range(first, first + batch.num_rows))
+        first += batch.num_rows
+        connection.register("taken", pa.Table.from_batches([batch]).append_column("position", positions))
+        yield connection.sql(sql).to_arrow_table().select(schema.CANDIDATES.names).cast(schema.CANDIDATES)
+
+
+def _candidates_sql(held_out_below: int) -> str:
     return f"""
-        CREATE TEMP TABLE candidates AS
-        WITH documents AS MATERIALIZED (
-            SELECT d.*, coalesce(near.group_hash, d.content_hash) AS group_hash,
-                {firsts}[artefact_order + 1] + artefact_row AS position
-            FROM {duck.parts_sql(store, refs, columns)} AS d LEFT JOIN near USING (content_hash)
-        ),
-        withdrawn AS (
-            SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)
-        ),
-        contaminated AS (SELECT DISTINCT group_hash FROM documents SEMI JOIN hits USING (content_hash)),
-        copied AS (
-            SELECT group_hash, min(position) AS position, count(*) AS num_copies
-            FROM documents GROUP BY group_hash HAVING count(*) > 1
-        ),
-        copies AS (
-            SELECT group_hash, copied.position AS representative, copied.num_copies,
-                first_one.crawl AS representative_crawl, first_one.id AS representative_id
-            FROM copied JOIN documents AS first_one USING (group_hash, position)
-        ),
-        repeated AS (
-            SELECT id, min(position) AS first_with_id FROM documents GROUP BY id HAVING count(*) > 1
+        WITH documents AS (
+            SELECT taken.*, coalesce(near.group_hash, taken.content_hash) AS group_hash
+            FROM taken LEFT JOIN near USING (content_hash)
         ),
         ranked AS (
             SELECT documents.*,
@@ -267,7 +366,7 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
                 coalesce(copies.representative_id, documents.id) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
                 group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
-                {prefix} < {held_out_below} AS is_validation
+                {_PREFIX} < {held_out_below} AS is_validation
             FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
         ),
         judged AS (
@@ -285,8 +384,8 @@ def _candidates_sql(store: Store, refs: list[Ref], config: PoolConfig) -> str:
             token_count, num_copies, representative_crawl, representative_id,
             exclusion IS NULL AS eligible,
             coalesce(exclusion = 'validation', false) AS validation,
-            exclusion, artefact_order, group_hash
-        FROM judged
+            exclusion
+        FROM judged ORDER BY position
     """
 
 

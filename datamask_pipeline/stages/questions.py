@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import texts
-from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
+from datamask_pipeline.evaluation.config import HUB, LOCAL, QuestionsConfig
 from datamask_pipeline.storage import Ref, Store
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def run(
         InputError: a task has no file or no usable row.
         UnknownNameError: a task that does not exist.
     """
-    settings = config.model_dump(mode="json", include=set(QuestionsConfig.model_fields))
+    # Which commits: the digest of the files has them.
+    settings = config.model_dump(mode="json", include=set(QuestionsConfig.model_fields), exclude={"hub"})
     inputs: dict[str, Ref | str] = {}
     if config.questions == LOCAL:
         inputs = {"candidates": candidates}
@@ -110,15 +111,17 @@ def _as_dict(item: "QuestionSet", directory: Path) -> dict[str, Any]:
 
 def digest_of_files(config: QuestionsConfig) -> str:
     """Of the files that will be read, and of the names of those beside them."""
-    from datamask_pipeline.evaluation.checks import question_folder, splits_read
+    from datamask_pipeline.evaluation.question_files import splits_read
 
-    folder, digest = question_folder(config), hashlib.sha256()
+    digest = hashlib.sha256()
     for task, splits in splits_read(config).items():
         for split in splits:
+            # Where a folder lies, and what it is called, does not matter; which commit of a repository does.
+            source = f"{split.source} " if config.questions == HUB else ""
             for path in split.files:
-                digest.update(f"{task} {split.name} {path.relative_to(folder).as_posix()}".encode() + b"\0")
+                digest.update(f"{source}{task} {split.name} {split.name_of(path)}".encode() + b"\0")
                 with path.open("rb") as stream:
                     digest.update(hashlib.file_digest(stream, "sha256").digest())
             for path in split.others:
-                digest.update(f"beside {path.relative_to(folder).as_posix()}".encode() + b"\0")
+                digest.update(f"beside {split.name_of(path)}".encode() + b"\0")
     return digest.hexdigest()

@@ -2,59 +2,54 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from datamask_pipeline.sources.base import Reject
-from datamask_pipeline.storage import ROW_GROUP_ROWS, ArtefactBuilder
-
-#: Up to so many rows the ids' hashes are first held in memory, 8 MB of them; where none repeats, as is usual, no
-#: database is opened.
-COUNTED_ROWS: Final = 1_000_000
+from datamask_pipeline.storage import ArtefactBuilder
+from datamask_pipeline.storage.row_index import ID, rows_of_equals
 
 
-def repeated_ids(documents: ArtefactBuilder, names: Sequence[str], num_rows: int) -> Iterator[list[Reject]]:
+def repeated_ids(documents: ArtefactBuilder, names: Sequence[str]) -> Iterator[list[Reject]]:
     """The rows of each part that repeat an id, in row order; of several, the first by (part, row) owns it.
+
+    Ids are compared where their hashes are equal: where none repeats, as is usual, no database is opened.
 
     Args:
         documents: The artefact in the making; every part is published.
         names: Its parts in canonical order.
-        num_rows: Rows of all parts.
 
     Yields:
         One list a part.
     """
-    if num_rows <= COUNTED_ROWS and _are_distinct(documents, names, num_rows):
-        yield from ([] for _ in names)
+    paths = [*map(documents.part_path, names)]
+    suspected = rows_of_equals(documents.store, paths, ID, documents.scratch())
+    if len(suspected):
+        yield from _found(documents, names, documents.scratch(), suspected)
     else:
-        yield from _found(documents, names, documents.scratch())
+        yield from ([] for _ in names)
 
 
-def _are_distinct(documents: ArtefactBuilder, names: Sequence[str], num_rows: int) -> bool:
-    """Whether surely no id repeats: equal ids have equal hashes; ``False`` where two ids share one by chance, too."""
-    hashes = np.empty(num_rows, np.int64)
-    filled = 0
-    for name in names:
-        with documents.open_part(name) as opened:
-            for batch in opened.iter_batches(batch_size=ROW_GROUP_ROWS, columns=["id"]):
-                ids = batch.column(0).to_pylist()
-                hashes[filled : filled + len(ids)] = np.fromiter(map(hash, ids), np.int64, len(ids))
-                filled += len(ids)
-    hashes.sort()
-    return not (hashes[1:] == hashes[:-1]).any()
-
-
-def _found(documents: ArtefactBuilder, names: Sequence[str], scratch: Path) -> Iterator[list[Reject]]:
-    """Exact at any size: the database spills to disk."""
+def _found(
+    documents: ArtefactBuilder, names: Sequence[str], scratch: Path, suspected: NDArray[np.int64]
+) -> Iterator[list[Reject]]:
+    """Exact at any number of repeated ids: the database spills to disk."""
     from datamask_pipeline import duck
 
     store = documents.store
-    selects = []
-    for order, path in enumerate(map(documents.part_path, names)):
-        file = duck.file_literal(store, path)
-        selects.append(f"SELECT id, row, {order} AS part_order FROM read_parquet({file})")
-    with duck.connect(documents.store, scratch) as connection:
+    selects, first = [], 0
+    for order, name in enumerate(names):
+        file = duck.file_literal(store, documents.part_path(name))
+        selects.append(
+            f"SELECT id, row, {order} AS part_order, {first} + file_row_number AS artefact_row "
+            f"FROM read_parquet({file}, file_row_number = true)"
+        )
+        with documents.open_part(name) as part:
+            first += part.metadata.num_rows
+    with duck.connect(documents.store, scratch, memory_limit=duck.STAGE_MEMORY) as connection:
+        connection.register("suspected", pa.table({"artefact_row": suspected}))
         connection.execute(f"CREATE TEMP TABLE duplicates AS {_sql(selects)}")
         for order in range(len(names)):
             rows = connection.execute(
@@ -69,7 +64,7 @@ def _found(documents: ArtefactBuilder, names: Sequence[str], scratch: Path) -> I
 
 def _sql(selects: Sequence[str]) -> str:
     return f"""
-        WITH documents AS ({" UNION ALL ".join(selects)}),
+        WITH documents AS (FROM ({" UNION ALL ".join(selects)}) SEMI JOIN suspected USING (artefact_row)),
         repeated AS (SELECT id FROM documents GROUP BY id HAVING count(*) > 1),
         ranked AS (
             SELECT documents.*,

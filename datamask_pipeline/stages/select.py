@@ -21,7 +21,15 @@ from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
-from datamask_pipeline.stages.held import SUMS_FILE, Held, held_of, sums_array
+from datamask_pipeline.stages.held import (
+    RESERVE,
+    SUMS_FILE,
+    Held,
+    held_of,
+    sums_array,
+    takes_reserve,
+    write_reserve,
+)
 from datamask_pipeline.stages.release_rows import (
     ReleaseRows,
     naming_documents,
@@ -42,7 +50,7 @@ BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "19"
+VERSION: Final = "20"
 
 
 class Compute(Protocol):
@@ -77,10 +85,16 @@ class SelectConfig(SelectionConfig):
     block_rows: int = pydantic.Field(
         1_000_000, ge=2, description="Documents selected together; more are cut into random blocks."
     )
+    reserve: float = pydantic.Field(
+        1.0,
+        ge=0,
+        description="Runners-up kept with their vectors beside the mask, as a share of what was added: a release that "
+        "goes on from this one judges them again. Of arms that decide by marginals, without quotas.",
+    )
     over: Literal["blocks", "shards"] = pydantic.Field(
         "blocks",
         description="blocks: each block is selected from by itself; shards: one objective over all documents, which stay "
-        "with `compute.workers` processes or Ray actors. For metrics of moments.",
+        "with `compute.workers` processes or Ray actors. For metrics of moments, or Facility alone.",
     )
 
     def result_config(self) -> dict[str, Any]:
@@ -222,7 +236,8 @@ def run(
         if held is not None:
             before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
         blocks = blocks_of(len(rows), config, before)
-        budgets = budgets_of(config, blocks)
+        budgets = budgets_of(config, blocks, before)
+        rows = rows if before is None else before.with_reserve(rows)
         results = []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
             folder = builder.scratch() / f"{kind}-{number:05d}"
@@ -259,12 +274,22 @@ def run(
             "gone": before.gone,
             "passed_over": int(before.past_N.sum()),
             "vectors_read": before.read_vectors,
+            "reserve": int((before.reserve_N >= 0).sum()),
+            "from_reserve": int((columns["selected"] & (before.reserve_N >= 0)).sum()),
         }
     curve_ref = curve_builder.commit([curve_part], metadata={"arm": arm, "release": release})
     counts = counts_of(index.rows, columns["selected"], before)
     _write_plot(builder, curve)
     if sums is not None:
         builder.write_file(SUMS_FILE, npy_bytes(sums_array(sums)))
+        if (count := reserve_size(config, columns, before)) and takes_reserve(config):
+            folder = builder.scratch() / RESERVE
+            positions = np.concatenate(
+                [batch.column("position").to_numpy() for batch in store.iter_batches(index, ["position"])]
+            )
+            totals = runners_up(columns)
+            metadata["reserve"] = write_reserve(folder, rows, positions[rows.scored_R], totals, count)
+            builder.write_folder(RESERVE, folder)
     for name in schema.CERTIFICATE.names:
         if (values := _certified_at(name, len(rows), blocks, results)) is not None:
             builder.write_file(f"{name}.npy", npy_bytes(values))
@@ -277,7 +302,8 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     added = manifest["counts"]["kept"] - given["held"]
     arm = manifest["metadata"]["arm"]
-    yield f"{arm} holds {given['held']} documents of {given['release']} and adds {added}, given those"
+    again = f", {given['from_reserve']} of them from its reserve" if given.get("from_reserve") else ""
+    yield f"{arm} holds {given['held']} documents of {given['release']} and adds {added}, given those{again}"
     if given["gone"]:
         yield (
             f"{given['gone']} documents of {given['release']} are not eligible any more and are not held; the vectors of "
@@ -287,13 +313,13 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 def blocks_of(num_rows: int, config: SelectConfig, before: Held | None = None) -> list[NDArray[np.int64]]:
     """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What was judged before is
-    in none.
+    in none, but for the reserve.
 
     Raises:
         ConfigurationError: nothing was added to what was judged before.
     """
-    rows_n = np.arange(num_rows) if before is None else np.flatnonzero(before.new_N)
-    if before is not None and not len(rows_n):
+    rows_n = np.arange(num_rows) if before is None else np.flatnonzero(before.open_N)
+    if before is not None and not before.num_added:
         raise ConfigurationError(
             f"none of the crawls that were added to release {before.release!r} has an eligible document of its own"
         )
@@ -308,24 +334,28 @@ def given_block(before: Held | None, block: NDArray[np.int64]) -> BlockGiven:
     """What a block is conditioned on: the share of what is held that it is of all blocks; and the scale."""
     if before is None or before.given is None:
         return None, None
-    share = len(block) / int(before.new_N.sum())
+    share = len(block) / int(before.open_N.sum())
     return before.given if share == 1 else before.given.share(share), before.constants
 
 
-def budgets_of(config: SelectConfig, blocks: list[NDArray[np.int64]]) -> list[SelectConfig]:
-    """Each block's settings: what one block would select of all is shared out by the blocks' sizes.
+def budgets_of(
+    config: SelectConfig, blocks: list[NDArray[np.int64]], before: Held | None = None
+) -> list[SelectConfig]:
+    """Each block's settings: what one block would select of all is shared out by the blocks' sizes. A ratio is of what was
+    added: a reserve that is judged again adds nothing to the budget.
 
     Raises:
         ConfigurationError: a block would select fewer than two documents.
     """
     from datamask_pipeline.selection.budget import shared_out
 
-    if len(blocks) == 1:
-        return [config]
     sizes = np.array([len(block) for block in blocks])
     name = "num_tokens" if config.budget == "num_tokens" else "num_documents"
     by_ratio = config.budget == "ratio"
-    whole = documents_of(config.ratio, int(sizes.sum())) if by_ratio else getattr(config, name)
+    added = int(sizes.sum()) if before is None else before.num_added
+    if len(blocks) == 1 and not (by_ratio and added < sizes[0]):
+        return [config]
+    whole = documents_of(config.ratio, added) if by_ratio else getattr(config, name)
     shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
     for size, share in zip(sizes, shares, strict=True):
         if name == "num_documents" and share < 2:
@@ -467,6 +497,18 @@ def judged_before(num_rows: int, before: Held | None) -> dict[str, NDArray[Any]]
         "threshold": nothing_N.copy(),
         "reason": np.array([PASSED_OVER, HELD], object)[held_N.astype(np.intp)],
     }
+
+
+def runners_up(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """The total marginal of each document that was judged and is out; NaN of all others."""
+    totals_N = columns["quality_marginal"] + columns["diversity_marginal"]
+    return np.where(columns["selected"], np.nan, totals_N)
+
+
+def reserve_size(config: SelectConfig, columns: Mapping[str, NDArray[Any]], before: Held | None) -> int:
+    """How many runners-up are kept at most."""
+    held = 0 if before is None else int(before.held_N.sum())
+    return round(config.reserve * (int(columns["selected"].sum()) - held))
 
 
 def _held_now(results: "list[SelectionResult]") -> "Given | None":

@@ -29,7 +29,7 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
-from datamask_pipeline.storage.row_index import INDEX_FILES, indexed_columns, write_index
+from datamask_pipeline.storage.row_index import INDEX_FILES, Begun, indexed_columns, write_index
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
@@ -223,6 +223,21 @@ class ArtefactBuilder:
         self.store.publish_bytes(relative + ".json", pretty_json(record).encode())
         return record
 
+    def carry_parts(self, ref: Ref) -> list[dict[str, Any]]:
+        """All parts of another artefact, as they are: their bytes are copied, and no row is read.
+
+        They must be the first ones of this artefact; whoever commits names the other artefact in ``carried``.
+        """
+        records = []
+        for record in self.store.manifest(ref)["parts"]:
+            if (kept := self.part(record["name"])) is None:
+                for file in part_files(record):
+                    self.store.copy_file(f"{ref.location}/{file}", f"{self.location}/{file}")
+                note = f"{self.location}/{record['name']}.parquet.json"
+                self.store.publish_bytes(note, pretty_json(record).encode())
+            records.append(record if kept is None else kept)
+        return records
+
     def write_file(self, name: str, data: bytes) -> None:
         """A file beside the parts that is not part of the content digest: a plot, a report."""
         self.store.publish_bytes(f"{self.location}/{name}", data)
@@ -252,29 +267,31 @@ class ArtefactBuilder:
             "files": dict(named),
         }
 
-    def _write_index(self, parts: Sequence[str], more: Sequence[str]) -> None:
+    def _write_index(self, parts: Sequence[str], more: Sequence[str], carried: Ref | None) -> None:
         """The indexes of rows by document, and digests of what is read by them, where the parts name documents."""
         named = [*indexed_columns(self._schema_of(parts[0])), *more] if parts else []
         columns = [column for column in INDEX_FILES if column in named]
-        paths = [self.part_path(name) for name in parts] if columns else []
-        digests = bytearray()
-        for path in paths:
+        begun = None if carried is None else Begun.of(self.store, carried, columns)
+        digests = bytearray(b"" if begun is None else begun.digests)
+        paths = [self.part_path(name) for name in parts[0 if begun is None else begun.num_parts :]]
+        for path in paths if columns else []:
             with self.store.fs.open(path, "rb") as stream:
                 digests += digests_of(stream)
         with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
-            for column, (record, pieces) in zip(
-                columns, pool.map(partial(self._indexed, paths), columns), strict=True
-            ):
+            indexed = partial(self._indexed, paths, begun)
+            for column, (record, pieces) in zip(columns, pool.map(indexed, columns), strict=True):
                 self._files[INDEX_FILES[column]] = record
                 digests += pieces
         if columns:
             self.write_file(PIECES_FILE, bytes(digests))
 
-    def _indexed(self, paths: Sequence[str], column: str) -> tuple[dict[str, Any], bytes]:
+    def _indexed(
+        self, paths: Sequence[str], begun: Begun | None, column: str
+    ) -> tuple[dict[str, Any], bytes]:
         """Write the index by a column: its record, and the digests of what is read of it."""
         name = INDEX_FILES[column]
         with self.store.staged(f"{self.location}/{name}") as private:
-            record = write_index(self.store, paths, column, private, self.scratch())
+            record = write_index(self.store, paths, column, private, self.scratch(), begun)
             with private.open("rb") as stream:
                 return {"name": name, **record}, digests_of(stream)
 
@@ -290,6 +307,7 @@ class ArtefactBuilder:
         counts: Mapping[str, int] | None = None,
         metadata: Mapping[str, Any] | None = None,
         indexes: Sequence[str] = (),
+        carried: Ref | None = None,
     ) -> Ref:
         """Write the manifest, point to the artefact, drop its scratch.
 
@@ -300,13 +318,14 @@ class ArtefactBuilder:
                 every ``dropped_*``.
             metadata: Anything else worth reading; not part of the content digest.
             indexes: Columns of ``INDEX_FILES`` by which it gets an index beside those that every table gets.
+            carried: Whose parts the first of these are, as ``carry_parts`` made them: its indexes are gone on from.
 
         Raises:
             IntegrityError: the counts do not balance.
         """
         totals = dict(counts or {})
         check_balance(self.stage, self.key, totals)
-        self._write_index([str(part["name"]) for part in parts], indexes)
+        self._write_index([str(part["name"]) for part in parts], indexes, carried)
         arrays = [{"name": f"{part['name']}.npy", **part["array"]} for part in parts if "array" in part]
         content = [(str(item["name"]), str(item["digest"])) for item in [*parts, *arrays, *trees]]
         manifest = {

@@ -6,12 +6,13 @@ spread evenly, one read where the id should stand finds it, on disk as in an obj
 first 64 bits of its SHA-256, and how many rows have a URL there or below it.
 """
 
+import dataclasses
 import hashlib
-import itertools
+import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import domains
 from datamask_pipeline.arrays import are_null
-from datamask_pipeline.storage.pieces import CheckedFile
+from datamask_pipeline.storage.maps import new_map
+from datamask_pipeline.storage.pieces import DIGEST_BYTES, PIECES_FILE, CheckedFile, num_pieces
+from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import Store
 
 ID: Final = "id"
@@ -37,7 +40,7 @@ INDEX_FILES: Final = {name: f"rows_by_{name}.u64" for name in (ID, *_OTHERS, CON
 _hash = xxhash.xxh3_64_intdigest
 _PAIR: Final = 16
 #: Pairs sorted at a time.
-_BUCKET_ROWS: Final = 1 << 22
+_BUCKET_ROWS: Final = 1 << 18
 #: Half of the first read spans so many standard deviations of where an evenly spread hash stands, and some pairs more.
 _DEVIATIONS, _MARGIN = 6, 16
 
@@ -60,25 +63,62 @@ def key_of(column: str, value: str) -> int:
     return _hash(value.encode(errors="surrogatepass"))
 
 
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """The indexes of an artefact whose parts are the first ones of another.
+
+    Attributes:
+        folder: Where it lies, as the store's file system spells it.
+        num_parts: Its parts.
+        rows: Rows over all of them.
+        digests: Those of the pieces of its parts.
+    """
+
+    folder: str
+    num_parts: int
+    rows: int
+    digests: bytes
+
+    @classmethod
+    def of(cls, store: Store, ref: Ref, columns: Sequence[str]) -> Self | None:
+        """Those of an artefact; ``None`` where it has not all of them, as one of an earlier version."""
+        manifest = store.manifest(ref)
+        there = {file["name"] for file in manifest.get("files", ())}
+        if URL in columns or not there >= {PIECES_FILE, *(INDEX_FILES[column] for column in columns)}:
+            return None
+        digests = store.fs.cat_file(store.file_path(ref, PIECES_FILE))
+        num_pieces_of_parts = sum(num_pieces(part["bytes"]) for part in manifest["parts"])
+        return cls(
+            folder=f"{store.root}/{ref.location}",
+            num_parts=len(manifest["parts"]),
+            rows=ref.rows,
+            digests=digests[: num_pieces_of_parts * DIGEST_BYTES],
+        )
+
+
 def write_index(
-    store: Store, paths: Iterable[str], column: str, target: Path, scratch: Path
+    store: Store, paths: Iterable[str], column: str, target: Path, scratch: Path, begun: Begun | None = None
 ) -> dict[str, str | int]:
     """Write an index; memory holds a bounded number of pairs, however many there are.
 
     Args:
         store: The record.
-        paths: The artefact's parts, in canonical order.
+        paths: The artefact's parts, in canonical order; those after the ones that are indexed already.
         column: The column by which it is an index.
         target: The file.
         scratch: A folder for what lies between.
+        begun: What is indexed already.
 
     Returns:
         ``bytes`` and ``sha256`` of the file.
     """
     unsorted = scratch / f"{target.name}.unsorted"
     with unsorted.open("wb") as stream:
-        values = _values(store, paths, column)
-        for pairs_n2 in _domain_pairs(values) if column == URL else _pairs(values):
+        if begun is not None:
+            with store.fs.open(f"{begun.folder}/{INDEX_FILES[column]}", "rb") as indexed:
+                shutil.copyfileobj(indexed, stream)
+        values, first = _values(store, paths, column), 0 if begun is None else begun.rows
+        for pairs_n2 in _domain_pairs(values) if column == URL else _pairs(values, first):
             stream.write(pairs_n2.tobytes())
     hashed, num_bytes = hashlib.sha256(), 0
     with target.open("wb") as stream:
@@ -89,6 +129,26 @@ def write_index(
             num_bytes += len(data)
     unsorted.unlink()
     return {"bytes": num_bytes, "sha256": hashed.hexdigest()}
+
+
+def rows_of_equals(store: Store, paths: Iterable[str], column: str, scratch: Path) -> NDArray[np.int64]:
+    """Every row whose value stands in another row too, and by rare chance further ones, ascending.
+
+    Args:
+        store: The record.
+        paths: Parts in canonical order.
+        column: The column of values, not `URL`.
+        scratch: A folder for what lies between.
+    """
+    unsorted, found = scratch / f"{column}.unsorted", [np.empty(0, np.uint64)]
+    with unsorted.open("wb") as stream:
+        for pairs_n2 in _pairs(_values(store, paths, column), 0):
+            stream.write(pairs_n2.tobytes())
+    for pairs_n2 in _sorted(unsorted):
+        is_next_n = np.diff(pairs_n2[:, 0], prepend=~pairs_n2[:1, 0]) == 0
+        found.append(pairs_n2[is_next_n | np.append(is_next_n[1:], False), 1])
+    unsorted.unlink()
+    return np.sort(np.concatenate(found)).astype(np.int64)
 
 
 def find(stream: CheckedFile, num_bytes: int, wanted: int) -> list[int]:
@@ -150,8 +210,7 @@ def _summed(pairs_n2: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.column_stack([pairs_n2[firsts_k, 0], np.add.reduceat(pairs_n2[:, 1], firsts_k)])
 
 
-def _pairs(ids: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
-    first = 0
+def _pairs(ids: Iterable[pa.Array], first: int) -> Iterator[NDArray[np.uint64]]:
     for column in ids:
         known = column.drop_null()
         pairs_n2 = np.empty((len(known), 2), "<u8")
@@ -164,20 +223,42 @@ def _pairs(ids: Iterable[pa.Array]) -> Iterator[NDArray[np.uint64]]:
 
 
 def _sorted(file: Path) -> Iterator[NDArray[np.uint64]]:
-    """The pairs of a file in order of hash and row, by ranges of hashes of about the same number of pairs."""
+    """The pairs of a file in order of hash and row, by ranges of hashes of about the same number of pairs.
+
+    They are dealt out to the ranges on disk first, so that the work grows as their number does.
+    """
     if file.stat().st_size == 0:
         return
     pairs_N2 = np.memmap(file, "<u8", mode="r").reshape(-1, 2)
     num_buckets = -(-len(pairs_N2) // _BUCKET_ROWS)
-    edges = [(number << 64) // num_buckets for number in range(num_buckets)] + [1 << 64]
-    for low, high in itertools.pairwise(edges):
-        found = []
-        for start in range(0, len(pairs_N2), _BUCKET_ROWS):
-            window_n2 = pairs_N2[start : start + _BUCKET_ROWS]
-            inside = (window_n2[:, 0] >= np.uint64(low)) & (window_n2[:, 0] <= np.uint64(high - 1))
-            found.append(window_n2[inside])
-        hashes_n, rows_n = (np.concatenate([each[:, column] for each in found]) for column in (0, 1))
-        order_n = np.argsort(hashes_n, kind="stable")
-        pairs_n2 = np.empty((len(order_n), 2), "<u8")
-        pairs_n2[:, 0], pairs_n2[:, 1] = hashes_n[order_n], rows_n[order_n]
-        yield pairs_n2
+    if num_buckets == 1:
+        yield _in_order(pairs_N2)
+        return
+    edges = np.array([-(-(number << 64) // num_buckets) for number in range(1, num_buckets)], "<u8")
+    starts = range(0, len(pairs_N2), _BUCKET_ROWS)
+    counts = np.zeros(num_buckets, np.int64)
+    for start in starts:
+        hashes_n = pairs_N2[start : start + _BUCKET_ROWS, 0]
+        counts += np.bincount(np.searchsorted(edges, hashes_n, "right"), minlength=num_buckets)
+    ends = np.cumsum(counts)
+    dealt = file.with_name(f"{file.name}.dealt")
+    dealt_N2 = new_map(dealt, "<u8", pairs_N2.shape)
+    places = ends - counts
+    for start in starts:
+        window_n2 = pairs_N2[start : start + _BUCKET_ROWS]
+        buckets_n = np.searchsorted(edges, window_n2[:, 0], "right")
+        order_n = np.argsort(buckets_n, kind="stable")
+        for bucket, found_n in enumerate(
+            np.split(order_n, np.cumsum(np.bincount(buckets_n, minlength=num_buckets))[:-1])
+        ):
+            dealt_N2[places[bucket] : places[bucket] + len(found_n)] = window_n2[found_n]
+            places[bucket] += len(found_n)
+    for start, stop in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+        yield _in_order(dealt_N2[start:stop])
+    dealt.unlink()
+
+
+def _in_order(pairs_n2: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Pairs that stand in order of rows, in order of hash and row."""
+    ordered_n2: NDArray[np.uint64] = pairs_n2[np.argsort(pairs_n2[:, 0], kind="stable")]
+    return ordered_n2

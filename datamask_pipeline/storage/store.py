@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import logging
+import math
 import os
 import shutil
 import socket
@@ -316,6 +317,20 @@ class Store:
             with self.staged(f"{relative}/{path.relative_to(directory).as_posix()}") as private:
                 shutil.copyfile(path, private)
 
+    def copy_file(self, source: str, target: str) -> None:
+        """Publish a file of the record a second time, as it is; both paths are relative to the root.
+
+        Raises:
+            IntegrityError: it is missing.
+        """
+        path = f"{self.root}/{source}"
+        with reading(path):
+            if not self.is_local:
+                self.fs.cp_file(path, f"{self.root}/{target}")
+                return
+            with self.staged(target) as private:
+                shutil.copyfile(path, private)
+
     def scratch(self, ref_location: str) -> Path:
         """A local directory for checkpoints of unfinished work on one artefact; survives a kill.
 
@@ -363,12 +378,17 @@ class Store:
         """Whether anybody is at work on that stage and key, or on a shard of it; nobody is waited for."""
         return self.leases.is_held(f"{stage}/{key}") or self.leases.are_held(f"{stage}/{key}/{SHARDS}")
 
+    def forget_shards(self, stage: str, key: str) -> None:
+        """Remove the leases of a crawl's shards, unless somebody holds one."""
+        if not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):
+            self.leases.forget(f"{stage}/{key}/{SHARDS}")
+
     def sweep(self) -> int:
         """Remove what nobody will use again; returns how many things.
 
         That is staging files of this machine's writers that no longer live, those of other machines that have not changed
-        for a day, and checkpoints that were last written before the current artefact of their stage and key: work that was
-        given up for other settings. Checkpoints without such an artefact are what the next run goes on from.
+        for a day, and checkpoints of the current artefact of their stage and key, as another machine finished it, or that
+        were last written before it: work that was given up for other settings. The next run goes on from all others.
         """
         return self._sweep_staging() + self._sweep_scratch()
 
@@ -381,17 +401,21 @@ class Store:
                     continue
                 with self.exclusive(stage, key, wait=False) as is_idle:
                     if is_idle and not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):
-                        self.leases.forget(f"{stage}/{key}/{SHARDS}")
-                        removed += sum(map(_remove_before(self._written(stage, key)), folder.iterdir()))
+                        finished, moment = self._written(stage, key)
+                        for each in folder.iterdir():
+                            # No two clocks are compared for one that is finished.
+                            removed += _remove_before(math.inf if each.name == finished else moment)(each)
         return removed
 
-    def _written(self, stage: str, key: str) -> int:
-        """When the current artefact was finished, in nanoseconds; 0 where there is none, or a damaged one."""
+    def _written(self, stage: str, key: str) -> tuple[str, float]:
+        """The current artefact's folder in its key's, and when it was finished, in nanoseconds; 0: none, or damaged."""
         try:
             ref = self.current(stage, key)
-            return 0 if ref is None else int(self.manifest(ref)["written_at_ns"])
+            if ref is not None:
+                return ref.location.rpartition("/")[2], int(self.manifest(ref)["written_at_ns"])
         except IntegrityError:
-            return 0
+            pass
+        return "", 0
 
     def _sweep_staging(self) -> int:
         staging, host = self._staging(), f"{socket.gethostname()}."
@@ -525,7 +549,7 @@ def _is_abandoned(path: Path) -> bool:
             return False
 
 
-def _remove_before(moment_ns: int) -> Callable[[Path], bool]:
+def _remove_before(moment_ns: float) -> Callable[[Path], bool]:
     """Removes a directory in which nothing was written since; says whether it did."""
 
     def remove(directory: Path) -> bool:

@@ -11,14 +11,12 @@ import pytest
 from tiny_chain import write_crawl, write_tiny_config
 from typer.testing import CliRunner
 
-from assets.jobs import JOBS
-from assets.plan import Wanted, runs, wanted
+from assets.plan import Wanted, crawl_run, release_run
 from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
-from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
-from datamask_pipeline.pipeline.flow import CRAWLS, RELEASES
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Ref, require
 from resources import PipelineResource
 
@@ -92,7 +90,7 @@ def test_advance_asks_for_every_crawl_first_and_only_once(
     assert waiting.skip_reason
 
 
-def test_advance_goes_on_when_all_crawls_succeeded(
+def test_advance_asks_for_a_release_in_one_run_when_all_its_crawls_succeeded(
     resource: PipelineResource, instance: dg.DagsterInstance
 ) -> None:
     one, other = tick(advance, resource, instance).run_requests
@@ -101,37 +99,33 @@ def test_advance_goes_on_when_all_crawls_succeeded(
     assert not tick(advance, resource, instance).run_requests
     finish(instance, other, dg.DagsterRunStatus.SUCCESS)  # someone repaired it and ran it again
     (run,) = tick(advance, resource, instance).run_requests
-    assert (run.job_name, run.partition_key) == ("release_job", "first")
+    assert (run.job_name, run.partition_key) == ("chain_job", "first")
+    finish(instance, run, dg.DagsterRunStatus.FAILURE)
+    assert not tick(advance, resource, instance).run_requests, "a failed run waits for somebody"
 
 
 def test_what_the_demo_ran_is_not_asked_for_again(dagster_run) -> None:
     assert list(missing_runs(dagster_run.instance, dagster_run.pipeline)) == []
 
 
-def test_a_changed_setting_asks_for_the_arm_again_and_not_for_its_crawls(dagster_run) -> None:
+def test_a_changed_setting_of_an_arm_asks_for_its_release_again_and_not_for_its_crawls(dagster_run) -> None:
     settings = {**dagster_run.settings, "arms.datamask": {"policy": "datamask", "lamb": 0.75}}
     changed = Pipeline(load_config(str(dagster_run.config_file), settings))
     missing = list(missing_runs(dagster_run.instance, changed))
-    assert [(run.job, str(run.partition_key)) for run in missing] == [("arm_job", "first|datamask")]
+    assert [(run.job, str(run.partition_key)) for run in missing] == [("chain_job", "first")]
 
 
 def all_runs(pipeline: Pipeline) -> list[Wanted]:
-    return [run for group in FLOW.groups for run in runs(pipeline, group, "first")]
+    return [*(crawl_run(pipeline, crawl) for crawl in pipeline.crawls()), release_run(pipeline, "first")]
 
 
 def test_bases_are_deterministic_and_follow_their_inputs(dagster_run) -> None:
     assert all_runs(dagster_run.pipeline) == all_runs(dagster_run.pipeline)
     bases = [run.basis for run in all_runs(dagster_run.pipeline)]
     assert len(set(bases)) == len(bases)
-    crawls = Pipeline(
-        load_config(str(dagster_run.config_file), {**dagster_run.settings, "ingest.min_chars": 9})
-    )
-    assert wanted(crawls, CRAWLS, "tiny-2024-10") != wanted(dagster_run.pipeline, CRAWLS, "tiny-2024-10")
-
-
-def test_every_job_is_reached_by_the_plan(dagster_run) -> None:
-    reached = [run.job for run in all_runs(dagster_run.pipeline)]
-    assert list(dict.fromkeys(reached)) == [job.name for job in JOBS]
+    settings = {**dagster_run.settings, "ingest.min_chars": 9}
+    crawls = Pipeline(load_config(str(dagster_run.config_file), settings))
+    assert crawl_run(crawls, "tiny-2024-10") != crawl_run(dagster_run.pipeline, "tiny-2024-10")
 
 
 def test_the_schedule_freezes_what_is_scored_and_new(dagster_run, tmp_path: Path) -> None:
@@ -217,24 +211,45 @@ def test_a_crawl_whose_files_changed_is_asked_for_again(
 def test_a_release_that_goes_on_waits_for_the_one_before(
     dagster_run, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    """Group by group: its mask is asked for once the earlier mask is there."""
+    """Until that one's run has ended, well or with all masks that it goes on from."""
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
     releases = {"before": {"crawls": ["tiny-2024-10"]}, "after": {"given": "before"}}
     settings = {"store": str(tmp_path / "record"), "releases": releases}
     chain = Pipeline(load_config(str(dagster_run.config_file), settings))
-    for run in (wanted(chain, CRAWLS, crawl) for crawl in chain.crawls()):
+    for run in (crawl_run(chain, crawl) for crawl in chain.crawls()):
         finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
-    asked = {(run.job, str(run.partition_key)) for run in missing_runs(instance, chain)}
-    assert ("release_job", "before") in asked
-    assert ("release_job", "after") not in asked
-    for release in ("before", "after"):
-        for _, _, call in chain.steps(release, "gather"):
-            call()
-        for run in runs(chain, RELEASES, release):
-            finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
-    asked = {(run.job, str(run.partition_key)) for run in missing_runs(instance, chain)}
-    assert ("arm_job", "before|datamask") in asked
-    assert ("arm_job", "after|datamask") not in asked
+
+    def asked() -> list[str]:
+        return [str(run.partition_key) for run in missing_runs(instance, chain)]
+
+    assert asked() == ["before", "first"]
+    run = release_run(chain, "before")
+    finish(instance, request_of(run), dg.DagsterRunStatus.STARTED)
+    assert asked() == ["first"]
+    finish(instance, request_of(run), dg.DagsterRunStatus.FAILURE)
+    assert asked() == ["first"]
+    for _, _, call in chain.steps("before", "select"):
+        call()
+    finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.STARTED)
+    assert asked() == ["first"]
+    finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.FAILURE)
+    assert asked() == ["after", "first"], "what failed came after the masks"
+    finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.SUCCESS)
+    assert asked() == ["after", "first"]
+
+
+def test_a_crawl_that_the_source_has_no_more_holds_nothing_up(
+    dagster_run, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    shutil.copytree(dagster_run.pipeline.config.source.options["root"], tmp_path / "crawls")
+    shutil.rmtree(tmp_path / "crawls" / "tiny-2024-10")
+    settings = {**dagster_run.settings, "source.options.root": str(tmp_path / "crawls")}
+    chain = Pipeline(load_config(str(dagster_run.config_file), settings))
+    (crawl,) = missing_runs(instance, chain)
+    finish(instance, request_of(crawl), dg.DagsterRunStatus.SUCCESS)
+    assert [run.job for run in missing_runs(instance, chain)] == ["chain_job"]
+    run = dagster_run.job("chain_job", "first", **settings)
+    assert run.success, "it is taken as it stands in the record"
 
 
 def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_arrives(
@@ -314,7 +329,7 @@ def test_of_a_retired_release_nothing_is_asked_for(
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
     settings = {"store": str(tmp_path / "record"), "pool.validation_share": 0.2}
     chain = Pipeline(load_config(str(dagster_run.config_file), settings))
-    for run in (wanted(chain, CRAWLS, crawl) for crawl in chain.crawls()):
+    for run in (crawl_run(chain, crawl) for crawl in chain.crawls()):
         finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
     assert [str(run.partition_key) for run in missing_runs(instance, chain)] == ["first"]
     retired = CliRunner().invoke(app, ["retire", "first", "-s", f"store={tmp_path / 'record'}"])

@@ -1,35 +1,34 @@
-"""The report is asked for again whenever it would be another one."""
+"""A release is asked for again whenever its report would be another one."""
 
 import json
 import shutil
 from pathlib import Path
 
-from assets.plan import Wanted, runs
+from assets.plan import release_run
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.flow import REPORT
 
 
-def report_of(pipeline: Pipeline) -> Wanted:
-    (report,) = runs(pipeline, REPORT, "first")
-    return report
-
-
-def test_a_report_is_wanted_again_in_another_order_of_arms(tiny_run: Pipeline) -> None:
+def test_a_release_is_wanted_again_in_another_order_of_arms(tiny_run: Pipeline) -> None:
     arms = dict(reversed(tiny_run.config.arms.items()))
     swapped = Pipeline(tiny_run.config.model_copy(update={"arms": arms}))
-    assert report_of(tiny_run) == report_of(Pipeline(tiny_run.config))
-    assert report_of(swapped) != report_of(tiny_run)
+    assert release_run(tiny_run, "first") == release_run(Pipeline(tiny_run.config), "first")
+    assert release_run(swapped, "first") != release_run(tiny_run, "first")
 
 
-def test_a_report_is_wanted_again_when_a_model_or_subset_was_made_again(
+def test_a_release_is_wanted_again_when_a_crawl_was_made_again_and_not_by_what_it_makes_itself(
     tiny_run: Pipeline, tmp_path: Path
 ) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     copied = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
-    reports = {report_of(copied)}
-    for stage, key in (("pretrain", "first/random.dense.seed0"), ("materialise", "first/random")):
+    before = release_run(copied, "first")
+    for stage, key, again in (
+        ("pretrain", "first/random.dense.seed0", False),
+        ("ingest", "tiny-2024-10", True),
+        ("embed", "tiny-2024-18", True),
+        ("score", "tiny-2024-18", True),
+    ):
         pointer = tmp_path / "record" / stage / key / "current.json"
         ref = json.loads(pointer.read_text())
-        pointer.write_text(json.dumps(ref | {"fingerprint": "later"}))
-        reports.add(report_of(copied))
-    assert len(reports) == 3
+        pointer.write_text(json.dumps(ref | {"content_digest": "later"}))
+        assert (release_run(copied, "first") != before) is again, stage
+        before = release_run(copied, "first")

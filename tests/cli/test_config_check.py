@@ -93,10 +93,10 @@ def check(path: Path, *settings: str) -> Any:
         ("evaluate.shots=true", "evaluate.shots: a boolean stands where a number is needed (given: true)"),
         ("ingest={min_chars: 100, max_chars: 10}", "ingest: min_chars 100 is above max_chars 10"),
         (
-            "gather.memory_limit=2 bananas",
-            "gather.memory_limit: is no amount of memory from 1MB; give a number",
+            "copies.memory_limit=2 bananas",
+            "copies.memory_limit: is no amount of memory from 1MB; give a number",
         ),
-        ("gather.memory_limit='2'", "gather.memory_limit: is no amount of memory from 1MB"),
+        ("copies.memory_limit='2'", "copies.memory_limit: is no amount of memory from 1MB"),
         ("copies.memory_limit=101%", "(given: '101%')"),
         (
             "source.options.extra_columns={text: string}",

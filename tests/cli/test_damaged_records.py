@@ -129,4 +129,6 @@ def test_names_that_nothing_has(record: Store, tmp_path: Path) -> None:
     assert told == (
         "unknown selection 'a/b'; `datamask run --until select` makes masks, in the record that `store` names"
     )
-    assert asked(["audit", "prove", "first"], empty)[1] == "unknown release 'first'; there is none"
+    assert asked(["audit", "prove", "first"], empty)[1] == (
+        "there is no folder first, and in the record: unknown release 'first'; there is none"
+    )

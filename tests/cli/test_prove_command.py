@@ -28,3 +28,12 @@ def test_a_data_set_whose_manifest_was_removed_is_said_to_lack_it(
 def test_what_is_no_root_digest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
         prove(tmp_path, "--root", "4ad1")
+
+
+def test_what_is_neither_a_folder_nor_a_release_is_said_to_be_neither(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"there is no folder furst, .* unknown release 'furst'.*first"
+    ):
+        prove("furst", "-c", tiny_config_file)

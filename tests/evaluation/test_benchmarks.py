@@ -80,8 +80,8 @@ def test_each_task_asks_the_split_that_lm_eval_asks() -> None:
     validation |= {"commonsense_qa"}
     assert {task for task, of in asked.items() if of == ("validation", "train", "default")} == validation
     places = {task: (item.repository, item.configuration) for task, item in all_benchmarks().items()}
-    assert places["arc_challenge"] == ("ai2_arc", "ARC-Challenge")
-    assert places["race_middle"] == ("race", "middle")
+    assert places["arc_challenge"] == ("allenai/ai2_arc", "ARC-Challenge")
+    assert places["race_middle"] == ("EleutherAI/race", "middle")
 
 
 def test_solved_examples_are_declared(tmp_path: Path) -> None:

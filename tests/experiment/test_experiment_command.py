@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.experiment.config import load_experiment
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.stages import ngram, select
+from datamask_pipeline.stages import ngram, pretrain, select
 from datamask_pipeline.storage import Store, require
 
 ARMS: dict[str, Any] = {
@@ -106,9 +106,50 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     ).all()
 
 
+PROXY: dict[str, Any] = {
+    "epochs": 2,
+    "model": {"preset": "smoke", "hidden_size": 32, "intermediate_size": 48, "sequence_length": 256},
+}
+
+
+def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_model(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    arms = {name: ARMS[name] for name in ("random", "random_again", "shuffled", "collapse_quality", "joint")}
+    path = experiment_file(
+        tmp_path, tiny_config_file, arms=arms, num_random=0, pools={"whole": {}}, proxy=PROXY
+    )
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    told = run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
+    text = (tmp_path / "small.md").read_text()
+    assert "by a network (dense, " in text
+    assert "reads its arm's tokens 2 times" in text
+    assert "1 of 1 intervals" in text or "0 of 1 intervals" in text
+    store = Store(str(tmp_path / "record"))
+    ref = require(store, "experiment", "small/whole/000")
+    assert store.manifest(ref)["basis"]["config"]["versions"]["pretrain"] == pretrain.VERSION
+    rows = store.read_table(ref).to_pylist()
+    assert len({row["tokens"] for row in rows}) == 1
+    assert all(row["bits"] != row["trigram_bits"] for row in rows)
+    # So small a network after so little text is worse than three tokens of context: nothing may be ranked.
+    held_out = [row for row in rows if row["task"] == "held_out_documents"]
+    assert all(row["bits"] > row["trigram_bits"] for row in held_out)
+    assert "NO POWER: the networks of random, random_again" in told
+    # The trigram model says what it says without networks, and another run trains the same networks.
+    bits = np.load(store.file_path(ref, "bits.npy"))
+    assert bits.shape == (len(arms), len(np.load(store.file_path(ref, "bytes.npy"))))
+    shutil.rmtree(tmp_path / "record" / "experiment" / "small" / "whole" / "000")
+    run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
+    again = require(store, "experiment", "small/whole/000")
+    assert (np.load(store.file_path(again, "bits.npy")) == bits).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"num_random": 1}, "num_random"),
+        ({"proxy": {"model": {"seed": 1}}}, "proxy.model.seed"),
+        ({"proxy": {"model": {"hidden_sise": 1}}}, "hidden_sise"),
         ({"contrast": ["joint", "nothing"]}, "'nothing' is no arm; the arms are: random"),
         ({"redraws": 5}, "redraws"),
         ({"arms": {**ARMS, "random": {"shuffled_share": 0.1}}}, "arm 'random' has to be random"),
@@ -143,8 +184,9 @@ def test_an_arm_with_too_few_tokens_stops_it(
     assert "on draw 0: it has" in str(result.exception)
 
 
-def test_the_one_that_comes_with_the_project_can_be_read(tmp_path: Path) -> None:
-    config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / "ngram.yaml", tmp_path)
+@pytest.mark.parametrize("name", ["ngram", "proxy"])
+def test_those_that_come_with_the_project_can_be_read(tmp_path: Path, name: str) -> None:
+    config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / f"{name}.yaml", tmp_path)
     assert config.contrast == ("joint", "collapse_quality")
     assert chain.source.options["root"] == f"{tmp_path}/web"
     assert json.dumps(config.chain).count("${data}") == 0

@@ -56,6 +56,7 @@ def _select() -> Any:
     [
         {"quotas": {"tiny-2024-10": 0.4, "*": 0.6}},
         {"num_tokens": 150, "diversity": "Pair_simi", "ratio": None},
+        {"diversity": "Facility"},
     ],
 )
 def test_one_process_and_two_make_one_artefact_that_is_proved(
@@ -69,8 +70,9 @@ def test_one_process_and_two_make_one_artefact_that_is_proved(
     assert block["record"]["learner"]["over"] == "shards"
     if "num_tokens" in budget:
         assert block["record"]["rows_too_long"] > 0
-    if "quotas" in budget:
+    if "num_tokens" not in budget:
         assert block["certificate"]["bound"] >= block["objective"]["value"]
+    if "quotas" in budget:
         _, other = selected(tiny_config_file, record, tmp_path / "two", 2, **budget)
         assert (other.fingerprint, other.content_digest) == (ref.fingerprint, ref.content_digest)
 
@@ -82,9 +84,11 @@ def test_blocks_have_the_fingerprint_they_always_had() -> None:
 
 def test_what_cannot_go_over_shards_is_refused_before_any_work(tiny_config_file: Path) -> None:
     pipeline = Pipeline(
-        load_config(str(tiny_config_file), {"arms": {"facility": ARM | {"diversity": "Facility"}}})
+        load_config(
+            str(tiny_config_file), {"arms": {"facility": ARM | {"diversity": {"Facility": 1, "DiSF": 1}}}}
+        )
     )
     with pytest.raises(
-        ConfigurationError, match=r"arms.facility.over: over shards a metric must be one of moments"
+        ConfigurationError, match=r"arms.facility.over: over shards metrics must be of moments"
     ):
         pipeline.check()

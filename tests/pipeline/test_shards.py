@@ -10,7 +10,6 @@ from typing import Any
 import forked
 import pytest
 from test_kill import RUN, digests
-from tiny_chain import write_tiny_config
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -30,30 +29,6 @@ def write_part(self, name, *arguments, **options):
     return made
 ArtefactBuilder.write_part = write_part
 """
-
-
-@pytest.fixture(scope="module")
-def many_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A configuration whose crawls have 6 shards each."""
-    folder = tmp_path_factory.mktemp("shards")
-    config = write_tiny_config(folder)
-    for file in sorted((folder / "crawls").rglob("*.jsonl")):
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        for part in range(3):
-            name = f"{file.stem}-{part}.jsonl"
-            file.with_name(name).write_text("".join(lines[part::3]), encoding="utf-8")
-        file.unlink()
-    return config
-
-
-@pytest.fixture(scope="module")
-def alone(many_shards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
-    """What one process makes of it."""
-    record = tmp_path_factory.mktemp("alone") / "record"
-    pipeline = Pipeline(load_config(str(many_shards), {"store": str(record)}))
-    for _, _, call in pipeline.steps("first", "materialise"):
-        call()
-    return digests(pipeline.store)
 
 
 def start(config: Path, record: Path, *arguments: str, script: str = "", first: str = "") -> forked.Forked:

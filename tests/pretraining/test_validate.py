@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.model import build_model
-from datamask_pipeline.pretraining.validate import bits_per_byte
+from datamask_pipeline.pretraining.validate import answer_bits, bits_per_byte
 
 
 @pytest.fixture
@@ -66,3 +66,30 @@ def test_batches_do_not_matter(
 def test_no_text_is_refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(InputError, match="no text"):
         bits_per_byte(model, tokenizer, [], sequence_length=16)
+
+
+def test_answers_are_scored_alone_and_long_prompts_lose_their_beginning(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, texts: list[str]
+) -> None:
+    model.eval()
+    end, ids = tokenizer.eos_token_id, tokenizer(texts[0][:200])["input_ids"]
+    asked = [([end, *ids[:5]], 3), ([end, *ids[:30]], 28), ([end, *ids[3:12]], 1)]
+    found = answer_bits(model, asked, 10, batch_size=2)
+    expected = []
+    for whole, before in asked:
+        gone = max(len(whole) - 11, 0)
+        expected.append(
+            sum(
+                -float(
+                    torch.log_softmax(
+                        model(input_ids=torch.tensor([whole[gone:place]])).logits[0, -1].detach().double(),
+                        dim=0,
+                    )[whole[place]]
+                )
+                / math.log(2)
+                for place in range(before, len(whole))
+            )
+        )
+    assert found == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(InputError, match="an answer has 11 tokens, more than a sequence of 10"):
+        answer_bits(model, [([end, *ids[:11]], 1)], 10)

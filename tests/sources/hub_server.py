@@ -12,10 +12,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer:
-    """One dataset repository at one commit.
+    """Repositories, each at one commit.
 
     Attributes:
-        files: Content by path.
+        files: Content by path, of the first repository.
+        repositories: Content by path, by repository and commit.
         faults: Called with (method, path) before each answer; returns a fault's name or ``None``.
         requests: How often each (method, kind) was asked; kinds are tree, resolve and storage.
         ranges: Every Range header asked with.
@@ -23,7 +24,8 @@ class HubServer:
     """
 
     def __init__(self, repository: str, files: dict[str, bytes]) -> None:
-        self.repository, self.files = repository, files
+        self.files = files
+        self.repositories = {(repository, COMMIT): files}
         self.faults: Callable[[str, str], str | None] = lambda method, path: None
         self.requests: Counter[tuple[str, str]] = Counter()
         self.ranges: list[str] = []
@@ -76,8 +78,9 @@ class HubServer:
             self.storage(handler, path, fault)
 
     def tree(self, handler: BaseHTTPRequestHandler, path: str) -> None:
-        revision, _, folder = path.partition("/tree/")[2].partition("/")
-        if revision != COMMIT or f"/{self.repository}/" not in path:
+        repository, _, rest = path.removeprefix("/api/").partition("/")[2].partition("/tree/")
+        revision, _, folder = rest.partition("/")
+        if (repository, revision) not in self.repositories:
             self.send(handler, 404, b"{}", {"X-Error-Code": "RevisionNotFound"})
             return
         entries = [
@@ -88,7 +91,7 @@ class HubServer:
                 "oid": hashlib.sha1(content).hexdigest(),
                 "lfs": {"oid": sha256(content), "size": len(content), "pointerSize": 134},
             }
-            for name, content in self.files.items()
+            for name, content in self.repositories[repository, revision].items()
             if name.startswith(folder + "/") or not folder
         ]
         if not entries:
@@ -97,22 +100,26 @@ class HubServer:
         self.send(handler, 200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
 
     def resolve(self, handler: BaseHTTPRequestHandler, path: str) -> None:
-        name = path.partition("/resolve/")[2].partition("/")[2]
-        if name not in self.files:
-            self.send(handler, 404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+        place, _, rest = path.partition("/resolve/")
+        repository = "/".join(place.split("/")[-2:])
+        revision, _, name = rest.partition("/")
+        files = self.repositories.get((repository, revision), {})
+        if name not in files:
+            self.send(handler, 404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": revision})
             return
-        content = self.files[name]
+        content = files[name]
+        whole = name if files is self.files else f"{repository}/{revision}/{name}"
         headers = {
-            "X-Repo-Commit": COMMIT,
+            "X-Repo-Commit": revision,
             "X-Linked-Etag": f'"{sha256(content)}"',
             "X-Linked-Size": str(len(content)),
             "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
-            "Location": f"{self._storage}/storage/{name}",
+            "Location": f"{self._storage}/storage/{whole}",
         }
         self.send(handler, 302, b"", headers)
 
     def storage(self, handler: BaseHTTPRequestHandler, path: str, fault: str | None) -> None:
-        content = self.files[path.removeprefix("/storage/")]
+        content = self._stored(path.removeprefix("/storage/"))
         if fault == "corrupt":
             content = bytes(reversed(content))
         first = 0
@@ -136,6 +143,12 @@ class HubServer:
             handler.connection.close()
             return
         handler.wfile.write(body)
+
+    def _stored(self, path: str) -> bytes:
+        if path in self.files:
+            return self.files[path]
+        owner, name, revision, file = path.split("/", 3)
+        return self.repositories[f"{owner}/{name}", revision][file]
 
     @staticmethod
     def send(

@@ -18,12 +18,13 @@ from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance.purge import purge
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.stages.select import told
-from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage import Store, array_files, require
 from datamask_pipeline.storage.releases import frozen_given
 from datamask_pipeline.storage.tombstones import Tombstone, publish
 
@@ -40,6 +41,30 @@ def run_until(pipeline: Pipeline, release: str, *stages: str) -> Pipeline:
         for _, _, call in pipeline.steps(release, stage):
             call()
     return pipeline
+
+
+def reserve_of(pipeline: Pipeline, release: str) -> list[dict[str, Any]]:
+    """The mask's rows of the runners-up that a release keeps, by what stands beside its mask."""
+    ref = require(pipeline.store, "select", f"{release}/datamask")
+    positions = np.load(Path(pipeline.store.root) / ref.location / "reserve" / "positions.npy")
+    rows = {row["position"]: row for row in rows_of(pipeline, "select", f"{release}/datamask")}
+    return [rows[position] for position in positions.tolist()]
+
+
+def vector_of(store: Store, row: dict[str, Any]) -> bytes:
+    """The bytes of a document's vector."""
+    embedded = require(store, "embed", row["crawl"])
+    for name, path in array_files(store, embedded).items():
+        with store.part_file(embedded, name) as part:
+            ids = part.read(["id"]).column("id").to_pylist()
+        if row["id"] in ids:
+            return bytes(np.load(path)[ids.index(row["id"])].tobytes())
+    raise AssertionError(row)
+
+
+def holding(record: Path, data: bytes) -> set[str]:
+    """The stages whose artefacts, or work, hold these bytes in an array."""
+    return {path.relative_to(record).parts[0] for path in record.rglob("*.npy") if data in path.read_bytes()}
 
 
 def findings(pipeline: Pipeline, release: str) -> list[str]:
@@ -90,7 +115,9 @@ def test_the_subset_is_the_union(chain: Any) -> None:
         before = {row["id"] for row in rows_of(pipeline, "materialise", f"first/{arm}")}
         after = rows_of(pipeline, "materialise", f"second/{arm}")
         assert before < {row["id"] for row in after}
-        assert {row["crawl"] for row in after if row["id"] not in before} == {NEW}
+        reserve = {row["id"] for row in reserve_of(pipeline, "first")} if arm == "datamask" else set()
+        came = [row for row in after if row["id"] not in before]
+        assert {row["crawl"] for row in came if row["id"] not in reserve} == {NEW}
     mask = rows_of(pipeline, "select", ARM)
     reasons = {
         row["reason"]: {other["selected"] for other in mask if other["reason"] == row["reason"]}
@@ -107,7 +134,10 @@ def test_the_subset_is_the_union(chain: Any) -> None:
     assert counts["dropped_passed_over"] == given["passed_over"] > 0
     lines = list(told(manifest))
     added = counts["kept"] - given["held"]
-    assert lines == [f"datamask holds {given['held']} documents of first and adds {added}, given those"]
+    again = f", {given['from_reserve']} of them from its reserve" if given["from_reserve"] else ""
+    assert lines == [
+        f"datamask holds {given['held']} documents of first and adds {added}, given those{again}"
+    ]
 
 
 def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
@@ -123,9 +153,17 @@ def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
 
 
 def test_the_index_goes_on_from_release_to_release(chain: Any) -> None:
-    """The same rows as from nothing, and the earlier vectors are not taken in again."""
+    """The same rows as from nothing, and the earlier vectors are not taken in again.
+
+    The size of a group is that of when its document's crawl came in.
+    """
     pipeline, _, _ = chain
-    assert rows_of(pipeline, "copies", "second") == rows_of(pipeline, "copies", "whole")
+    first, second, whole = (rows_of(pipeline, "copies", each) for each in ("first", "second", "whole"))
+    assert second[: len(first)] == first
+    assert second[len(first) :] == whole[len(first) :]
+    size = "num_near_copies"
+    assert [{**row, size: 0} for row in second] == [{**row, size: 0} for row in whole]
+    assert any(row[size] < other[size] for row, other in zip(second, whole, strict=True))
     went_on = pipeline.store.manifest(require(pipeline.store, "copies", "second"))["metadata"]
     assert went_on["held"] == require(pipeline.store, "copies", "first").rows
     assert "held" not in pipeline.store.manifest(require(pipeline.store, "copies", "whole"))["metadata"]
@@ -150,7 +188,7 @@ def test_the_mask_is_that_of_the_engine_beside_the_vectors_held(chain: Any) -> N
         rows.vectors[new],
         rows.quality_N[new],
         given=Given.of(rows.vectors[held], rows.quality_N[held]),
-        ratio=0.3,
+        num_documents=round(0.3 * int((mask["crawl"] == NEW).sum())),
         normalisation_constants=first["normalisation"],
     )
     assert (mask["selected"].to_numpy()[new] == result.mask).all()
@@ -158,6 +196,126 @@ def test_the_mask_is_that_of_the_engine_beside_the_vectors_held(chain: Any) -> N
     assert block["normalisation"] == first["normalisation"]
     assert block["objective"]["value"] == pytest.approx(result.objective.value, abs=1e-6)
     assert block["record"]["given"]["documents"] == len(held)
+
+
+def test_runners_up_are_judged_again_and_nobody_else(chain: Any) -> None:
+    """The reserve is the largest total marginals of those that are out, with their vectors, as many as were chosen."""
+    pipeline, _, _ = chain
+    first = rows_of(pipeline, "select", "first/datamask")
+    out = [row for row in first if not row["selected"] and row["quality_marginal"] is not None]
+    total = {row["id"]: row["quality_marginal"] + row["diversity_marginal"] for row in out}
+    kept = {row["id"] for row in reserve_of(pipeline, "first")}
+    assert len(kept) == min(len(out), sum(row["selected"] for row in first)) > 0
+    assert min(total[name] for name in kept) >= max((total[name] for name in {*total} - kept), default=-9)
+    mask = rows_of(pipeline, "select", ARM)
+    judged = {row["id"] for row in mask if row["crawl"] != NEW and row["reason"] not in (HELD, PASSED_OVER)}
+    assert judged == kept
+    given = pipeline.store.manifest(require(pipeline.store, "select", ARM))["metadata"]["given"]
+    assert given["reserve"] == len(kept)
+    assert given["from_reserve"] == sum(row["selected"] for row in mask if row["id"] in kept)
+
+
+def test_tables_of_the_earlier_crawls_are_carried_over(chain: Any, tmp_path: Path) -> None:
+    """They are the earlier release's, byte for byte; the indexes beside them are those that would be made anew."""
+    pipeline, _, _ = chain
+    for stage in ("pool", "copies", "gather"):
+        before, after = (
+            pipeline.store.manifest(require(pipeline.store, stage, each)) for each in ("first", "second")
+        )
+        assert [part["sha256"] for part in after["parts"][:2]] == [part["sha256"] for part in before["parts"]]
+        assert "held" in after["inputs"]
+    assert findings(pipeline, "first") == []
+    same = [
+        {row["id"]: row for row in rows_of(pipeline, "gather", each) if row["crawl"] == NEW}
+        for each in ("second", "whole")
+    ]
+    assert same[0] == same[1]
+
+
+def test_a_third_release_goes_on_from_the_second(chain: Any, tmp_path: Path) -> None:
+    """Nobody is held twice, budgets are met, and all of it is proved; the same bytes from two processes."""
+    pipeline, config, settings = chain
+    digests = []
+    for workers in (1, 2):
+        folder = tmp_path / f"{workers}"
+        shutil.copytree(pipeline.store.root, folder / "record")
+        shutil.copytree(settings["source.options.root"], folder / "crawls")
+        write_crawl(folder / "crawls", "tiny-2024-26", 40, seed=9)
+        changed = settings | {
+            "store": str(folder / "record"),
+            "source.options.root": str(folder / "crawls"),
+            "compute.workers": workers,
+            "releases": settings["releases"] | {"third": {"given": "second"}},
+        }
+        third = run_until(Pipeline(load_config(config, changed)), "third", "materialise")
+        digests.append([require(third.store, "select", f"third/{arm}") for arm in ("datamask", "best")])
+        held = {(row["crawl"], row["id"]) for row in rows_of(third, "materialise", ARM)}
+        rows = [(row["crawl"], row["id"]) for row in rows_of(third, "materialise", "third/datamask")]
+        assert len(rows) == len({*rows})
+        assert held < {*rows}
+        given = third.store.manifest(digests[-1][0])["metadata"]["given"]
+        new = sum(row["crawl"] == "tiny-2024-26" for row in rows_of(third, "select", "third/datamask"))
+        assert len(rows) - len(held) == round(0.3 * new)
+        assert given["held"] == len(held)
+        assert given["reserve"] > 0
+        assert not given["vectors_read"]
+        assert findings(third, "third") == []
+        first_held = next(row for row in rows_of(third, "select", "first/datamask") if row["selected"])
+        story = "\n".join(story_lines(document_story(third.store, first_held["id"])))
+        assert "in by release first" in story
+    assert [ref.content_digest for ref in digests[0]] == [ref.content_digest for ref in digests[1]]
+
+
+def test_an_earlier_crawl_that_was_repaired_is_taken_in_by_its_ids(chain: Any, tmp_path: Path) -> None:
+    """Nothing is carried over, and no reserve is taken, whose places are others now; what is held is found by id."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    shutil.copytree(settings["source.options.root"], tmp_path / "crawls")
+    shard = tmp_path / "crawls" / OLD[0] / "000.jsonl"
+    held = {row["id"] for row in rows_of(pipeline, "select", "first/datamask") if row["selected"]}
+    lines = shard.read_text().splitlines()
+    gone = next(number for number, line in enumerate(lines) if json.loads(line)["id"] not in held)
+    shard.write_text("".join(f"{line}\n" for number, line in enumerate(lines) if number != gone))
+    changed = settings | {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(tmp_path / "crawls"),
+    }
+    repaired = Pipeline(load_config(config, changed))
+    for stage in ("ingest", "embed", "score"):
+        repaired.run(stage, OLD[0])
+    again = run_until(repaired, "second", "materialise")
+    before = require(pipeline.store, "select", ARM)
+    given = again.store.manifest(require(again.store, "select", ARM))["metadata"]["given"]
+    assert require(again.store, "select", ARM) != before
+    assert (given["gone"], given["vectors_read"], given["reserve"]) == (0, True, 0)
+    assert held < {row["id"] for row in rows_of(again, "materialise", ARM)}
+    assert findings(again, "second") == []
+
+
+def test_a_runner_up_that_was_purged_is_in_no_reserve(chain: Any, tmp_path: Path) -> None:
+    """Its vector stands in no file of the record, and the releases go on from each other as before."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    runner_up = reserve_of(pipeline, "first")[0]
+    changed = settings | {"store": str(tmp_path / "record"), "pool.takedown": [runner_up["id"]]}
+    again = Pipeline(load_config(config, changed))
+
+    def run_all() -> None:
+        run_until(again, "first", "materialise", "redundancy")
+        run_until(again, "second", "materialise", "redundancy")
+        run_until(again, "whole", "select")
+
+    vector = vector_of(again.store, runner_up)
+    assert holding(tmp_path / "record", vector) == {"embed", "select"}
+    run_all()
+    off = ("tokenizer", "questions", "ngram", "pretrain", "evaluate", "answers", "compare")
+    assert purge(again.store, "letter 17", off) is not None
+    run_all()
+    purge(again.store, "letter 17, the rest", off)
+    assert not holding(tmp_path / "record", vector)
+    given = again.store.manifest(require(again.store, "select", ARM))["metadata"]["given"]
+    assert given["reserve"] > 0
+    assert findings(again, "second") == []
 
 
 def test_it_is_proved_and_a_forged_sum_is_found(chain: Any, tmp_path: Path) -> None:
@@ -170,7 +328,13 @@ def test_it_is_proved_and_a_forged_sum_is_found(chain: Any, tmp_path: Path) -> N
     sums = np.load(path)
     sums[0, 0] += 5
     np.save(path, sums)
-    assert any("held.npy" in line for line in findings(forged, "second"))
+    vectors = tmp_path / "record" / ref.location / "reserve" / "vectors.npy"
+    kept = np.load(vectors)
+    kept[0] = -kept[0]
+    np.save(vectors, kept)
+    found = findings(forged, "second")
+    assert any("held.npy" in line for line in found)
+    assert any("reserve/vectors.npy" in line for line in found)
 
 
 def test_why_says_which_release_brought_a_document_in(chain: Any) -> None:

@@ -16,8 +16,8 @@ from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
 from datamask_pipeline.sources import Source, SourceBatch
 from datamask_pipeline.sources.content import content_hash
-from datamask_pipeline.stages import ingest, repeated_ids
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.stages import ingest
+from datamask_pipeline.storage import Ref, Store, row_index
 
 
 def row(name: str, text: str | None = "Some text.", **changes: object) -> dict[str, object]:
@@ -93,13 +93,13 @@ def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Stor
     assert details[3] == "field language, value 'de'"
 
 
-def test_more_ids_than_are_counted_in_memory_end_the_same(
+def test_ids_of_one_hash_are_told_apart(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distinct = crawl(tmp_path / "distinct", {"a": [row("1"), row("2")], "b": [row("3")]})
     repeating = crawl(tmp_path / "repeating", {"a": [row("1"), row("2")], "b": [row("2")]})
     counted = [ingested(store, source) for source in (distinct, repeating)]
-    monkeypatch.setattr(repeated_ids, "COUNTED_ROWS", 0)
+    monkeypatch.setattr(row_index, "_hash", lambda name: 7)
     other = Store(tmp_path / "other")
     assert [ingested(other, source) for source in (distinct, repeating)] == counted
     assert [rejected.rows for _, rejected in counted] == [0, 1]
@@ -275,7 +275,7 @@ def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: py
 KILLED = """
 import os, signal, sys
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.stages import ingest, repeated_ids
+from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Store
 
 calls = 0

@@ -1,6 +1,7 @@
 """The pool decides who may be selected, says why not, and loses nobody."""
 
 import hashlib
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +80,38 @@ def test_copies_point_at_the_first_by_crawl_shard_and_row(store: Store) -> None:
     swapped = pooled(store, {"two": two, "one": one})
     assert swapped["two", "e"]["exclusion"] is None
     assert swapped["one", "b"]["representative_crawl"] == "two"
+
+
+def test_going_on_judges_added_crawls_as_all_at_once_would(store: Store) -> None:
+    """Whatever copies and ids they share; earlier crawls keep what was said of them."""
+    draws = random.Random(3)
+    shares = {"validation_share": 0.05, "validation_documents": 3}
+    for turn in range(12):
+        documents: dict[str, Ref] = {}
+        before: Ref | None = None
+        for number in range(3):
+            crawl = f"turn{turn}-{number}"
+            rows = [
+                (
+                    f"{draws.randrange(60)}" if draws.random() < 0.2 else f"{crawl}-{row}",
+                    f"{draws.randrange(40)}",
+                )
+                for row in range(draws.randrange(8, 30))
+            ]
+            documents[crawl] = ingested(store, crawl, rows)
+            config = pool.PoolConfig(**shares)
+            held = {} if before is None else {"held": before}
+            went_on = pool.run(config, store=store, release=f"{turn}-{number}", documents=documents, **held)
+            whole = pool.run(config, store=store, release=f"whole-{turn}-{number}", documents=documents)
+            found, wanted = (store.read_table(ref).to_pylist() for ref in (went_on, whole))
+            added = [row for row in found if row["crawl"] == crawl]
+            assert added == [row for row in wanted if row["crawl"] == crawl]
+            if before is not None:
+                assert found[: before.rows] == store.read_table(before).to_pylist()
+            here, there = (Path(store.root) / ref.location for ref in (went_on, whole))
+            by_id = "rows_by_id.u64"
+            assert (here / by_id).read_bytes() == (there / by_id).read_bytes()
+            before = went_on
 
 
 def test_an_id_of_two_contents_is_kept_once(store: Store) -> None:

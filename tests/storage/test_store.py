@@ -185,3 +185,16 @@ def test_checkpoints_of_work_that_was_given_up_are_swept(tmp_path: Path) -> None
     assert store.sweep() == 1, "nobody is at work on the embedding any more"
     assert not busy.exists()
     assert store.sweep() == 0
+
+
+def test_checkpoints_of_a_finished_artefact_are_swept_whatever_the_clocks_say(tmp_path: Path) -> None:
+    """Another machine, whose clock is behind, has finished what this one had begun too."""
+    store = Store(tmp_path)
+    builder = begin(store)
+    ref = builder.commit(write(builder, [ROWS]))
+    checkpoint = store.scratch(ref.location) / "windows" / "window-0"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"1")
+    os.utime(checkpoint, ns=(2**62, 2**62))
+    assert store.sweep() == 1
+    assert not checkpoint.exists()

@@ -17,12 +17,13 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.errors import ConfigurationError, InputError, InternalError
 from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, shared_out
-from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.given import Given, require_fitting
 from datamask_pipeline.selection.metrics import made_with
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
@@ -34,6 +35,7 @@ from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import BY_MARGINALS, TOO_LONG
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
 from datamask_pipeline.selection.shards.carriers import Engine, members_of, team_of
+from datamask_pipeline.selection.shards.coverage import choose_by_regions
 from datamask_pipeline.selection.shards.learner import Climb, Learner, warm_start
 from datamask_pipeline.selection.shards.member import WHOLE, digest_of
 from datamask_pipeline.selection.shards.population import Limits, Population, plain_moments
@@ -76,8 +78,9 @@ class ShardedSelection:
 
     Attributes:
         folder: Holds ``mask.npy``, ``probability.npy``, ``logit.npy``, ``quality_marginal.npy``, ``diversity_marginal.npy``
-            and ``reason.npy``, numbers of `REASONS`; and ``tangent.npy``, the relaxed mask that the bound rests on, if
-            there is one. Log-odds beyond certainty are ordered by the gradient, as those of `result.log_odds` by its rank.
+            and ``reason.npy``, numbers of `REASONS`; and if there is a bound what it rests on, ``tangent.npy``, a relaxed
+            mask, or ``dual.npy``, each document's dual variable. Log-odds beyond certainty are ordered by the gradient, or
+            of Facility by the marginals, as those of `result.log_odds` by its rank.
     """
 
     folder: Path
@@ -87,7 +90,7 @@ class ShardedSelection:
     certificate: Certificate
     normalisation: dict[str, tuple[float, float]]
     timings: dict[str, float]
-    held: Given
+    held: Given | None
     record: dict[str, Any]
 
     def column(self, name: str) -> NDArray[Any]:
@@ -98,7 +101,8 @@ class ShardedSelection:
     def in_memory(self) -> SelectionResult:
         """The same with every column read."""
         columns = {name: np.array(self.column(name)) for name in COLUMNS}
-        tangent = {"tangent": np.array(self.column("tangent"))} if self.certificate.bound is not None else {}
+        rest = "dual" if self.held is None else "tangent"
+        certified_at = {rest: np.array(self.column(rest))} if self.certificate.bound is not None else {}
         return SelectionResult(
             mask=columns["mask"],
             counts=columns["mask"].astype(np.int64),
@@ -112,7 +116,7 @@ class ShardedSelection:
             curve=self.curve,
             objective=self.objective,
             certificate=self.certificate,
-            certified_at=tangent,
+            certified_at=certified_at,
             normalisation=self.normalisation,
             timings=self.timings,
             held=self.held,
@@ -140,7 +144,8 @@ def select_over_shards(
     Args:
         shards: Where the documents lie.
         folder: Where the columns are written; every process must reach it and the shards.
-        config: All settings at once, instead of `settings`; policy ``datamask``, metrics of moments, no pruning.
+        config: All settings at once, instead of `settings`; policy ``datamask``, metrics of moments or Facility alone, no
+            pruning.
         workers: Processes, each with an equal share of the documents; of ``ranks`` all there are.
         engine: ``processes`` of this machine; ``ray`` actors; ``ranks`` of a job of ``torch.distributed``, of which the
             first makes this call and all others call `selection.shards.ranks.follow`; or ``here``, one after the other.
@@ -164,11 +169,17 @@ def select_over_shards(
             people, opened = _opened(team, config, total_rows(shards), given)
         with timings.phase("normalisation"):
             names = sorted_scores(shards)
-            learner, constants, random_value = _posed(people, config, metrics, names, given)
+            function, constants, random_value = _posed(people, config, metrics, names, given)
         with timings.phase("learning"):
-            found = _learnt(learner, config, random_value, curve)
+            if isinstance(metrics[0][0], CoverageMetric):
+                ended = _by_regions(people, function, shards, folder, random_value, curve)
+            else:
+                learner = Learner(people, function, config.arithmetic)
+                ended = _by_moments(learner, config, random_value, curve)
         with timings.phase("evaluation"):
-            result = _result(learner, config, constants, random_value, found, opened, names, given, folder)
+            result = _result(
+                people, function, config, constants, random_value, ended, opened, names, given, folder
+            )
     return replace(result, curve=curve.table(), timings=timings.seconds())
 
 
@@ -192,7 +203,7 @@ def scale_over_shards(
 
 def over_shards(
     config: SelectionConfig | None, settings: Mapping[str, Any]
-) -> tuple[SelectionConfig, list[tuple[MomentMetric, float]]]:
+) -> tuple[SelectionConfig, list[tuple[DiversityMetric, float]]]:
     """The settings and metrics, refused where no selection over shards can keep them.
 
     Raises:
@@ -208,14 +219,13 @@ def over_shards(
         raise ConfigurationError("over shards nothing is pruned by quality; leave out quality_pruning")
     if config.outlier_deviations is not None:
         raise ConfigurationError("over shards no neighbours are sought; leave out outlier_deviations")
-    found = [(metric, weight) for metric, weight in metrics if isinstance(metric, MomentMetric)]
-    if len(found) < len(metrics):
-        names = sorted(metric.name for metric, _ in metrics if not isinstance(metric, MomentMetric))
+    others = sorted(metric.name for metric, _ in metrics if not isinstance(metric, MomentMetric))
+    if others and not (len(metrics) == 1 and isinstance(metrics[0][0], CoverageMetric)):
         raise ConfigurationError(
-            f"over shards a metric must be one of moments, which add up; {', '.join(names)} is not: use Pair_simi, "
-            "DiSF_uncentred, LogDet, Vendi or DiSF, or select in blocks"
+            f"over shards metrics must be of moments, which add up, or Facility alone; {', '.join(others)} beside others "
+            "is not: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF together, or select in blocks"
         )
-    return config, found
+    return config, metrics
 
 
 def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> list[dict[str, Any]]:
@@ -230,8 +240,10 @@ def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> l
             "tokens": config.num_tokens is not None,
             "scores": sorted_scores(shards),
             "threads": threads,
+            "place": place,
+            "num_members": workers,
         }
-        for part in dealt(shards, workers, config.chunk_rows)
+        for place, part in enumerate(dealt(shards, workers, config.chunk_rows))
     ]
 
 
@@ -273,7 +285,7 @@ def _opened(
     left_out, tokens_out = sums["left_out"].tolist()
     limits = _limits(config, sums["counts"], tokens_out, largest, max(part["most_cost"] for part in told))
     _, metrics = over_shards(config, {})
-    second = any(metric.needs_second for metric, _ in metrics)
+    second = any(isinstance(metric, MomentMetric) and metric.needs_second for metric, _ in metrics)
     held = None if given is None else given.moments(second)
     people = Population(team, WHOLE, limits, dim, held, second)
     record = {
@@ -347,15 +359,16 @@ def _limits(
 def _posed(
     people: Population,
     config: SelectionConfig,
-    metrics: Sequence[tuple[MomentMetric, float]],
+    metrics: Sequence[tuple[DiversityMetric, float]],
     scores: Sequence[str],
     given: Given | None,
-) -> tuple[Learner, dict[str, tuple[float, float]], float]:
+) -> tuple[ObjectiveFunction, dict[str, tuple[float, float]], float]:
     """The objective on the terms' common scale, the scale, and the mean objective of random masks."""
     named = [metric.name for metric, _ in metrics]
     if len({*scores, *named}) < len(scores) + len(named):
         raise ConfigurationError(f"a quality score and a diversity metric share a name: {[*scores, *named]}")
     if given is not None:
+        require_beside(config.policy, DataMaskPolicy, {metric.name: metric for metric, _ in metrics})
         require_fitting(given, people.dim, list(scores), people.second)
     zeros = random_means(people, [metric for metric, _ in metrics])
     constants = constants_of(people, config, [metric for metric, _ in metrics], scores, zeros, given)
@@ -384,14 +397,61 @@ def _posed(
     if config.normalisation == "none" or config.normalisation_constants is not None:
         mean = function.mean_quality(random_mean(people, "quality"), people.limits.num_documents)
         random_value = function.combine(mean, function.diversity(zeros))
-    return Learner(people, function, config.arithmetic), constants, random_value
+    return function, constants, random_value
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Learnt:
-    climb: Climb
-    swaps: int
-    by_quality: bool
+class _Ended:
+    """What a learner leaves behind, beside column ``mask``.
+
+    Attributes:
+        raw: Each metric's value.
+        moments: Of the mask and of what is held; none where the metric is none of moments.
+        weights: The column of probabilities.
+        scores: That by which documents are ordered that are in or out for certain.
+        certified_at: The column that the bound rests on, and its file.
+        learner: For the record.
+    """
+
+    raw: dict[str, float]
+    moments: Moments | None
+    bound: float | None
+    method: str
+    weights: str
+    scores: str
+    certified_at: str
+    learner: dict[str, Any]
+
+
+def _by_regions(
+    people: Population,
+    function: ObjectiveFunction,
+    shards: Sequence[Shard],
+    folder: Path,
+    random_value: float,
+    curve: Curve,
+) -> _Ended:
+    """Column ``mask`` of a coverage metric, and columns ``diversity_marginal`` and ``dual``."""
+    num_rows = total_rows(shards)
+    found = choose_by_regions(people, function, shards, folder / "regions", num_rows)
+    (term,) = function.terms
+    quality = people.dots(("mask", "quality"))[0] / int(people.counts("mask")[0].sum())
+    value = function.combine(quality, function.diversity({term.name: found.raw}))
+    record: dict[str, Any] = {"step": 1, "num_steps": 1, "objective": value}
+    bound = None if found.bound is None else max(found.bound, value)
+    if bound is not None:
+        record |= {"bound": bound, "gap": max(0.0, gap_of(people, random_value, bound, value))}
+    curve(record)
+    return _Ended(
+        raw={term.name: found.raw},
+        moments=None,
+        bound=found.bound,
+        method=found.method,
+        weights="mask",
+        scores="total",
+        certified_at="dual",
+        learner={"over": "shards", **found.notes},
+    )
 
 
 def gap_of(people: Population, random_value: float, bound: float, value: float) -> float:
@@ -402,7 +462,7 @@ def gap_of(people: Population, random_value: float, bound: float, value: float) 
     return (bound - value) / distance if distance > TIE * max(abs(bound), abs(random_value)) else 0.0
 
 
-def _learnt(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> _Learnt:
+def _by_moments(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> _Ended:
     """Column ``mask``: the best mask found; columns ``weights`` and ``gradient`` are of the relaxed one."""
     people, options = learner.population, DataMaskConfig.model_validate(_own(config))
 
@@ -438,7 +498,38 @@ def _learnt(learner: Learner, config: SelectionConfig, random_value: float, curv
         best = max(values, key=values.__getitem__)
         people.copy("mask", best)
         by_quality = best == "plain"
-    return _Learnt(climb=climb, swaps=swaps, by_quality=by_quality)
+    moments, bound = people.moments("mask"), learner.known_bound
+    _marginals(learner, moments)
+    told: dict[str, Any] = {
+        "over": "shards",
+        "steps": climb.step,
+        "swaps": swaps,
+        "fractional": int(people.tally("weights")[0, 1]),
+        "converged": True,
+    }
+    return _Ended(
+        raw=learner.objective.raw(moments),
+        moments=moments,
+        bound=bound,
+        method=_argument(learner, bound),
+        weights="weights",
+        scores="final",
+        certified_at="tangent",
+        learner=told | ({"best_by_quality": True} if by_quality else {}),
+    )
+
+
+def _marginals(learner: Learner, moments: Moments) -> None:
+    """Column ``diversity_marginal``."""
+    people, function = learner.population, learner.function
+    people.team.later(
+        "marginals",
+        view=people.view,
+        into="diversity_marginal",
+        mask="mask",
+        moments=plain_moments(moments),
+        factors={term.name: term.scale * (1 - function.lamb) for term in function.terms},
+    )
 
 
 def _own(config: SelectionConfig) -> dict[str, Any]:
@@ -453,18 +544,18 @@ def _graded(learner: Learner, climb: Climb) -> float | None:
 
 
 def _result(
-    learner: Learner,
+    people: Population,
+    function: ObjectiveFunction,
     config: SelectionConfig,
     constants: dict[str, tuple[float, float]],
     random_value: float,
-    found: _Learnt,
+    ended: _Ended,
     opened: Mapping[str, Any],
     scores: Sequence[str],
     given: Given | None,
     folder: Path,
 ) -> ShardedSelection:
     """What the mask is worth, why each document is in or out, and the files of columns."""
-    people, function = learner.population, learner.function
     counts_2G = people.counts("mask")
     for group, limit in enumerate(people.limits.limits_G.tolist()):
         taken = int(counts_2G[1, group])
@@ -472,28 +563,18 @@ def _result(
             raise InternalError(
                 f"over shards policy 'datamask' chose {taken} where the budget of group {group} is {limit}; please report it"
             )
-    moments = people.moments("mask")
-    raw = learner.objective.raw(moments)
-    quality, diversity = learner.quality("mask") / moments.count, function.diversity(raw)
+    count = float(counts_2G[0].sum()) + function.held_count
+    (summed,) = people.dots(("mask", "quality"))
+    quality, diversity = (summed + function.held_quality) / count, function.diversity(ended.raw)
     value = function.combine(quality, diversity)
-    people.combine("quality_marginal", (function.lamb / moments.count, "quality"))
-    factors = {term.name: term.scale * (1 - function.lamb) for term in function.terms}
-    people.team.later(
-        "marginals",
-        view=people.view,
-        into="diversity_marginal",
-        mask="mask",
-        moments=plain_moments(moments),
-        factors=factors,
-    )
+    people.combine("quality_marginal", (function.lamb / count, "quality"))
     people.combine("total", (1.0, "quality_marginal"), (1.0, "diversity_marginal"))
     chosen_G = counts_2G[0].tolist()
     threshold = float(people.kth("total", [sum(chosen_G)])[0])
     cuts_G = people.kth("total", chosen_G) if len(chosen_G) > 1 else np.array([threshold])
     reasons = people.team.sums("reasons", name="total", mask="mask", cuts=cuts_G)["count"]
-    bound = learner.known_bound
-    bound = None if bound is None else max(bound, value)
-    _write(people, folder, opened["rows"], bound is not None)
+    bound = None if ended.bound is None else max(ended.bound, value)
+    _write(people, folder, opened["rows"], ended)
     record: dict[str, Any] = {
         "config": config.result_config(),
         "device": config.device,
@@ -505,19 +586,11 @@ def _result(
         "rows_normalised_to_unit": opened["rows_normalised_to_unit"],
         "selected": int(sum(chosen_G)),
         "embeddings_digest": opened["embeddings_digest"],
-        "learner": {
-            "over": "shards",
-            "steps": found.climb.step,
-            "swaps": found.swaps,
-            "fractional": int(people.tally("weights")[0, 1]),
-            "converged": True,
-        },
+        "learner": ended.learner,
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
         "processor": platform.processor() or platform.machine(),
         "reasons": {REASONS[code]: int(count) for code, count in enumerate(reasons) if count},
     }
-    if found.by_quality:
-        record["learner"]["best_by_quality"] = True
     if opened["tokens"]:
         record["selected_tokens"] = int(counts_2G[1].sum())
     if config.quotas is not None:
@@ -525,19 +598,22 @@ def _result(
         record["group_thresholds"] = {
             names[group]: float(cut) for group, cut in enumerate(cuts_G) if np.isfinite(cut)
         }
+    tokens = record.get("selected_tokens")
     return ShardedSelection(
         folder=folder,
         threshold=threshold,
         curve=pa.table({}),
-        objective=Objective(value=value, quality=quality, diversity=diversity, random=random_value, raw=raw),
+        objective=Objective(
+            value=value, quality=quality, diversity=diversity, random=random_value, raw=ended.raw
+        ),
         certificate=Certificate(
             bound=bound,
             gap=None if bound is None else gap_of(people, random_value, bound, value),
-            method=_argument(learner, bound),
+            method=ended.method,
         ),
         normalisation=constants,
         timings={},
-        held=_held(people, moments, scores, record.get("selected_tokens"), given),
+        held=None if ended.moments is None else _held(people, ended.moments, scores, tokens, given),
         record=record,
     )
 
@@ -566,16 +642,21 @@ def _argument(learner: Learner, bound: float | None) -> str:
     return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
 
 
-def _write(people: Population, folder: Path, num_rows: int, certified: bool) -> None:
+def _write(people: Population, folder: Path, num_rows: int, ended: _Ended) -> None:
     """The files of columns: made here at their whole length, filled by every process with its own part."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
-    for name, kind in COLUMNS.items() | ({("tangent", "<f8")} if certified else set()):
+    for name, kind in COLUMNS.items() | ({(ended.certified_at, "<f8")} if ended.bound is not None else set()):
         files[name] = str(folder / f"{name}.npy")
         np.lib.format.open_memmap(files[name], mode="w+", dtype=kind, shape=(num_rows,)).flush()
-    people.copy("probability", "weights")
-    parts = people.team.parts("range", name="final")
+    people.copy("probability", ended.weights)
+    parts = people.team.parts("range", name=ended.scores)
     low, high = (float(end([part[name] for part in parts])) for end, name in ((min, "low"), (max, "high")))
     people.team.ask(
-        "write", files=dict(sorted(files.items())), weights="weights", scores="final", low=low, high=high
+        "write",
+        files=dict(sorted(files.items())),
+        weights=ended.weights,
+        scores=ended.scores,
+        low=low,
+        high=high,
     )

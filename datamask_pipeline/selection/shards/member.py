@@ -44,6 +44,7 @@ LEFT_OUT = {
     "diversity_marginal": np.nan,
     "reason": 4,
     "tangent": np.nan,
+    "dual": np.nan,
 }
 """What the columns say of a document that was left out before anything was learnt."""
 
@@ -63,6 +64,7 @@ class Member:
         self.shards = [Shard(**shard) for shard in job["shards"]]
         self.num_rows, self.tokens = job["num_rows"], job["tokens"]
         self.score_names = list(job["scores"])
+        self.place, self.num_members = job["place"], job["num_members"]
         self.first = self.shards[0].first or 0 if self.shards else 0
         self.workers = Workers(job["threads"])
         self.metrics = {metric.name: metric for metric, _ in metrics_of(self.config)}
@@ -158,7 +160,7 @@ class Member:
             num_groups: Of the quotas.
             most_cost: Documents that take more are left out.
         """
-        self.dim = dim
+        self.dim, self.normalise = dim, normalise
         if not self.shards:
             empty = np.zeros(0, np.int64)
             self.views[WHOLE] = View(empty, [], empty.astype(np.int32), empty, num_groups)
@@ -328,6 +330,40 @@ class Member:
 
         self._fill(view, into, of_rows)
         return {}, {}
+
+    def do_reach(self, view: str, mask: str, rows: NDArray[np.float32]) -> Answer:
+        """The largest similarity of each of some vectors to a document of a mask here, -1 where there is none."""
+        of, size = self.views[view], self.config.chunk_rows
+        references_RD = torch.from_numpy(rows).to(present_device(self.config.device))
+        places_N = np.flatnonzero(of.masks[mask])
+
+        def part(span: Span) -> Tensor:
+            start, stop = np.searchsorted(places_N, span)
+            most_R = torch.full((len(rows),), -1.0)
+            for first in range(start, stop, size):
+                index_n = torch.from_numpy(places_N[first : min(first + size, stop)])
+                products_nR = _aligned(self.rows[view].take(index_n)) @ references_RD.T
+                most_R = most_R.maximum(products_nR.amax(0).cpu())
+            return most_R
+
+        most_R = torch.full((len(rows),), -1.0)
+        for found_R in self.workers.map(part, of.units):
+            most_R = most_R.maximum(found_R)
+        return {}, {"most": most_R.numpy()}
+
+    # -- regions ------------------------------------------------------------------------------------------
+
+    def do_gather(self, folder: str, shards: Sequence[Mapping[str, Any]], seed: int) -> Answer:
+        """Be ready for parts that lie in any shard."""
+        from datamask_pipeline.selection.shards.regions import Regions
+
+        self.regions = Regions(self, folder, shards, seed)
+        return {}, {}
+
+    def do_regions(self, method: str, arguments: Mapping[str, Any]) -> Answer:
+        """A method of `Regions`."""
+        found: Answer = getattr(self.regions, method)(**arguments)
+        return found
 
     def do_rows(self, view: str, masks: Sequence[str], beside: str | None) -> Answer:
         """The documents of some masks, with their vectors; with what swaps of a mask need to know of them."""

@@ -12,12 +12,16 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.facility.expected import FEWEST
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.normalisation import (
+    COVERAGE_PAIRS,
+    MOST_MASKS,
     PROXY_DOCUMENTS,
     RANDOM_MASKS,
     SCALE_SEED,
@@ -40,16 +44,20 @@ NOTHING = torch.zeros(0, dtype=torch.float64)
 """Each document's quality lies with the document."""
 
 
-def random_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[str, float]:
+def random_means(people: Population, metrics: Sequence[DiversityMetric]) -> dict[str, float]:
     """Each metric's mean over uniformly random masks: in closed form, or over a few masks.
 
     Raises:
         ConfigurationError: it is not finite.
     """
     people, means = _for_scale(people), {}
+    of_moments = [metric for metric in metrics if isinstance(metric, MomentMetric)]
     if not people.limits.tokens and not people.limits.grouped:
-        means = _closed_means(people, [metric for metric in metrics if metric.quadratic])
-    drawn = _drawn_values(people, [metric for metric in metrics if metric.name not in means])
+        means = _closed_means(people, [metric for metric in of_moments if metric.quadratic])
+    drawn = _drawn_values(people, [metric for metric in of_moments if metric.name not in means])
+    drawn |= {
+        metric.name: _drawn_coverage(people) for metric in metrics if isinstance(metric, CoverageMetric)
+    }
     means |= {name: sum(values) / len(values) for name, values in drawn.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
@@ -85,10 +93,25 @@ def _drawn_values(people: Population, metrics: Sequence[MomentMetric]) -> dict[s
     return found
 
 
+def _drawn_coverage(people: Population) -> list[float]:
+    """How well random masks cover a sample of the documents, whose vectors travel."""
+    people.sample("sampled", min(people.num_rows, FEWEST), "normalisation", "references")
+    rows_RD = people.rows("sampled")["rows"].numpy()
+    pairs = max(1, round(len(rows_RD) * people.limits.num_documents))
+    found = []
+    for draw in range(min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs))):
+        people.random("random", "normalisation", draw)
+        most = [
+            told["most"] for told in people.team.parts("reach", view=people.view, mask="random", rows=rows_RD)
+        ]
+        found.append(float(np.clip(np.max(most, axis=0), 0, None).mean(dtype=np.float64)))
+    return found
+
+
 def constants_of(
     people: Population,
     config: SelectionConfig,
-    metrics: Sequence[MomentMetric],
+    metrics: Sequence[DiversityMetric],
     scores: Sequence[str],
     zeros: Mapping[str, float],
     given: Given | None,
@@ -141,7 +164,7 @@ def random_mean(people: Population, column: str) -> float:
 
 
 def _proxy_gain(
-    people: Population, metric: MomentMetric, config: SelectionConfig, sample: MemoryRows
+    people: Population, metric: DiversityMetric, config: SelectionConfig, sample: MemoryRows
 ) -> float:
     """What the metric alone gains over random masks on a sample, see `normalisation.proxy_gain`."""
     total = max(2, round(people.limits.num_documents * sample.num_rows / people.num_rows))

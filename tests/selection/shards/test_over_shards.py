@@ -165,7 +165,7 @@ def test_everything_fits(cut: Any, tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused(cut: Any, tmp_path: Path) -> None:
     for settings, words in (
         ({"policy": "random"}, "only policy 'datamask'"),
-        ({"diversity": "Facility"}, "one of moments"),
+        ({"diversity": {"Facility": 1.0, "DiSF": 1.0}}, "or Facility alone"),
         ({"quality_pruning": 0.3}, "pruned by quality"),
         ({"outlier_deviations": 6.0}, "no neighbours are sought"),
         ({"max_copies": 2}, "no `max_copies`: every document is taken once"),

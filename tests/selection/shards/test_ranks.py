@@ -21,6 +21,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=1, world_size=2)
 follow()
 follow()
+follow()
 dist.destroy_process_group()
 """
 
@@ -30,7 +31,9 @@ def test_two_ranks_make_the_bytes_of_one_process(cut: Any, tmp_path: Path) -> No
     shard = shard.__class__(vectors=shard.vectors, quality=shard.quality)
     missing = shard.__class__(vectors=shard.vectors, quality={"quality": tmp_path / "none.npy"})
     settings = {"chunk_rows": 64, "diversity": "DiSF_uncentred", "num_steps": 4}
+    others = {"chunk_rows": 64, "diversity": "Facility", "normalisation": "none"}
     one = select_over_shards([shard], tmp_path / "one", engine="here", **settings)
+    other_one = select_over_shards([shard], tmp_path / "other-one", engine="here", **others)
     meet = f"file://{tmp_path}/meet"
     other = subprocess.Popen([sys.executable, "-c", FOLLOWER, meet])
     dist.init_process_group("gloo", init_method=meet, rank=0, world_size=2)
@@ -38,13 +41,15 @@ def test_two_ranks_make_the_bytes_of_one_process(cut: Any, tmp_path: Path) -> No
         with pytest.raises(InputError, match=r"none\.npy"):
             select_over_shards([missing], tmp_path / "two", engine="ranks", **settings)
         select_over_shards([shard], tmp_path / "two", engine="ranks", **settings)
+        select_over_shards([shard], tmp_path / "other-two", engine="ranks", **others)
         assert other.wait(timeout=60) == 0
     finally:
         other.kill()
         other.wait()
         dist.destroy_process_group()
-    for file in sorted(one.folder.glob("*.npy")):
-        assert (tmp_path / "two" / file.name).read_bytes() == file.read_bytes()
+    for found, folder in ((one, "two"), (other_one, "other-two")):
+        for file in sorted(found.folder.glob("*.npy")):
+            assert (tmp_path / folder / file.name).read_bytes() == file.read_bytes()
 
 
 def test_ranks_need_a_job(cut: Any, tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""A release in one run: Dagster is told what the assets' own steps would tell it, once, and no failure spreads."""
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+
+from assets.chain import chain_job
+from datamask_pipeline.demo import run_release
+from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+
+
+def steps(result: dg.ExecuteInProcessResult, kind: str) -> set[str]:
+    return {str(event.step_key) for event in result.all_events if event.event_type_value == kind}
+
+
+def test_it_has_a_step_for_each_stage() -> None:
+    assert {node.name for node in chain_job.nodes} == {f"all_{stage.name}" for stage in FLOW}
+
+
+def test_nothing_that_it_made_is_outdated(dagster_run, tiny_defs: dg.Definitions) -> None:
+    """Neither by its code version nor by its inputs."""
+    graph = tiny_defs.resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(
+        dagster_run.instance, graph, LoadingContextForTest(dagster_run.instance)
+    )
+    told = 0
+    for asset in graph.get_all_asset_keys():
+        for partition in dagster_run.instance.get_materialized_partitions(asset):
+            told += 1
+            status = resolver.get_status(asset, partition)
+            assert status is StaleStatus.FRESH, (
+                asset,
+                partition,
+                resolver.get_stale_causes(asset, partition),
+            )
+    assert told > 20
+
+
+def test_what_dagster_knows_is_seen_and_neither_told_nor_checked_again(dagster_run) -> None:
+    result = dagster_run.job("chain_job", "first")
+    assert result.success
+    kinds = [event.event_type_value for event in result.all_events]
+    assert "ASSET_MATERIALIZATION" not in kinds
+    assert "ASSET_CHECK_EVALUATION" not in kinds
+    seen = [
+        event.asset_observation_data.asset_observation
+        for event in result.all_events
+        if event.event_type_value == "ASSET_OBSERVATION"
+    ]
+    assert {each.metadata["outcome"].value for each in seen} == {"unchanged, reused"}
+    assert ("pretrained_model", "first|datamask.dense.seed0") in {
+        (each.asset_key.to_user_string(), each.partition) for each in seen
+    }
+
+
+def test_what_dagster_does_not_know_is_told_and_checked(dagster_run) -> None:
+    """As after `datamask run`; what the run is at shows as planned before."""
+    settings = {**dagster_run.settings}
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        defs, _, _ = dagster_run.defs(**settings)
+        result = defs.resolve_job_def("chain_job").execute_in_process(
+            instance=instance, partition_key="first"
+        )
+        for asset in dagster_run.instance.all_asset_keys():
+            partitions = instance.get_materialized_partitions(asset)
+            assert partitions == dagster_run.instance.get_materialized_partitions(asset)
+            planned = {
+                entry.dagster_event.asset_materialization_planned_data.partition
+                for entry in instance.all_logs(result.run_id)
+                if entry.dagster_event
+                and entry.dagster_event.event_type_value == "ASSET_MATERIALIZATION_PLANNED"
+                and entry.dagster_event.asset_key == asset
+            }
+            assert planned == partitions
+            event = instance.get_latest_materialization_event(asset)
+            assert event.asset_materialization.metadata["outcome"].value == "unchanged, reused"
+        checks = {
+            (each.asset_key, each.check_name, each.partition) for each in result.get_asset_check_evaluations()
+        }
+        assert all(each.passed for each in result.get_asset_check_evaluations() if each.blocking)
+        assert (dg.AssetKey("selection_mask"), "budget_is_exact", "first|random") in checks
+        assert all(
+            each.target_materialization_data.run_id == result.run_id
+            for each in result.get_asset_check_evaluations()
+        )
+
+
+def test_a_failed_blocking_check_stops_what_follows_and_is_asked_again(dagster_run, tmp_path: Path) -> None:
+    """Vectors of another length reach the record by a damaged file; the other crawl is scored, no release is made."""
+    source = dagster_run.pipeline.store
+    ref = source.current("embed", "tiny-2024-10")
+    shutil.copytree(source.root, tmp_path / "record")
+    shutil.rmtree(tmp_path / "record" / "score")
+    path = tmp_path / "record" / ref.location / f"{source.part_names(ref)[0]}.npy"
+    whole = path.read_bytes()
+    np.save(path, np.load(path) / np.float16(2))  # of the same size, or it would be made again
+    settings = {"store": str(tmp_path / "record")}
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        defs, _, _ = dagster_run.defs(**settings)
+        job = defs.resolve_job_def("chain_job")
+
+        def run() -> dg.ExecuteInProcessResult:
+            return job.execute_in_process(instance=instance, partition_key="first", raise_on_error=False)
+
+        for _ in range(2):
+            result = run()
+            assert not result.success
+            assert steps(result, "STEP_FAILURE") == {"all_embed"}
+            assert "all_score" not in steps(result, "STEP_START")
+            (failure,) = (event for event in result.all_events if event.is_step_failure)
+            told = failure.step_failure_data.user_failure_data.description
+            assert "embed of tiny-2024-10" in told
+            assert "unit_norm of document_embeddings" in told
+            assert "tiny-2024-18" not in told
+        path.write_bytes(whole)
+        assert run().success
+
+
+def test_an_arm_that_fails_keeps_no_other_from_being_made(dagster_run, tmp_path: Path) -> None:
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    for stage in ("select", "materialise"):
+        shutil.rmtree(tmp_path / "record" / stage / "first" / "datamask")
+    settings = {
+        "store": str(tmp_path / "record"),
+        "arms.random": {"policy": "random", "num_documents": 1_000_000},
+    }
+    result = dagster_run.job("chain_job", "first", **settings)
+    assert not result.success
+    assert steps(result, "STEP_FAILURE") == {"all_select"}
+    store = Pipeline(load_config(str(dagster_run.config_file), settings)).store
+    assert store.current("select", "first/datamask") is not None
+    (failure,) = (event for event in result.all_events if event.is_step_failure)
+    assert failure.step_failure_data.user_failure_data.description.startswith("select of first/random: ")
+
+
+def test_the_demo_tells_each_artefact_once(dagster_run) -> None:
+    defs, lines, narrator = dagster_run.defs()
+    run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)
+    told = [tuple(line.split()[:2]) for line in lines if "reused" in line]
+    assert len(told) == len(set(told)) == len(narrator.outcomes)

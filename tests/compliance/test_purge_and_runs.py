@@ -1,0 +1,70 @@
+"""What a run ends while a purge begins goes with that purge, in a folder and in an object store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compliance.test_later_purges import CRAWL, holding, withdrawn_rows
+from s3_server import KEYS, s3_server
+
+from datamask_pipeline.compliance import purge as purging
+from datamask_pipeline.compliance.purge import purge
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store, require
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[dict[str, Any]]:
+    import s3fs
+
+    with s3_server() as url:
+        s3fs.S3FileSystem(endpoint_url=url, **KEYS).call_s3("create_bucket", Bucket="purged")
+        yield {"endpoint_url": url, **KEYS}
+
+
+@pytest.fixture(params=["folder", "object store"])
+def record(request: pytest.FixtureRequest, copied: Pipeline, tmp_path: Path, monkeypatch: Any) -> Pipeline:
+    """A record with withdrawn documents."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if request.param == "folder":
+        return copied
+    options = request.getfixturevalue("bucket")
+    store = Store(f"s3://purged/{tmp_path.name}", options)
+    store.fs.put(copied.store.root, store.root, recursive=True)
+    return Pipeline(copied.config.model_copy(update={"store": store.root_url, "storage_options": options}))
+
+
+def copy_of(store: Store, folder: Path) -> Store:
+    """All that a record holds, private files too, in a folder."""
+    store.fs.get(f"{store.root}/", str(folder), recursive=True)
+    return Store(folder)
+
+
+@pytest.mark.parametrize("moment", ["before the tombstone", "after it"])
+def test_a_crawl_that_is_ingested_anew_while_a_purge_begins_leaves_nothing(
+    record: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The run knows nothing of the purge: it began before, and ends by settings that make other versions."""
+    store = record.store
+    texts = {row["text"] for row in withdrawn_rows(store)}
+    ingest = record.config.ingest.model_copy(update={"min_chars": 2})
+    other = Pipeline(record.config.model_copy(update={"ingest": ingest}))
+    begin, made = purging._begin, []
+
+    def ingested(*arguments: Any) -> Any:
+        if moment == "before the tombstone":
+            made.append(other.run("ingest", CRAWL)[0])
+        begun = begin(*arguments)
+        if moment == "after it":
+            made.append(other.run("ingest", CRAWL)[0])
+        return begun
+
+    monkeypatch.setattr(purging, "_begin", ingested)
+    assert purge(store, "x") is not None
+    assert not holding(copy_of(store, tmp_path / "copy"), texts)
+    current = require(store, "ingest", CRAWL)
+    assert store.manifest(current)["basis"]["config"]["min_chars"] == 2
+    assert "erased" in store.manifest(current)["basis"]["inputs"]
+    assert (current == made[0]) == (moment == "after it")
+    assert purge(store, "y") is None
