@@ -7,7 +7,6 @@ import dataclasses
 import errno
 import os
 import shutil
-import socket
 import tempfile
 import uuid
 from collections import Counter
@@ -29,7 +28,7 @@ from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of
 from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
-from datamask_pipeline.storage.leases import Leases, is_alive
+from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
 from datamask_pipeline.storage.ref import pretty_json, read_json
 from datamask_pipeline.storage.store import file_system_of
 
@@ -261,7 +260,7 @@ def _private_folder(target: Path | None) -> Iterator[Path]:
     Those that killed writers of this machine left for the same target are removed first.
     """
     parent = Path(tempfile.gettempdir()) if target is None else target.parent
-    mine = f".{'data_set' if target is None else target.name}.{socket.gethostname()}."
+    mine = f".{'data_set' if target is None else target.name}.{machine_label()}."
     folder = parent / f"{mine}{os.getpid()}.{uuid.uuid4().hex}"
     with storage_errors(str(folder)):
         for left in parent.iterdir() if parent.is_dir() else ():

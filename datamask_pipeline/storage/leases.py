@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from datamask_pipeline.errors import StorageError
+from datamask_pipeline.lineage import sha256_text
 
 logger = logging.getLogger(__name__)
 
@@ -301,6 +302,11 @@ def this_machine() -> str:
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return f"{socket.gethostname()} {uuid.getnode()}"
+
+
+def machine_label() -> str:
+    """The host's name with what tells apart machines that share one: what names of private files begin with."""
+    return f"{socket.gethostname()}-{sha256_text(this_machine())[:8]}"
 
 
 def is_alive(pid: int, started: str | None = None) -> bool:

@@ -4,9 +4,9 @@ import contextlib
 import errno
 import logging
 import math
+import multiprocessing
 import os
 import shutil
-import socket
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
-from datamask_pipeline.storage.leases import Lease, Leases, is_alive
+from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
 from datamask_pipeline.storage.places import unwritable
 from datamask_pipeline.storage.ref import (
     CURRENT,
@@ -276,7 +276,12 @@ class Store:
         return ArtefactBuilder(self, stage, key, value, basis, refs)
 
     def point_to(self, ref: Ref) -> None:
-        """Make an artefact the current one of its stage and key."""
+        """Make an artefact the current one of its stage and key.
+
+        Raises:
+            StorageError: this process is an orphan; or as ``staged``.
+        """
+        refuse_orphans()
         self.publish_bytes(f"{ref.stage}/{ref.key}/{CURRENT}", pretty_json(ref.as_dict()).encode())
 
     @contextlib.contextmanager
@@ -294,7 +299,7 @@ class Store:
             self.publish_bytes(FORMAT_FILE, format_bytes())
             self._format = FORMAT
         directory = self._staging()
-        name = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
+        name = f"{machine_label()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
         with storage_errors(relative):
             directory.mkdir(parents=True, exist_ok=True)
             private = directory / name
@@ -364,11 +369,15 @@ class Store:
 
         Yields:
             Whether it is this process's turn; always so where it waits.
+
+        Raises:
+            StorageError: this process became an orphan while it waited.
         """
         check_key(stage, key)
         with contextlib.ExitStack() as stack:
             with storage_errors(self.leases.folder):
                 lease = stack.enter_context(self.leases.hold(f"{stage}/{key}", wait=wait, tell=tell))
+            refuse_orphans()
             if lease is not None:
                 self._held.append(lease)
                 stack.callback(self._held.remove, lease)
@@ -418,7 +427,7 @@ class Store:
         return "", 0
 
     def _sweep_staging(self) -> int:
-        staging, host = self._staging(), f"{socket.gethostname()}."
+        staging, host = self._staging(), f"{machine_label()}."
         removed = 0
         for path in sorted(staging.iterdir()) if staging.is_dir() else []:
             pid = path.name.removeprefix(host).split(".", 1)[0] if path.name.startswith(host) else ""
@@ -475,6 +484,21 @@ def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tup
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
     return fs, path
+
+
+def refuse_orphans() -> None:
+    """Keep a step whose run was killed from beginning, or from pointing to, what a later run may have made anew.
+
+    Steps are processes that `multiprocessing` starts; one that a shell started, and left behind, is no orphan.
+
+    Raises:
+        StorageError: the process that started this one has ended.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():
+        raise StorageError(
+            f"process {parent.pid}, which started this step, has ended; the next run makes what this one was to make"
+        )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +13,7 @@ from tiny_chain import write_crawl
 from assets.partitions import partition_key
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import require
+from datamask_pipeline.storage.leases import machine_label
 
 NEW = "tiny-2024-22"
 ARM = partition_key("arm", "second/datamask")
@@ -33,7 +33,7 @@ def second(dagster_run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
     )
     (record / ".staging").mkdir(exist_ok=True)
-    left = record / ".staging" / f"{socket.gethostname()}.{int(gone.stdout)}.left.parquet"
+    left = record / ".staging" / f"{machine_label()}.{int(gone.stdout)}.left.parquet"
     left.write_bytes(b"")
     pipeline = Pipeline(load_config(str(dagster_run.config_file), settings))
     with dg.DagsterInstance.ephemeral() as instance:

@@ -21,6 +21,7 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage.leases import machine_label
 from datamask_pipeline.storage.tombstones import tombstones
 
 CRAWL = "tiny-2024-10"
@@ -98,7 +99,7 @@ def test_unfinished_work_that_holds_a_purged_text_goes_and_other_unfinished_work
     half.write_file("left", rows[0]["text"].encode())
     (half.scratch() / "spilled").write_text(rows[0]["text"])
     (Path(store.root) / ".staging").mkdir(exist_ok=True)
-    dead = Path(store.root) / ".staging" / f"{__import__('socket').gethostname()}.4194303.x.json"
+    dead = Path(store.root) / ".staging" / f"{machine_label()}.4194303.x.json"
     dead.write_text(rows[0]["text"])
     texts = {row["text"] for row in rows}
     before = holding(store, texts)

@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +35,7 @@ from datamask_pipeline.publish.facts import facts_of, subset_of
 from datamask_pipeline.publish.manifest import root_digest
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.leases import machine_label
 
 ODC: dict[str, Any] = {"licence": "odc-by", "source_licence": "odc-by"}
 
@@ -288,11 +288,11 @@ def test_what_a_killed_writer_left_is_removed_and_a_living_ones_is_not(
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     for pid in (gone.pid, os.getpid()):
-        (tmp_path / f".mask.{socket.gethostname()}.{pid}.0").mkdir()
+        (tmp_path / f".mask.{machine_label()}.{pid}.0").mkdir()
     published(licensed, tmp_path / "mask")
     assert {path.name for path in tmp_path.iterdir()} == {
         "mask",
-        f".mask.{socket.gethostname()}.{os.getpid()}.0",
+        f".mask.{machine_label()}.{os.getpid()}.0",
     }
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,8 +14,9 @@ import pytest
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, leases
 from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.leases import machine_label
 from datamask_pipeline.storage.ref import manifest_digest
 
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
@@ -62,10 +62,26 @@ def test_a_directory_among_the_staged_files_is_left_alone(store: Store, tmp_path
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     staging = tmp_path / "record" / ".staging"
-    (staging / f"{socket.gethostname()}.{gone.pid}.not-ours").mkdir(parents=True)
-    (staging / f"{socket.gethostname()}.{gone.pid}.left.parquet").write_bytes(b"1")
+    (staging / f"{machine_label()}.{gone.pid}.not-ours").mkdir(parents=True)
+    (staging / f"{machine_label()}.{gone.pid}.left.parquet").write_bytes(b"1")
     assert store.sweep() == 1
-    assert os.listdir(staging) == [f"{socket.gethostname()}.{gone.pid}.not-ours"]
+    assert os.listdir(staging) == [f"{machine_label()}.{gone.pid}.not-ours"]
+
+
+def test_a_private_file_of_another_machine_that_has_the_same_name_is_left_alone(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers are often all called alike; one process's number says nothing in another."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    staging = tmp_path / "record" / ".staging"
+    staging.mkdir(parents=True)
+    here = leases.this_machine()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(leases, "this_machine", lambda: f"{here} of another container")
+        (staging / f"{machine_label()}.{gone.pid}.left.parquet").write_bytes(b"1")
+    assert store.sweep() == 0
+    assert len(os.listdir(staging)) == 1
 
 
 @pytest.mark.parametrize("content", ["", '{"stage": "inge', "[]", '{"stage": "ingest"}', "\xff"])

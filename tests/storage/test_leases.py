@@ -240,3 +240,66 @@ def test_nothing_but_the_free_lease_is_left(tmp_path: Path) -> None:
     left = [path for path in (tmp_path / ".leases").rglob("*") if path.is_file()]
     assert [path.name for path in left] == ["0000000003.json"]
     assert json.loads(left[0].read_text())["free"]
+
+
+STEP = """
+import multiprocessing, os, sys, time
+from datamask_pipeline.errors import StorageError
+from datamask_pipeline.storage import Store
+
+def step(root, what):
+    store = Store(root)
+    old = store.current("embed", "crawl")
+    print(os.getpid(), flush=True)
+    try:
+        if what == "begins":
+            with store.exclusive("embed", "crawl"):
+                store.publish_bytes("done", b"")
+        else:
+            while store.current("embed", "crawl") == old:
+                time.sleep(0.02)
+            store.point_to(old)
+            store.publish_bytes("done", b"")
+    except StorageError as error:
+        assert "which started this step" in str(error)
+        store.publish_bytes("refused", b"")
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=step, args=sys.argv[1:])
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("what", ["begins", "points"])
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_step_whose_run_was_killed_neither_begins_nor_points(
+    tmp_path: Path, what: str, is_killed: bool
+) -> None:
+    """When its turn comes, a later run has made something else; a step whose run goes on does both."""
+    (tmp_path / "step.py").write_text(STEP)
+    root = tmp_path / "record"
+    store = Store(root)
+    builders = [
+        store.begin("embed", "crawl", version=version, config={}, inputs={}) for version in ("1", "2")
+    ]
+    earlier = builders[0].commit([])
+    with contextlib.ExitStack() as later_run:
+        if what == "begins":
+            later_run.enter_context(store.exclusive("embed", "crawl"))
+        command = [sys.executable, str(tmp_path / "step.py"), str(root), what]
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert run.stdout is not None
+        run.stdout.readline()
+        time.sleep(0.5)  # the step waits
+        if is_killed:
+            run.kill()
+            run.wait()
+        later = builders[1].commit([])
+    deadline = time.monotonic() + 60
+    while not (root / "refused").exists() and not (root / "done").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    run.wait()
+    assert (root / "refused").exists() == is_killed
+    assert store.current("embed", "crawl") == (earlier if what == "points" and not is_killed else later)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -17,6 +16,7 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.storage import ArtefactBuilder, Store, require, storage_errors
 from datamask_pipeline.storage.format import FORMAT_FILE
+from datamask_pipeline.storage.leases import machine_label
 
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
 
@@ -123,7 +123,7 @@ def test_what_the_system_has_no_room_for_stays_invisible(
     store, name = Store(tmp_path), uuid.uuid4()
     monkeypatch.setattr(uuid, "uuid4", lambda: name)
     (tmp_path / ".staging").mkdir()
-    staged = tmp_path / ".staging" / f"{socket.gethostname()}.{os.getpid()}.{name.hex}{suffix}"
+    staged = tmp_path / ".staging" / f"{machine_label()}.{os.getpid()}.{name.hex}{suffix}"
     staged.symlink_to("/dev/full")
     with pytest.raises(StorageError, match=rf"no room left while writing .*\{suffix}: free disk space"):
         publish(store)
