@@ -1,4 +1,4 @@
-"""Members as processes of this machine, reached by a pipe each. Knows no step."""
+"""Members as processes of this machine, reached by a socket each. Knows no step."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
 from typing import Any, Self
 
 from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.selection.shards.channel import Channel
 from datamask_pipeline.selection.shards.member import Answer, Member
 from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
 from datamask_pipeline.selection.shards.wire import pack, unpack
 
 
 class Processes(Team):
-    """One process a member; each ends when its pipe is closed, however this one ends.
+    """One process a member; each ends when its socket is closed, however this one ends.
 
     Args:
         jobs: One for each member.
@@ -29,7 +29,7 @@ class Processes(Team):
         self._jobs = jobs
 
     def __enter__(self) -> Self:
-        self._pipes: list[Connection] = []
+        self._channels: list[Channel] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
             for job in self._jobs:
@@ -40,16 +40,16 @@ class Processes(Team):
                     self._processes.append(
                         subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
                     )
-                self._pipes.append(Connection(own.detach()))
-                self._pipes[-1].send_bytes(pack({"job": dict(job)}))
+                self._channels.append(Channel(own))
+                self._channels[-1].send(pack({"job": dict(job)}))
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *failure: object) -> None:
-        for pipe in self._pipes:
-            pipe.close()
+        for channel in self._channels:
+            channel.close()
         for process in self._processes:
             try:
                 process.wait(None if not any(failure) else 1)
@@ -59,17 +59,17 @@ class Processes(Team):
 
     def _send(self, steps: list[Step]) -> tuple[Sums, list[dict[str, Any]]]:
         message = pack({"steps": steps})
-        for number, pipe in enumerate(self._pipes):
+        for number, channel in enumerate(self._channels):
             try:
-                pipe.send_bytes(message)
+                channel.send(message)
             except OSError:
                 self._lost(number)
         return added(self._answers())
 
     def _answers(self) -> Iterator[Answer]:
-        for number, pipe in enumerate(self._pipes):
+        for number, channel in enumerate(self._channels):
             try:
-                answer = unpack(pipe.recv_bytes())
+                answer = unpack(channel.receive())
             except (EOFError, OSError):
                 self._lost(number)
             if "error" in answer:
@@ -88,21 +88,21 @@ class Processes(Team):
         )
 
 
-def serve(pipe: Connection) -> None:
-    """Be one member until the pipe is closed."""
-    with Member(unpack(pipe.recv_bytes())["job"]) as member:
+def serve(channel: Channel) -> None:
+    """Be one member until the socket is closed."""
+    with Member(unpack(channel.receive())["job"]) as member:
         while True:
             try:
-                message = unpack(pipe.recv_bytes())
+                message = unpack(channel.receive())
             except EOFError:
                 return
             try:
                 sums, parts = member.answer(message["steps"])
             except DataMaskError as error:
-                pipe.send_bytes(pack({"error": told_error(error)}))
+                channel.send(pack({"error": told_error(error)}))
             else:
-                pipe.send_bytes(pack({"sums": sums, "parts": parts}))
+                channel.send(pack({"sums": sums, "parts": parts}))
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(Channel(socket.socket(fileno=int(sys.argv[1]))))

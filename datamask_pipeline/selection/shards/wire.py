@@ -30,11 +30,12 @@ def pack(message: Message) -> bytes:
         return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
     head = json.dumps(plain(message)).encode()
-    return b"".join([len(head).to_bytes(8, "big"), head, *(array.tobytes() for array in arrays)])
+    bits = (array.reshape(-1).view(np.uint8) for array in arrays)
+    return b"".join([len(head).to_bytes(8, "big"), head, *bits])
 
 
-def unpack(data: bytes) -> Message:
-    """The message; its arrays may be written to."""
+def unpack(data: bytes | memoryview) -> Message:
+    """The message; its arrays are copies and may be written to."""
     end = 8 + int.from_bytes(data[:8], "big")
     place = end
 
@@ -50,5 +51,5 @@ def unpack(data: bytes) -> Message:
             return {name: whole(one) for name, one in value.items()}
         return [whole(one) for one in value] if isinstance(value, list) else value
 
-    message: Message = whole(json.loads(data[8:end]))
+    message: Message = whole(json.loads(bytes(data[8:end])))
     return message
