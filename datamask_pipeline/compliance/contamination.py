@@ -65,7 +65,7 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
     documents = {crawl: inputs[f"documents/{crawl}"] for crawl in crawls}
     hit_questions: dict[str, set[int]] = collections.defaultdict(set)
     hit, compared = [], 0
-    for name, text in texts.pool_documents(store, asked, documents, "c.eligible"):
+    for name, text in texts.pool_documents(store, asked, documents, "eligible"):
         compared += 1
         if not (found := questions.found_in(text)):
             continue

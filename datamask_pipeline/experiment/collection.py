@@ -114,7 +114,7 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
     right = [replace(one, pairs=(one.pairs[one.gold],), gold=0) for one in questions]
     asked = AskedQuestions.of(right, encode, end)
     held_out = [
-        text for _, text in texts.pool_documents(store, inputs.candidates, inputs.documents, "c.validation")
+        text for _, text in texts.pool_documents(store, inputs.candidates, inputs.documents, "validation")
     ]
     if not held_out:
         raise InputError(
@@ -146,7 +146,7 @@ def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
     wanted = set(position_R[rows.scored_R].tolist())
     eligible = store.read_table(inputs.candidates, ["position", "eligible"]).to_pydict()
     places = [place for place, one in zip(eligible["position"], eligible["eligible"], strict=True) if one]
-    found = texts.pool_documents(store, inputs.candidates, inputs.documents, "c.eligible")
+    found = texts.pool_documents(store, inputs.candidates, inputs.documents, "eligible")
     kept = [text for place, (_, text) in zip(places, found, strict=True) if place in wanted]
     tokens = list(encoded(kept, ruler.encode, ruler.end))
     lengths_N = np.array([len(each) for each in tokens], np.int64)

@@ -102,7 +102,7 @@ def run(
     from datamask_pipeline.ngram.asked import AskedQuestions, encoded
     from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 
-    held_out = list(texts.pool_documents(store, candidates, documents, "c.validation"))
+    held_out = list(texts.pool_documents(store, candidates, documents, "validation"))
     if not held_out:
         raise ConfigurationError(
             f"release {release!r} holds out no document to measure on; raise pool.validation_share "

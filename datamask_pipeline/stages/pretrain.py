@@ -77,7 +77,7 @@ def run(
     from datamask_pipeline.pretraining.tokenizer import load_tokenizer
     from datamask_pipeline.pretraining.train import pretrain
 
-    validation = [text for _, text in texts.pool_documents(store, candidates, documents, "c.validation")]
+    validation = [text for _, text in texts.pool_documents(store, candidates, documents, "validation")]
     if not validation:
         raise ConfigurationError(
             f"release {release!r} holds out no document for validation; raise pool.validation_share "

@@ -63,7 +63,7 @@ def run(
     directory = builder.scratch() / TREE
     held_out: Iterable[tuple[str, str]] = ()
     if config.questions == LOCAL:
-        held_out = texts.pool_documents(store, candidates, documents, "c.validation")
+        held_out = texts.pool_documents(store, candidates, documents, "validation")
     sets = prepare_questions(config, directory, held_out)
     tree = builder.write_tree(TREE, directory)
     read = sum(item.num_read + item.num_examples_read for item in sets)

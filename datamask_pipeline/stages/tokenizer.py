@@ -134,7 +134,7 @@ def run(
         tree = builder.write_tree(TREE, directory)
         named = {"entries": len(tokenizer), "name": config.name, "revision": config.revision}
         return builder.commit([], trees=[tree], metadata=named)
-    chosen = texts.pool_documents(store, candidates, documents, "c.eligible", limit=config.sample_documents)
+    chosen = texts.pool_documents(store, candidates, documents, "eligible", limit=config.sample_documents)
     sample = (text for _, text in chosen)
     tokenizer = train_tokenizer(
         sample, directory, vocab_size=config.vocab_size, sequence_length=config.sequence_length

@@ -45,7 +45,7 @@ def test_bits_of_held_out_documents_are_those_of_the_formula(tiny_run: Pipeline,
         return (seen[token] + len(seen) * lower) / (sum(seen.values()) + len(seen))
 
     crawls = {crawl: require(store, "ingest", crawl) for crawl in tiny_run.release_crawls(RELEASE)}
-    held_out = dict(texts.pool_documents(store, require(store, "pool", RELEASE), crawls, "c.validation"))
+    held_out = dict(texts.pool_documents(store, require(store, "pool", RELEASE), crawls, "validation"))
     found = {row["question_id"]: row for row in rows_of(tiny_run) if row["task"] == HELD_OUT}
     assert found.keys() == held_out.keys()
     for name, text in list(held_out.items())[:5]:
