@@ -1,6 +1,6 @@
-"""Pairs of vectors that share a key in one band and differ in few bits. Knows signatures; no vector and no cosine.
+"""Pairs of vectors that share a key in one band and have near sketches. Knows signatures; no vector and no cosine.
 
-Shape suffixes: Q vectors asked for, q of them, H held, L bands, P pairs.
+Shape suffixes: Q vectors asked for, q of them, H held, L bands, S planes of a sketch, P pairs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys, differing_bits
+from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys, apart
 
 MOST_PAIRS = 2**20
 """Pairs told apart at a time; memory holds about 400 bytes for each."""
@@ -27,10 +27,12 @@ class Buckets:
     Attributes:
         bands_HL: uint32; their keys.
         order_LH: uint32; rows by rising key in each band, those of one key ascending.
+        sketches_HS: int8; their sketches.
     """
 
     bands_HL: NDArray[np.uint32]
     order_LH: NDArray[np.uint32]
+    sketches_HS: NDArray[np.int8]
 
 
 def order_of(bands_HL: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -43,17 +45,19 @@ def order_of(bands_HL: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return order_LH
 
 
-def pairs_between(keys: Keys, buckets: Buckets, most_different: int) -> Iterator[Pairs]:
+def pairs_between(keys: Keys, buckets: Buckets, most_apart: int) -> Iterator[Pairs]:
     """Rows that ask beside held rows that may be their near-copies, a batch at a time; a pair may come again."""
-    return _pairs(keys, buckets, most_different, within=False)
+    return _pairs(keys, buckets, most_apart, within=False)
 
 
-def pairs_within(keys: Keys, most_different: int) -> Iterator[Pairs]:
+def pairs_within(keys: Keys, most_apart: int) -> Iterator[Pairs]:
     """Rows beside earlier ones that may be their near-copies, a batch at a time; a pair may come again."""
-    return _pairs(keys, Buckets(keys.bands_NL, order_of(keys.bands_NL)), most_different, within=True)
+    return _pairs(
+        keys, Buckets(keys.bands_NL, order_of(keys.bands_NL), keys.sketches_NS), most_apart, within=True
+    )
 
 
-def _pairs(keys: Keys, buckets: Buckets, most_different: int, *, within: bool) -> Iterator[Pairs]:
+def _pairs(keys: Keys, buckets: Buckets, most_apart: int, *, within: bool) -> Iterator[Pairs]:
     # Buckets are found by as many leading bits of a key as leave few rows with another key among those listed.
     size = len(buckets.bands_HL).bit_length()
     shift, bits = np.uint32(max(0, BAND_BITS - size)), min(BAND_BITS, size + SPARE_BITS)
@@ -72,8 +76,7 @@ def _pairs(keys: Keys, buckets: Buckets, most_different: int, *, within: bool) -
                 if within:
                     earlier_P = held_P < asked_P
                     asked_P, held_P = asked_P[earlier_P], held_P[earlier_P]
-                different_P = differing_bits(keys.bands_NL, asked_P, buckets.bands_HL, held_P)
-                alike_P = different_P <= most_different
+                alike_P = apart(keys.sketches_NS, asked_P, buckets.sketches_HS, held_P) <= most_apart
                 if alike_P.any():
                     yield asked_P[alike_P], held_P[alike_P]
 

@@ -27,14 +27,14 @@ class Block:
     """Consecutive new vectors that are being decided.
 
     Attributes:
-        most_different: Bits of signatures that may differ between near-copies.
+        most_apart: Squared distance that sketches of near-copies may have.
         first_row: Of the block among all vectors.
         keys: Their signatures, of Q vectors.
         representatives_Q: int64 row of what stands for each; -1 where it is not yet found.
         cosines_Q: float64 cosine to it.
     """
 
-    most_different: int
+    most_apart: int
     vectors: Vectors
     threshold: float
     first_row: int
@@ -54,9 +54,7 @@ class Block:
             How many pairs were compared.
         """
         compared, best_n = 0, np.full(len(asked_n), len(rows_H))
-        for asked_P, held_P in _gathered(
-            pairs_between(self.keys.chosen(asked_n), buckets, self.most_different)
-        ):
+        for asked_P, held_P in _gathered(pairs_between(self.keys.chosen(asked_n), buckets, self.most_apart)):
             better_P = held_P < best_n[asked_P]
             asked_P, held_P = asked_P[better_P], held_P[better_P]
             cosines_P = self._cosines(asked_n[asked_P], rows_H[held_P])
@@ -80,7 +78,7 @@ class Block:
             Those that stand for themselves.
         """
         listed, num_listed = [], 0
-        for pairs in _gathered(pairs_within(self.keys.chosen(asked_n), self.most_different)):
+        for pairs in _gathered(pairs_within(self.keys.chosen(asked_n), self.most_apart)):
             listed.append(pairs)
             num_listed += len(pairs[0])
             if num_listed > MOST_LISTED and len(asked_n) > 1:
@@ -104,7 +102,11 @@ class Block:
         middle = len(asked_n) // 2
         first_n, second_n = self.decide(asked_n[:middle]), asked_n[middle:]
         bands_nL = self.keys.bands_NL[first_n]
-        self.match(second_n, Buckets(bands_nL, order_of(bands_nL)), self.first_row + first_n)
+        self.match(
+            second_n,
+            Buckets(bands_nL, order_of(bands_nL), self.keys.sketches_NS[first_n]),
+            self.first_row + first_n,
+        )
         return np.concatenate([first_n, self.decide(second_n[self.representatives_Q[second_n] < 0])])
 
     def _cosines(self, asked_P: NDArray[np.int64], rows_P: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
-FORMAT = 1
+FORMAT = 2
 BLOCK_ROWS = 2**20
 """Vectors decided at a time: their signatures are in memory, a few hundred bytes a vector."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
@@ -76,7 +76,8 @@ class NearCopyIndex:
         self.signatures = Signatures(
             centre_D=self._load("centre.npy"),
             planes_DB=self._load("planes.npy"),
-            most_different=self._state["most_different"],
+            sketch_step=self._state["sketch_step"],
+            most_apart=self._state["most_apart"],
             expected_recall=self._state["expected_recall"],
         )
 
@@ -113,7 +114,8 @@ class NearCopyIndex:
             "format": FORMAT,
             "threshold": threshold,
             "seed": seed,
-            "most_different": signatures.most_different,
+            "sketch_step": signatures.sketch_step,
+            "most_apart": signatures.most_apart,
             "expected_recall": signatures.expected_recall,
             "segments": [],
         }
@@ -186,7 +188,7 @@ class NearCopyIndex:
     def _add_block(self, vectors: Vectors, start: int, stop: int) -> None:
         num_rows = stop - start
         block = Block(
-            self.signatures.most_different,
+            self.signatures.most_apart,
             vectors,
             self.threshold,
             start,
@@ -198,7 +200,7 @@ class NearCopyIndex:
         for segment in self._state["segments"]:  # the oldest first: the first near one stands for a vector
             open_n = np.flatnonzero(block.representatives_Q < 0)
             name = segment["name"]
-            buckets = Buckets(self._load(f"{name}/bands.npy"), self._load(f"{name}/order.npy"))
+            buckets = Buckets(*(self._load(f"{name}/{of}.npy") for of in ("bands", "order", "sketches")))
             compared += block.match(open_n, buckets, self._load(f"{name}/rows.npy"))
         own_n = block.decide(np.flatnonzero(block.representatives_Q < 0))
         self._write(block, own_n, compared)
@@ -213,6 +215,7 @@ class NearCopyIndex:
         bands_HL = block.keys.bands_NL[own_n]
         np.save(private / "bands.npy", bands_HL)
         np.save(private / "order.npy", order_of(bands_HL))
+        np.save(private / "sketches.npy", block.keys.sketches_NS[own_n])
         np.save(private / "rows.npy", block.first_row + own_n)
         np.save(private / "representatives.npy", block.representatives_Q)
         np.save(private / "cosines.npy", block.cosines_Q.astype(np.float32))

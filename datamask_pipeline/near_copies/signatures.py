@@ -7,13 +7,14 @@ through the mean of a sample. A signature depends on its own vector alone, never
 and planes are rounded to whole numbers so small that every product and sum is exact in float32.
 
 Shape suffixes: N vectors, n of a chunk, M vectors of the sample, D embedding dimensions, L bands, b bits of a band,
-U uncertain bits, P pairs.
+U uncertain bits, S planes of a sketch, P pairs.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,11 @@ PLANE_STEPS = 8
 """Whole numbers to a standard deviation of the planes' normal numbers."""
 EXACT = 2.0**24
 """Whole numbers up to it are exact in float32."""
+SKETCH_PLANES = 32
+DEVIATION_STEPS, MOST_STEPS = 24, 127
+"""Steps of a sketch to a standard deviation of the distance from a plane, and how many it tells on either side."""
 DEVIATIONS = 4.5
-"""The bits of a pair may differ in so many standard deviations more than the mean at the threshold."""
+"""The sketches of a pair may be so many standard deviations farther apart than the mean at the threshold."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,16 @@ class Keys:
     Attributes:
         bands_NL: uint32 below 2 ** `BAND_BITS`: the bits of each band.
         uncertain_NLU: uint8 numbers of the bits whose planes lie nearest to the vector.
+        sketches_NS: int8; how far the vector lies from the first planes: near vectors have near sketches.
     """
 
     bands_NL: NDArray[np.uint32]
     uncertain_NLU: NDArray[np.uint8]
+    sketches_NS: NDArray[np.int8]
 
     def chosen(self, index_n: NDArray[np.int64]) -> Keys:
         """Those of some vectors."""
-        return Keys(self.bands_NL[index_n], self.uncertain_NLU[index_n])
+        return Keys(self.bands_NL[index_n], self.uncertain_NLU[index_n], self.sketches_NS[index_n])
 
     def asked(self, band: int) -> list[NDArray[np.uint32]]:
         """The keys under which each vector asks: with every choice of its uncertain bits turned round."""
@@ -68,13 +74,15 @@ class Signatures:
     Attributes:
         centre_D: float32; where the planes pass through.
         planes_DB: int8, one plane a column, L bands of `BAND_BITS` each; L is even.
-        most_different: Bits that may differ between near-copies.
+        sketch_step: Product with a plane that makes a step of the sketch.
+        most_apart: Squared distance that sketches of near-copies may have.
         expected_recall: Share, from 0 to 1, of pairs at the threshold that meet in a band: tried on the sample.
     """
 
     centre_D: NDArray[np.float32]
     planes_DB: NDArray[np.int8]
-    most_different: int
+    sketch_step: float
+    most_apart: int
     expected_recall: float
 
     @property
@@ -88,21 +96,29 @@ class Signatures:
         Raises:
             InputError: a vector is not of unit norm.
         """
+        bands_NL = np.empty((stop - start, self.num_bands), np.uint32)
+        uncertain_NLU = np.empty((*bands_NL.shape, UNCERTAIN_BITS), np.uint8)
+        sketches_NS = np.empty((stop - start, SKETCH_PLANES), np.int8)
+        step = round(self.sketch_step * self._scale())
+        for first, sides_bLn in self.sides(vectors, start, stop):
+            here = slice(first - start, first - start + sides_bLn.shape[2])
+            bands_NL[here] = _bands(sides_bLn).T
+            for bit, uncertain_Ln in enumerate(_uncertain(sides_bLn)):
+                uncertain_NLU[here, :, bit] = uncertain_Ln.T
+            steps_Sn = _sketched(sides_bLn) // step
+            sketches_NS[here] = np.clip(steps_Sn, -MOST_STEPS, MOST_STEPS).T
+        return Keys(bands_NL, uncertain_NLU, sketches_NS)
+
+    def sides(self, vectors: Vectors, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """How far these rows lie before each plane, in whole numbers: the first row of a chunk, and shape (b, L, n)."""
         scale = np.float32(self._scale())
         # Bits first: what is done for each bit runs over long rows of the others.
         planes_bLD = self.planes_DB.T.reshape(self.num_bands, BAND_BITS, -1).swapaxes(0, 1)
         planes_BD = np.ascontiguousarray(planes_bLD, np.float32).reshape(self.planes_DB.shape[1], -1)
-        bands_NL = np.empty((stop - start, self.num_bands), np.uint32)
-        uncertain_NLU = np.empty((*bands_NL.shape, UNCERTAIN_BITS), np.uint8)
         for first in range(start, stop, CHUNK_ROWS):
             last = min(first + CHUNK_ROWS, stop)
             whole_nD = np.rint((read_unit(vectors, first, last) - self.centre_D) * scale)
-            sides_bLn = (planes_BD @ whole_nD.T).astype(np.int32).reshape(BAND_BITS, self.num_bands, -1)
-            here = slice(first - start, last - start)
-            bands_NL[here] = _bands(sides_bLn).T
-            for bit, uncertain_Ln in enumerate(_uncertain(sides_bLn)):
-                uncertain_NLU[here, :, bit] = uncertain_Ln.T
-        return Keys(bands_NL, uncertain_NLU)
+            yield first, (planes_BD @ whole_nD.T).astype(np.int32).reshape(BAND_BITS, self.num_bands, -1)
 
     def _scale(self) -> float:
         """What vectors are multiplied by before they are rounded.
@@ -112,6 +128,12 @@ class Signatures:
         longest = math.sqrt(float((self.planes_DB.astype(np.float64) ** 2).sum(0).max()))
         reach = 1.01 + float(np.linalg.norm(self.centre_D.astype(np.float64)))
         return 2.0 ** math.floor(math.log2((EXACT / longest - math.sqrt(len(self.centre_D))) / reach))
+
+
+def _sketched(sides_bLn: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The distances from the first planes, shape (S, n): the same planes however many bands there are."""
+    first_Sn: NDArray[np.int32] = sides_bLn[:, :2].swapaxes(0, 1).reshape(2 * BAND_BITS, -1)[:SKETCH_PLANES]
+    return first_Sn
 
 
 def _bands(sides_bLn: NDArray[np.int32]) -> NDArray[np.uint32]:
@@ -135,16 +157,17 @@ def _uncertain(sides_bLn: NDArray[np.int32]) -> list[NDArray[np.uint8]]:
     return [(kept_Ln & 31).astype(np.uint8) for kept_Ln in nearest]
 
 
-def differing_bits(
-    left_NL: NDArray[np.uint32],
+def apart(
+    left_NS: NDArray[np.int8],
     left_P: NDArray[np.int64],
-    right_NL: NDArray[np.uint32],
+    right_NS: NDArray[np.int8],
     right_P: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """In how many bits of all bands the two rows of each pair differ."""
-    left_NW, right_NW = left_NL.view(np.uint64), right_NL.view(np.uint64)
-    different_PW = np.bitwise_count(left_NW[left_P] ^ right_NW[right_P])
-    return different_PW.sum(1, dtype=np.int64)
+) -> NDArray[np.float32]:
+    """The squared distance of the two rows' sketches, of each pair: whole numbers, exact in float32."""
+    apart_PS = left_NS[left_P].astype(np.float32)
+    apart_PS -= right_NS[right_P]
+    apart_P: NDArray[np.float32] = np.einsum("ps,ps->p", apart_PS, apart_PS)
+    return apart_P
 
 
 def signatures_for(sample_MD: NDArray[np.float32], threshold: float, seed: int) -> Signatures:
@@ -159,8 +182,13 @@ def signatures_for(sample_MD: NDArray[np.float32], threshold: float, seed: int) 
     centre_D = sample_MD.mean(0, dtype=np.float64).astype(np.float32)
     normal_DB = draws.standard_normal((len(centre_D), MOST_BANDS * BAND_BITS)) * PLANE_STEPS
     planes_DB = np.clip(np.rint(normal_DB), -127, 127).astype(np.int8)
-    every = Signatures(centre_D=centre_D, planes_DB=planes_DB, most_different=0, expected_recall=0.0)
+    every = Signatures(
+        centre_D=centre_D, planes_DB=planes_DB, sketch_step=0.0, most_apart=0, expected_recall=0.0
+    )
     first_MD = sample_MD[np.linspace(0, len(sample_MD) - 1, TRIAL_ROWS).astype(np.int64)]
+    spread = np.std([_sketched(sides_bLn) for _, sides_bLn in every.sides(first_MD, 0, TRIAL_ROWS)])
+    # The scale is a power of 2, and no less with fewer planes: a step is a whole number with these too.
+    every = replace(every, sketch_step=max(1, round(float(spread) / DEVIATION_STEPS)) / every._scale())
     first = every.keys(first_MD, 0, TRIAL_ROWS)
     second = every.keys(_copies_at(first_MD, threshold, draws), 0, TRIAL_ROWS)
     met_LM = [
@@ -171,12 +199,12 @@ def signatures_for(sample_MD: NDArray[np.float32], threshold: float, seed: int) 
     enough = int(np.argmax(recall_L >= TARGET_RECALL)) + 1 if recall_L[-1] >= TARGET_RECALL else MOST_BANDS
     num_bands = enough + enough % 2
     rows_M = np.arange(TRIAL_ROWS)
-    bands = (keys.bands_NL[:, :num_bands].copy() for keys in (first, second))
-    different_M = differing_bits(next(bands), rows_M, next(bands), rows_M)
+    apart_M = apart(first.sketches_NS, rows_M, second.sketches_NS, rows_M)
     return Signatures(
         centre_D=centre_D,
         planes_DB=planes_DB[:, : num_bands * BAND_BITS].copy(),
-        most_different=math.ceil(different_M.mean() + DEVIATIONS * different_M.std()),
+        sketch_step=every.sketch_step,
+        most_apart=math.ceil(float(apart_M.mean() + DEVIATIONS * apart_M.std())),
         expected_recall=float(recall_L[num_bands - 1]),
     )
 

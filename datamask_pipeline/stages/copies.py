@@ -30,7 +30,7 @@ from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files
 
 STAGE: Final = "copies"
-VERSION: Final = "2"
+VERSION: Final = "3"
 #: Beside the index: the rows of the candidates that it holds, in its order.
 ROWS_FILE: Final = "rows.npy"
 

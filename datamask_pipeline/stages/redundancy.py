@@ -22,7 +22,7 @@ from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.token_totals import TOTALS_SQL
 
 STAGE: Final = "redundancy"
-VERSION: Final = "2"
+VERSION: Final = "3"
 
 
 class RedundancyConfig(duck.QuerySettings):
