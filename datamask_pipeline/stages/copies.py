@@ -157,7 +157,7 @@ def _begun(
 ) -> tuple[NDArray[np.int64], int] | None:
     """The held index as the beginning of this one: its rows and the number of its crawls; ``None`` where it cannot be.
 
-    It can where its crawls come first here, with the same vectors, and the threshold is the same.
+    It can where its crawls come first here, with the same vectors, the threshold is the same, and this version made it.
     """
     made = store.manifest(held)
     crawls = made["basis"]["config"]["crawls"]
@@ -170,7 +170,7 @@ def _begun(
     )
     if not there or not same or crawls != list(embeddings)[: len(crawls)]:
         return None
-    if made["metadata"]["threshold"] != config.threshold:
+    if made["metadata"]["threshold"] != config.threshold or made["basis"]["version"] != VERSION:
         return None
     kept = store.local_copy(held, "index", scratch / "held")
     if not folder.exists():

@@ -169,6 +169,23 @@ def test_the_index_goes_on_from_release_to_release(chain: Any) -> None:
     assert "held" not in pipeline.store.manifest(require(pipeline.store, "copies", "whole"))["metadata"]
 
 
+def test_an_index_that_an_earlier_version_made_is_made_anew(chain: Any, tmp_path: Path) -> None:
+    """As of all crawls at once: the earlier release may be one that nobody makes again."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    later = Pipeline(load_config(config, settings | {"store": str(tmp_path / "record")}))
+    first, second = (require(later.store, "copies", release) for release in ("first", "second"))
+    folder = tmp_path / "record" / first.location
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["basis"]["version"] = "2"
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "index" / "index.json").write_text('{"format": 1}')
+    shutil.rmtree(tmp_path / "record" / second.location)
+    (made,) = later.run("copies", "second")
+    assert made.content_digest == require(later.store, "copies", "whole").content_digest
+    assert later.store.manifest(made)["metadata"]["held"] == 0
+
+
 def test_the_mask_is_that_of_the_engine_beside_the_vectors_held(chain: Any) -> None:
     """Stored sums give what the held vectors themselves give, on the scale of the earlier release."""
     pipeline, _, _ = chain
