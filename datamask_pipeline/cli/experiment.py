@@ -18,6 +18,17 @@ def experiment(
     pool: Annotated[
         list[str] | None, typer.Option(help="Only this pool of the file; by default all. Repeatable.")
     ] = None,
+    draw: Annotated[
+        list[int] | None,
+        typer.Option(help="Measure this draw alone and judge nothing; by default all. Repeatable.", min=0),
+    ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of what trained networks found, a few kilobytes each: read where it fits, written otherwise. "
+            "Carry it to another machine, or commit it."
+        ),
+    ] = None,
     to: Annotated[Path, typer.Option(help="Folder that the report and its plot are written to.")] = Path("."),
 ) -> None:
     """Compare ways of choosing documents on many draws of a collection, without training a network unless it asks for one.
@@ -25,7 +36,9 @@ def experiment(
     Every draw takes half of the collection; every arm chooses from it, a trigram model learns from equally many of its
     tokens, and is asked for right answers and held-out documents. The report holds aggregates alone: no text, no id.
 
-    Draws lie in the record: what was measured is not measured again, and a killed run goes on where it was.
+    Draws lie in the record: what was measured is not measured again, and a killed run goes on where it was. Where networks
+    are trained, several machines can share the draws: give each some of them with --draw, all the same files of --kept in
+    the end, and one of them the command without --draw.
 
     Example:
 
@@ -43,8 +56,11 @@ def experiment(
         tracker = Tracker(bar)
         pipeline = Pipeline(chain, progress=tracker)
         pipeline.check("questions", list(chain.releases))
-        verdicts = run_experiment(config, pipeline, tracker)
+        verdicts = run_experiment(config, pipeline, tracker, only=draw or (), kept=kept)
         tracker.clear()
+    if draw:
+        typer.echo("measured; once all draws are, the same command without --draw judges them")
+        return
     written = write_report(to, config, verdicts)
     for name, verdict in verdicts.items():
         typer.echo(f"pool {name}: {conclusion(config, verdict)}")

@@ -1,34 +1,49 @@
-"""A small network of an arm's tokens, asked what the trigram model is asked. Goes on after a kill.
+"""A small network of an arm's tokens, asked what the trigram model is asked. Goes on after a kill, and on another machine.
 
+What a network was asked takes minutes to find and kilobytes to keep: a file of its bits can be carried to another record, or
+committed. Its name ends in a digest of all that decides it, so one of other tokens, settings or questions is never taken.
 Shape suffixes: I items, D documents.
 """
 
 import hashlib
 import itertools
+import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.collection import Ruler
 from datamask_pipeline.ngram.asked import parted_tokens
 from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.stages import pretrain as pretrain_stage
+
+_COLUMN = "bits"
 
 
-def proxy_bits(learnt: Texts, ruler: Ruler, config: PretrainConfig, folder: Path) -> Numbers:
+def proxy_bits(
+    learnt: Texts, ruler: Ruler, config: PretrainConfig, folder: Path, kept: Path | None = None
+) -> Numbers:
     """Train a network on these texts, unless that is done, and ask it everything.
 
     Args:
         learnt: The arm's tokens.
         ruler: What is asked.
         config: Architecture, budget and seed.
-        folder: Keeps the training's state while it lasts, then what was found.
+        folder: Keeps the training's state while it lasts.
+        kept: Where the file of what was found lies, or is written: its path up to the digest. ``None``: nowhere but in the
+            folder.
 
     Returns:
-        Bits of each item, (I,).
+        Bits of each item, as float32 holds them, (I,).
 
     Raises:
+        InputError: the kept file cannot be read, or holds another number of items.
         ConfigurationError: the device is not there.
         DataMaskError: the loss ceased to be finite.
     """
@@ -42,12 +57,14 @@ def proxy_bits(learnt: Texts, ruler: Ruler, config: PretrainConfig, folder: Path
     from datamask_pipeline.pretraining.train import train
     from datamask_pipeline.pretraining.validate import answer_bits, document_bits
 
-    found, states, models = folder / "bits.npy", folder / "resume", folder / "models"
+    digest = _digest(learnt, ruler, config)
+    beside = folder / "bits" if kept is None else kept
+    found = beside.with_name(f"{beside.name}-{digest[:16]}.parquet")
     if found.is_file():
-        return np.asarray(np.load(found), np.float64)
+        return _read(found, len(ruler.tasks))
+    states, models = folder / "resume", folder / "models"
     device = present_device(config.device)
-    digest = hashlib.sha256(config.model_dump_json().encode() + learnt.tokens_T.tobytes())
-    bind(states, digest.hexdigest())
+    bind(states, digest)
     store = keep_tokens(learnt.tokens_T, learnt.offsets_D, states / "tokens")
     train(config, store, states, models, ruler.vocabulary, ruler.end, None)
     last = published(models)[-1]
@@ -61,9 +78,42 @@ def proxy_bits(learnt: Texts, ruler: Ruler, config: PretrainConfig, folder: Path
         ]
         length = config.sequence_length
         bits_I = np.array([*answer_bits(model, asked, length), *document_bits(model, held_out, length)])
-    private = folder / "bits.part.npy"
-    np.save(private, bits_I)
+    found.parent.mkdir(parents=True, exist_ok=True)
+    private = found.with_name(f"{found.stem}.{os.getpid()}.part")
+    pq.write_table(pa.table({_COLUMN: bits_I.astype(np.float32)}), private)
     private.replace(found)
     for used in (states, models):
         shutil.rmtree(used)
+    return _read(found, len(ruler.tasks))
+
+
+def _digest(learnt: Texts, ruler: Ruler, config: PretrainConfig) -> str:
+    """Of all that decides what is found, but for the machine's arithmetic."""
+    found = hashlib.sha256()
+    about = {
+        "pretrain": pretrain_stage.VERSION,
+        "config": config.result_config(),
+        "end": ruler.end,
+        "vocabulary": ruler.vocabulary,
+        "right": ruler.right,
+    }
+    found.update(json.dumps(about, sort_keys=True).encode())
+    for texts in (learnt, ruler.held_out_texts):
+        for numbers in (texts.tokens_T, texts.offsets_D):
+            found.update(np.ascontiguousarray(numbers, np.int64).data)
+            found.update(b"|")
+    return found.hexdigest()
+
+
+def _read(path: Path, num_items: int) -> Numbers:
+    try:
+        bits_I = pq.read_table(path).column(_COLUMN).to_numpy().astype(np.float64)
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise InputError(
+            f"{path}: cannot be read: {error}", remedy="remove it; the network is trained again then"
+        ) from error
+    if bits_I.shape != (num_items,) or not np.isfinite(bits_I).all():
+        raise InputError(
+            f"{path}: not {num_items:,} finite numbers", remedy="remove it; the network is trained again then"
+        )
     return bits_I

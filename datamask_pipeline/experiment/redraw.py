@@ -50,6 +50,7 @@ def run(
     store: Store,
     inputs: Inputs,
     drawn: Callable[[], Drawn],
+    kept: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Ref:
     """Measure every arm on one draw, or find it measured.
@@ -61,6 +62,7 @@ def run(
         store: The record.
         inputs: What it is drawn from.
         drawn: Reads that; called where something has to be measured.
+        kept: Folder of what networks found, shared by all draws and pools; ``None``: the record alone.
         tell: Told of each arm.
 
     Returns:
@@ -90,7 +92,8 @@ def run(
         if (done := builder.finished()) is not None:
             return done
         found = drawn()
-        rows, bits_AI = _measured(config, number, found, builder.scratch(), tell)
+        networks = None if kept is None else kept / pool / f"{number:03d}"
+        rows, bits_AI = _measured(config, number, found, builder.scratch(), networks, tell)
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
         builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
         part = builder.write_part(
@@ -120,7 +123,12 @@ def draws_of(config: ExperimentConfig, number: int, what: str) -> np.random.Gene
 
 
 def _measured(
-    config: ExperimentConfig, number: int, found: Drawn, scratch: Path, tell: Callable[[str], None]
+    config: ExperimentConfig,
+    number: int,
+    found: Drawn,
+    scratch: Path,
+    networks: Path | None,
+    tell: Callable[[str], None],
 ) -> tuple[list[dict[str, Any]], Numbers]:
     half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
     num_tokens = int(config.ratio * int(half.lengths_N.sum()))
@@ -146,7 +154,8 @@ def _measured(
         bits.append(trigram_I)
         if config.proxy is not None:
             wanted = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
-            bits[-1] = proxy_bits(learnt, found.ruler, wanted, scratch / name)
+            kept = None if networks is None else networks / name
+            bits[-1] = proxy_bits(learnt, found.ruler, wanted, scratch / name, kept)
         if name in config.arms:
             rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
     return rows, np.stack(bits)

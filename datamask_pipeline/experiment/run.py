@@ -1,9 +1,10 @@
 """Runs an experiment: the chain's shared stages, every draw, the verdict of each pool. It goes on after a kill."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judged import Verdict, judge
@@ -21,20 +22,35 @@ Progress = Callable[[str, int, int | None], None]
 _SHARED = ("gather", "tokenizer", "questions")
 
 
-def run_experiment(config: ExperimentConfig, pipeline: Pipeline, progress: Progress) -> dict[str, Verdict]:
+def run_experiment(
+    config: ExperimentConfig,
+    pipeline: Pipeline,
+    progress: Progress,
+    *,
+    only: Sequence[int] = (),
+    kept: Path | None = None,
+) -> dict[str, Verdict]:
     """Run what is not in the record yet, and judge every pool.
 
     Args:
         config: The experiment.
         pipeline: The chain of its collection.
         progress: Told of stages and draws.
+        only: Numbers of the draws to measure, of which nothing is judged; all for none.
+        kept: Folder of files of what networks found; none is trained again whose file is there.
 
     Returns:
-        The verdict of each pool by its name.
+        The verdict of each pool by its name; nothing where only some draws were wanted.
 
     Raises:
-        InputError: an arm has too few tokens.
+        ConfigurationError: there is no draw of such a number.
+        InputError: an arm has too few tokens; a kept file is damaged.
     """
+    for number in only:
+        if not 0 <= number < config.redraws:
+            raise ConfigurationError(
+                f"draw {number}: experiment {config.name!r} has draws 0 to {config.redraws - 1}"
+            )
     (release,) = pipeline.config.releases
     for stage in _SHARED:
         for name, key, call in pipeline.steps(release, stage):
@@ -46,15 +62,25 @@ def run_experiment(config: ExperimentConfig, pipeline: Pipeline, progress: Progr
         for pool in config.pools:
             read = _reader(config, pool, pipeline, inputs, Path(scratch) / pool)
             draws = []
-            for number in range(config.redraws):
+            for number in sorted(set(only)) or range(config.redraws):
                 tell = _teller(
                     progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random
                 )
                 draws.append(
-                    run_draw(config, pool, number, store=pipeline.store, inputs=inputs, drawn=read, tell=tell)
+                    run_draw(
+                        config,
+                        pool,
+                        number,
+                        store=pipeline.store,
+                        inputs=inputs,
+                        drawn=read,
+                        kept=kept,
+                        tell=tell,
+                    )
                 )
                 progress(f"{pool}: draws", number + 1, config.redraws)
-            verdicts[pool] = judge(config, pipeline.store, draws)
+            if not only:
+                verdicts[pool] = judge(config, pipeline.store, draws)
     return verdicts
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.experiment.config import load_experiment
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ngram, pretrain, select
@@ -142,6 +145,59 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
     again = require(store, "experiment", "small/whole/000")
     assert (np.load(store.file_path(again, "bits.npy")) == bits).all()
+
+
+def test_machines_share_draws_by_the_files_of_their_networks(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    arms = {name: ARMS[name] for name in ("random", "random_again", "collapse_quality", "joint")}
+    pools: dict[str, Any] = {"whole": {}}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, num_random=0, pools=pools, proxy=PROXY)
+    data, kept = tiny_config_file.parent, tmp_path / "kept"
+    for machine in ("one", "other"):
+        shutil.copytree(tiny_run.store.root, tmp_path / machine)
+    shared = ("--kept", str(kept), "--to", str(tmp_path / "report"))
+    told = run(path, data, tmp_path / "one", *shared, "--draw", "1", "--draw", "0")
+    assert "without --draw judges" in told
+    assert not (tmp_path / "report").exists()
+    files = sorted(kept.glob("whole/*/*"))
+    assert [file.parent.name for file in files] == ["000"] * 4 + ["001"] * 4
+    assert {file.name.rpartition("-")[0] for file in files} == set(arms)
+
+    def bits(machine: str, number: int) -> Any:
+        store = Store(str(tmp_path / machine))
+        return np.load(store.file_path(require(store, "experiment", f"small/whole/{number:03d}"), "bits.npy"))
+
+    assert (bits("one", 0) == np.stack([bits_of(kept, 0, name) for name in arms])).all()
+    # Another machine takes them as they are, trains the rest, and judges.
+    marked = next(file for file in files if file.name.startswith("joint-"))
+    pq.write_table(pa.table({"bits": bits_of(kept, 0, "joint") + np.float32(1)}), marked)
+    told = run(path, data, tmp_path / "other", *shared)
+    assert "pool whole: " in told
+    assert (bits("other", 1) == bits("one", 1)).all()
+    assert (bits("other", 0)[3] == bits_of(kept, 0, "joint")).all()
+    assert len(list(kept.glob("whole/*/*"))) == 4 * len(arms)
+    # Another schedule is another network: what was kept does not count for it.
+    longer = {**PROXY, "epochs": 3}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, num_random=0, pools=pools, proxy=longer)
+    run(path, data, tmp_path / "other", *shared, "--draw", "0")
+    assert len(list(kept.glob("whole/000/*"))) == 2 * len(arms)
+    # A damaged file is no reason to train for hours without a word.
+    (file,) = (file for file in kept.glob("whole/000/random-*") if file not in files)
+    file.write_bytes(file.read_bytes()[:50])
+    shutil.rmtree(tmp_path / "other" / "experiment" / "small" / "whole" / "000")
+    arguments = ["experiment", str(path), "--data", str(data), "--store", str(tmp_path / "other"), *shared]
+    failed = CliRunner().invoke(app, arguments)
+    assert isinstance(failed.exception, InputError)
+    assert str(file) in str(failed.exception)
+    beyond = CliRunner().invoke(app, [*arguments, "--draw", "4"])
+    assert isinstance(beyond.exception, ConfigurationError)
+    assert "draws 0 to 3" in str(beyond.exception)
+
+
+def bits_of(kept: Path, number: int, arm: str) -> Any:
+    (file,) = kept.glob(f"whole/{number:03d}/{arm}-" + "[0-9a-f]" * 16 + ".parquet")
+    return pq.read_table(file).column("bits").to_numpy()
 
 
 @pytest.mark.parametrize(
