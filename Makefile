@@ -80,9 +80,9 @@ bench-release: setup ## A subset joined and published, with texts and without, a
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only release
 
-bench-stages: setup ## Every stage of a release from a hundred thousand documents to three million (long)
+bench-stages: setup ## Every stage of a release from a hundred thousand documents to three million (long); STEPS=pool for some alone
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@$(BIN)/python -m benchmarks --only stages
+	@$(BIN)/python -m benchmarks --only stages $(if $(STEPS),--steps $(STEPS))
 
 bench-audit: setup ## Questions put to a record of ten million documents (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

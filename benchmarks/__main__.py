@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.data import Base, base_of_file, base_of_installation, documents_of_installation
 from benchmarks.harness import Context, code_version, machine
 from benchmarks.report import write_report
+from benchmarks.stages_work import COMMANDS, STEPS
 
 ORDER = (
     "facility_20k",
@@ -94,6 +95,13 @@ def _options() -> argparse.Namespace:
         "--results", type=Path, default=RESULTS, help="where results go, one JSON a benchmark"
     )
     parser.add_argument("--report", type=Path, default=REPORT, help="the Markdown report")
+    parser.add_argument(
+        "--steps",
+        nargs="+",
+        choices=[*STEPS, *COMMANDS],
+        default=[],
+        help="of `stages`, measure these and what they are made from; its other rows stay as they are",
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -113,6 +121,8 @@ def _run_one(options: argparse.Namespace, name: str) -> None:
         seeds=tuple(options.seeds),
         shrink=options.shrink,
         folder=options.folder,
+        results=options.results,
+        steps=tuple(options.steps),
     )
     begun = time.perf_counter()
     outcome = benchmark.run(context)

@@ -45,6 +45,8 @@ class Context:
         shrink: Sizes are divided by it: 1 for results, more to try the code.
         documents: Parquet files with text.
         folder: For files that are too large for memory.
+        results: Where results of earlier runs lie, one JSON a benchmark.
+        steps: What alone is measured again, by a benchmark of several steps; empty for all of it.
     """
 
     base: Base
@@ -52,6 +54,8 @@ class Context:
     seeds: tuple[int, ...]
     shrink: int
     folder: Path
+    results: Path
+    steps: tuple[str, ...] = ()
 
     def size(self, number: int) -> int:
         """A number of documents in this run."""

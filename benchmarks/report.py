@@ -85,6 +85,8 @@ def _section(record: Record) -> str:
 
 
 def _code(record: Record) -> str:
+    if "commit" in record["rows"][0]:
+        return "Each row names the commit that it was run at."
     if record.get("code"):
         return f"Run at commit {record['code']}."
     return "**Run on an earlier version of the code: to be run again before anything rests on it.**"

@@ -3,7 +3,8 @@
 The chain is the real one, by the stages' own defaults where `benchmarks.stages_work.configuration` does not say
 otherwise. What a stage takes for a thousand documents is its fixed part: imports and what does not grow. Exponents are
 of what is beyond that. What was measured by the same code is kept in the folder until all is, so that a run that was
-stopped goes on.
+stopped goes on. With `--steps` only these and what they are made from are measured; the other rows stay as the results
+have them, each with the commit that it was measured at.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import yaml
 
 from benchmarks.harness import Context, Outcome, Row, at_most, code_version
 from benchmarks.stages_data import CRAWL, make_crawl, part_of
-from benchmarks.stages_work import COMMANDS, STEPS, configuration
+from benchmarks.stages_work import COMMANDS, STEPS, configuration, with_needed
 
 TITLE = "Every stage, 1 000 to 3 000 000 documents"
 QUESTION = "Is the memory of every stage flat, and does its time grow as the documents do?"
@@ -38,17 +39,30 @@ LEAST_SECONDS = 1.0
 
 def run(context: Context) -> Outcome:
     """Each size in a folder of its own."""
+    steps = with_needed(context.steps) if context.steps else [*STEPS, *COMMANDS]
     outcome = Outcome()
     for documents in (FEW, *SIZES):
-        outcome.rows += measured(context, documents)
+        outcome.rows += measured(context, documents, steps)
+    if context.steps:
+        earlier = json.loads((context.results / "stages.json").read_text())
+        outcome.rows, outcome.notes = merged(earlier, outcome.rows), earlier["notes"]
     for step in STEPS | COMMANDS:
-        _tell(outcome, step, [row for row in outcome.rows if row["method"] == step])
+        if rows := [row for row in outcome.rows if row["method"] == step]:
+            _tell(outcome, step, rows)
     shutil.rmtree(context.folder / "stages")
     return outcome
 
 
-def measured(context: Context, documents: int) -> list[Row]:
-    """Every step at one size, and what it took."""
+def merged(earlier: dict[str, Any], rows: list[Row]) -> list[Row]:
+    """Rows of earlier results, those of the same step and size replaced, each with its commit; by size and step."""
+    kept = {(row["documents"], row["method"]): {"commit": earlier["code"]} | row for row in earlier["rows"]}
+    kept |= {(row["documents"], row["method"]): row for row in rows}
+    order = [*STEPS, *COMMANDS]
+    return [kept[place] for place in sorted(kept, key=lambda place: (place[0], order.index(place[1])))]
+
+
+def measured(context: Context, documents: int, steps: list[str]) -> list[Row]:
+    """Some steps, in order, at one size, and what each took."""
     size = documents if documents == FEW else context.size(documents)
     folder, code = context.folder / f"stages/{size}", code_version()
     kept = folder / "measured.json"
@@ -57,9 +71,9 @@ def measured(context: Context, documents: int) -> list[Row]:
         _prepare(context, folder, size)
         kept.write_text(json.dumps({"code": code, "rows": {}}))
     rows: dict[str, Row] = json.loads(kept.read_text())["rows"]
-    for step in STEPS | COMMANDS:
+    for step in steps:
         if step not in rows and documents <= MOST.get(step, documents):
-            rows[step] = _row(step, size, worked(folder, step))
+            rows[step] = _row(step, size, worked(folder, step)) | {"commit": code}
             kept.write_text(json.dumps({"code": code, "rows": rows}))
             print(json.dumps(rows[step]), flush=True)
     shutil.rmtree(folder / "record", ignore_errors=True)
@@ -106,6 +120,9 @@ def worked(folder: Path, step: str) -> dict[str, Any]:
 def _tell(outcome: Outcome, step: str, rows: list[Row]) -> None:
     """What each size adds to the one before, and the claims: memory at most documents against few, the largest exponent."""
     fixed, *grown = rows
+    for row in grown:
+        row.pop("bytes a document", None)
+        row.pop("exponent", None)
     for less, more in itertools.pairwise(grown):
         added = (more["anonymous MiB"] - less["anonymous MiB"]) * 2**20
         more["bytes a document"] = round(added / (more["documents"] - less["documents"]), 1)

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,21 @@ COMMANDS: dict[str, list[str]] = {
     "audit why": ["audit", "why", "ID"],
     "audit status": ["audit", "status"],
 }
+
+
+def with_needed(steps: Sequence[str]) -> list[str]:
+    """Steps, with those that make what they read, in order. A command is asked of a record with everything in it."""
+    from datamask_pipeline.pipeline.flow import FLOW
+
+    if any(step in COMMANDS for step in steps):
+        return [*STEPS, *(step for step in COMMANDS if step in steps)]
+    asked = [STEPS[step][0] for step in steps]
+    read = {stage.name for name in asked for stage in FLOW.until(name) if stage.name != name}
+    return [
+        step
+        for step, (stage, names, overrides) in STEPS.items()
+        if step in steps or (stage in read and not overrides and names != (RELEASE, "shards"))
+    ]
 
 
 def configuration(folder: Path, *, near_copies: bool) -> dict[str, Any]:
