@@ -1,5 +1,6 @@
 """Puts the subcommands together. Knows their names only."""
 
+import inspect
 from importlib.metadata import version
 from typing import Annotated
 
@@ -73,3 +74,18 @@ app.command("purge")(purge.purge)
 app.command("sweep")(sweep.sweep)
 app.add_typer(audit.app, name="audit")
 app.add_typer(configs.app, name="config")
+
+
+def _let_the_terminal_break_lines(commands: typer.Typer) -> None:
+    """Paragraphs of help are one line each; indented ones, the examples, stay as they are."""
+    for command in commands.registered_commands:
+        paragraphs = inspect.cleandoc(command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(
+            text if text.startswith((" ", "- ")) else text.replace("\n", " ") for text in paragraphs
+        )
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _let_the_terminal_break_lines(group.typer_instance)
+
+
+_let_the_terminal_break_lines(app)

@@ -116,3 +116,9 @@ def test_figures_are_printed_whole_on_a_narrow_terminal(rows: Path) -> None:
     output = rows.with_name("a-folder-of-a-long-name-" + "x" * 60 + ".parquet")
     result = CliRunner().invoke(app, ["select", "-i", str(rows), "-o", str(output)], env={"COLUMNS": "40"})
     assert f"selected 4 of 40 documents -> {output}" in result.stdout.splitlines()
+
+
+def test_the_terminal_breaks_the_lines_of_help() -> None:
+    shown = CliRunner().invoke(app, ["run", "--help"], terminal_width=300, env={"COLUMNS": "300"}).stdout
+    assert "the line below says why. A killed run goes on where it was." in shown
+    assert "\n     datamask run -c my.yaml" in shown
