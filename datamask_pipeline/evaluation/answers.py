@@ -67,15 +67,17 @@ def answer_row(
 
 
 def gold_place(task: Any, document: Any) -> int:
-    """Place of the right choice; with several contexts (WinoGrande) lm-eval states it as the text."""
+    """Place of the right choice, of the first of several; lm-eval may state it as the text (WinoGrande, COPA)."""
     gold = task.doc_to_text(document) if task.multiple_input else task.doc_to_target(document)
+    gold = gold[0] if isinstance(gold, list) else gold
     return int(task.doc_to_choice(document).index(gold)) if isinstance(gold, str) else int(gold)
 
 
 def open_answer(task: Any, document: Any) -> str:
-    """The first accepted answer of an open question, as it is scored."""
+    """The first accepted answer of an open question, as it is scored: lm-eval's `loglikelihood` tasks bring their blank."""
     accepted = task.doc_to_target(document)
-    return f"{task.config.target_delimiter}{accepted if isinstance(accepted, str) else accepted[0]}"
+    first = accepted[0] if isinstance(accepted, list | tuple) else accepted
+    return f"{'' if task.OUTPUT_TYPE == 'loglikelihood' else task.config.target_delimiter}{first}"
 
 
 def gold_metrics(rows: Sequence[AnswerRow]) -> dict[str, tuple[float, float | None]]:

@@ -1,10 +1,10 @@
-"""The benchmark tasks there are: one YAML each, in the folder `tasks`.
+"""The benchmark tasks there are: ours, one YAML each in the folder `tasks`, and any other of lm-eval's by its name.
 
 Knows no question and no model. A task's YAML includes lm-eval's stock one by its path below lm-eval's
-`tasks` folder; our own key `benchmark` says how the pipeline treats it.
+`tasks` folder; our own key `benchmark` says how the pipeline treats it. Of a task without a YAML of ours the same is
+made out of what lm-eval's definition says.
 """
 
-import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.evaluation import stock
 from datamask_pipeline.evaluation.layouts.base import Layout
 from datamask_pipeline.families import LAYOUTS
 
@@ -29,6 +30,7 @@ class Benchmark:
     """A task: its name, the paper's label, the one metric that stands for it, and its questions' layout.
 
     Attributes:
+        definition: What its YAML says but for `benchmark`.
         split: The split that is asked, as lm-eval chooses: test, else validation.
         examples_split: The split of the solved examples; None: the set has none but what is asked.
         sampler: How lm-eval draws them: `default`, at random, or `first_n`.
@@ -38,13 +40,15 @@ class Benchmark:
         revision: The commit of the repository that `hub_files` was written for.
         hub_files: Split -> pattern of its files in the repository (`fnmatch`: `*` stands for folders too).
         beside: Whether it is asked only where it is named.
+        max_generated: Tokens that lm-eval keeps free for an answer that it generates; 0: it scores given ones.
+        no_examples: Why solved examples cannot be shown; None: they can.
     """
 
     task: str
     label: str
     metric: str
     layout: str
-    definition: Path
+    definition: dict[str, Any]
     split: str
     examples_split: str | None = None
     sampler: str = "default"
@@ -54,6 +58,8 @@ class Benchmark:
     revision: str | None = None
     hub_files: dict[str, str] = field(default_factory=dict)
     beside: bool = False
+    max_generated: int = 0
+    no_examples: str | None = None
     layout_options: dict[str, Any] = field(default_factory=dict)
 
     def make_layout(self) -> Layout:
@@ -63,45 +69,42 @@ class Benchmark:
             UnknownNameError: There is none of that name.
             ConfigurationError: An option of the layout is wrong.
         """
-        return LAYOUTS.make(self.layout, self.layout_options, f"{self.definition.name}: layout_options")
+        return LAYOUTS.make(self.layout, self.layout_options, f"{self.task}.yaml: layout_options")
 
 
 @cache
 def all_benchmarks() -> dict[str, Benchmark]:
-    """Every task by its name: the paper's twelve in their order, then others by name."""
+    """Every task of ours by its name: the paper's twelve in their order, then others by name."""
     found = {}
     for path in _OURS.glob("[!_]*.yaml"):
         content = yaml.safe_load(path.read_text())
-        about = _about_data(_stock_definition(_includes(content))) | content["benchmark"]
-        found[content["task"]] = Benchmark(content["task"], **about, definition=path)
+        found[content["task"]] = _benchmark(content)
     rank = {task: place for place, task in enumerate(_ORDER)}
     return {task: found[task] for task in sorted(found, key=lambda task: (rank.get(task, len(rank)), task))}
 
 
 def benchmarks_named(names: Iterable[str], where: str = "") -> list[Benchmark]:
-    """The tasks of these names in canonical order; for no name, all but those that stand beside the others.
+    """The tasks of these names in canonical order, lm-eval's others last; for no name, the paper's twelve.
 
     Args:
         names: Their names.
         where: Path of the setting that gives them.
 
     Raises:
-        UnknownNameError: A name that no task carries.
+        UnknownNameError: A name that neither a task of ours nor one of lm-eval's carries.
+        ConfigurationError: A task of lm-eval's that cannot be asked.
     """
     known, wanted = all_benchmarks(), set(names)
-    for name in sorted(wanted):
-        if name not in known:
-            raise UnknownNameError("benchmark task", name, known, where)
-    return [
+    ours = [
         benchmark for task, benchmark in known.items() if task in wanted or not (wanted or benchmark.beside)
     ]
+    return ours + [_stock_benchmark(name, where) for name in sorted(wanted - set(known))]
 
 
 def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstrations: Path | None) -> None:
     """Write the task definition lm-eval reads: includes made absolute, the local files filled in."""
-    definition = yaml.safe_load(benchmark.definition.read_text())
-    del definition["benchmark"]
-    definition["include"] = [str(_included(name)) for name in _includes(definition)]
+    definition = dict(benchmark.definition)
+    definition["include"] = [str(_included(name)) for name in stock.includes_of(definition)]
     files = {"questions": str(questions)}
     if demonstrations is not None:
         files["demonstrations"] = str(demonstrations)
@@ -111,56 +114,74 @@ def render(benchmark: Benchmark, folder: Path, *, questions: Path, demonstration
     (folder / f"{benchmark.task}.yaml").write_text(yaml.safe_dump(definition, sort_keys=False))
 
 
-def _about_data(stock: dict[str, Any]) -> dict[str, Any]:
+def _benchmark(content: dict[str, Any]) -> Benchmark:
+    """The task that a YAML of ours describes."""
+    definition = {key: value for key, value in content.items() if key != "benchmark"}
+    stated: dict[str, Any] = {}
+    for name in stock.includes_of(definition):
+        if not (_OURS / name).is_file():
+            stated |= stock.read_definition(stock.stock_file(name))
+    about = _about_data(stated) | content["benchmark"]
+    about["max_generated"] = stock.max_generated(stated | definition)
+    return Benchmark(content["task"], **about, definition=definition)
+
+
+@cache
+def _stock_benchmark(name: str, where: str) -> Benchmark:
+    """lm-eval's task of that name, as if it had a YAML of ours."""
+    path = stock.file_of_task(name)
+    if path is None:
+        remedy = "or any task of lm-eval's, which `lm-eval ls tasks` lists"
+        raise UnknownNameError("benchmark task", name, all_benchmarks(), where, remedy=remedy)
+    stated = stock.read_definition(path)
+    stock.refuse_what_cannot_be_asked(name, path, stated)
+    place = path.relative_to(stock.stock_tasks()).as_posix()
+    data = _about_data(stated)
+    folder = stated.get("dataset_name") or "default"
+    folder = "data" if folder == "default" else folder
+    splits = {split for split in (data["split"], data["examples_split"]) if split is not None}
+    about = {
+        "label": name,
+        "metric": stock.headline_metric(name, stated),
+        "layout": "stock",
+        "layout_options": {"definition": place},
+        "beside": True,
+        "hub_files": {
+            split: f"{folder}/{split}-*" for split in sorted(splits)
+        },  # as `push_to_hub` writes them
+        "no_examples": _why_no_examples(stated),
+    }
+    # The rows are prepared as `process_docs` leaves them.
+    return _benchmark(
+        {"benchmark": about, "include": [place, "_local.yaml"], "task": name, "process_docs": None}
+    )
+
+
+def _why_no_examples(stated: dict[str, Any]) -> str | None:
+    settings = stated.get("fewshot_config") or {}
+    if isinstance(settings.get("sampler"), stock.Function):
+        return "lm-eval draws them by a sampler of the task's own"
+    others = sorted(set(settings) - {"sampler", "split"})
+    return f"lm-eval makes them in a way of the task's own: {', '.join(others)}" if others else None
+
+
+def _about_data(stated: dict[str, Any]) -> dict[str, Any]:
     """Which data the stock task reads, and which split for what."""
-    if not stock:
+    if not stated:
         return {}
-    training, validation, test = (stock.get(f"{name}_split") for name in ("training", "validation", "test"))
+    training, validation, test = (stated.get(f"{name}_split") for name in ("training", "validation", "test"))
+    repository = stated.get("dataset_path")
     return {
         "split": test or validation,
-        "examples_split": stock.get("fewshot_split") or training or validation or test,
-        "sampler": (stock.get("fewshot_config") or {}).get("sampler", "default"),
-        "spares_question": stock.get("fewshot_split") == test,
-        "repository": stock["dataset_path"],
-        "configuration": stock.get("dataset_name"),
+        "examples_split": stated.get("fewshot_split") or training or validation or test,
+        "sampler": (stated.get("fewshot_config") or {}).get("sampler", "default"),
+        "spares_question": stated.get("fewshot_split") == test,
+        # Without an owner it is a reader of files, such as `json`.
+        "repository": repository if "/" in str(repository) else None,
+        "configuration": stated.get("dataset_name"),
     }
-
-
-def _includes(definition: dict[str, Any]) -> list[str]:
-    includes = definition.get("include", [])
-    return [includes] if isinstance(includes, str) else includes
-
-
-def _stock_definition(names: Iterable[str], folder: Path | None = None) -> dict[str, Any]:
-    """What lm-eval's own definitions say, those that they include among them."""
-    found: dict[str, Any] = {}
-    for name in names:
-        path = _included(name) if folder is None else folder / name
-        if path.parent != _OURS:
-            content = yaml.load(path.read_text(), _Plain)
-            found |= _stock_definition(_includes(content), path.parent) | content
-    return found
-
-
-class _Plain(yaml.SafeLoader):
-    """YAML in which a function's name is a text."""
-
-
-_Plain.add_constructor("!function", lambda loader, node: str(node.value))
 
 
 def _included(name: str) -> Path:
     """Ours if it stands beside the task's YAML, else lm-eval's."""
-    if (_OURS / name).is_file():
-        return _OURS / name
-    stock = _stock_tasks() / name
-    if not stock.is_file():
-        raise ConfigurationError(f"no task definition {name!r} in lm-eval; install lm-eval 0.4.13 or later")
-    return stock
-
-
-@cache
-def _stock_tasks() -> Path:
-    """lm-eval's tasks, located without importing it."""
-    spec: Any = importlib.util.find_spec("lm_eval")
-    return Path(spec.submodule_search_locations[0]) / "tasks"
+    return _OURS / name if (_OURS / name).is_file() else stock.stock_file(name)

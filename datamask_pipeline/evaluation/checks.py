@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 
 from datamask_pipeline.errors import ConfigurationError, InputError
-from datamask_pipeline.evaluation.benchmarks import Benchmark, all_benchmarks, benchmarks_named
+from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.config import HUB, LOCAL, EvaluateConfig, QuestionsConfig
 from datamask_pipeline.evaluation.layouts.base import BadRow
 from datamask_pipeline.evaluation.question_files import splits_read
@@ -28,6 +28,21 @@ def check_device(config: EvaluateConfig) -> None:
         raise ConfigurationError(f"evaluate.device: {error}") from error
 
 
+def check_room(config: EvaluateConfig) -> None:
+    """Check that generated answers fit into `max_length`.
+
+    Raises:
+        UnknownNameError: A task that does not exist.
+        ConfigurationError: An answer leaves no room for its prompt.
+    """
+    for benchmark in benchmarks_named(config.tasks, "evaluate.tasks"):
+        if benchmark.max_generated >= config.max_length:
+            raise ConfigurationError(
+                f"task {benchmark.task!r} generates up to {benchmark.max_generated} tokens, evaluate.max_length is "
+                f"{config.max_length}; raise it, so that prompts have room too, or leave the task out"
+            )
+
+
 def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
     """Check that every task exists and, but for local questions, has files that begin with usable rows.
 
@@ -47,17 +62,25 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
     for setting in ("question_files", "demonstration_files"):
         benchmarks_named(getattr(config, setting), f"{section}.{setting}")
     benchmarks_named(config.hub.revisions, f"{section}.hub.revisions")
-    benchmarks_named(config.tasks, f"{section}.tasks")
+    asked = benchmarks_named(config.tasks, f"{section}.tasks")
     if config.questions != HUB and config.hub.revisions:
         raise ConfigurationError(
             f"{section}.hub.revisions are for `questions: {HUB}`; the questions come from {config.questions}"
         )
     if config.questions == LOCAL:
+        from datamask_pipeline.evaluation.local_questions import tasks_made
+
+        for benchmark in asked:
+            if benchmark.task not in tasks_made():
+                raise ConfigurationError(
+                    f"{section}.tasks: there are no questions of `{LOCAL}` for {benchmark.task!r}; let "
+                    f"{section}.questions be `{HUB}` or a directory"
+                )
         return
     for task, splits in splits_read(config).items():
         for split in splits:
             for file in split.files:
-                _check_first_rows(all_benchmarks()[task], file)
+                _check_first_rows(benchmarks_named([task])[0], file)
 
 
 def _check_first_rows(benchmark: Benchmark, file: Path) -> None:

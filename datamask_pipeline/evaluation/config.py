@@ -52,7 +52,7 @@ class QuestionsConfig(Settings):
     tasks: list[str] = Field(
         default_factory=list,
         description="Names of the benchmark tasks to run; none named means the paper's twelve. Beside them: arc_easy, "
-        "commonsense_qa.",
+        "commonsense_qa, and any of lm-eval's own by its name there.",
     )
     _tasks_once = field_validator("tasks")(each_once)
 

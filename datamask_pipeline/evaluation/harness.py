@@ -16,7 +16,9 @@ import lm_eval.evaluator
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
+from lm_eval.api.registry import get_aggregation
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.tasks import TaskManager
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
@@ -39,10 +41,11 @@ from datamask_pipeline.hardware import present_device, torch_threads
 class ResultRow:
     """One metric of one task.
 
-    `value` is a fraction in 0..1, higher is better, but for bits per byte, lower is better; `stderr` its standard error,
-    null where none is known; `n` the number of questions; `version` the task definition's; `headline` marks the one
-    metric that stands for the benchmark; `chance` is what guessing would score, null for bits per byte; `num_truncated`
-    counts prompts that lost their beginning.
+    `value` of a headline is a fraction in 0..1, higher is better; that of bits per byte is better lower, and that of another
+    metric of lm-eval's as lm-eval defines it. `stderr` is its standard error, null where none is known; `n` the number of
+    questions; `version` the task definition's; `headline` marks the one metric that stands for the benchmark; `chance` is
+    what guessing would score, null for bits per byte and for what is no mean over questions; `num_truncated` counts prompts
+    that lost their beginning.
     """
 
     task: str
@@ -134,21 +137,25 @@ def ask(
     results, answers = [], []
     for item in questions:
         name, metric = item.benchmark.task, item.benchmark.metric
-        samples = report["samples"][name]
+        # Of a task with several filters, the first speaks for it; the others' scores are metrics beside it.
+        first = report["samples"][name][0]["filter"]
+        samples = [sample for sample in report["samples"][name] if sample["filter"] == first]
         scored = _score_open(model, tasks[name], samples)
         mine = [
             answer_row(tasks[name], sample, metric, gold)
             for sample, gold in zip(samples, scored, strict=True)
         ]
-        results += _results(report, item, mine, shots, num_truncated(samples))
+        results += _results(report, item, tasks[name], mine, shots, num_truncated(samples), first)
         answers += sorted(mine, key=lambda row: row.question_id)
     return Evaluation(results, answers)
 
 
 def _score_open(model: LM, task: Any, samples: list[dict[str, Any]]) -> list[tuple[str, float] | None]:
-    """Of open questions, the first accepted answer with its log-likelihood, which lm-eval does not ask for itself."""
+    """Of open questions, the first accepted answer with its log-likelihood, which lm-eval does not ask of generations."""
     if task.OUTPUT_TYPE == "multiple_choice":
         return [None] * len(samples)
+    if task.OUTPUT_TYPE == "loglikelihood":
+        return [(sample["arguments"][0][1], float(sample["filtered_resps"][0][0])) for sample in samples]
     requests = [
         Instance(
             "loglikelihood", sample["doc"], (sample["arguments"][0][0], open_answer(task, sample["doc"])), 0
@@ -184,16 +191,33 @@ def load_tasks(
 
 
 def _results(
-    report: Any, item: QuestionSet, answers: Sequence[AnswerRow], shots: int, num_truncated: int
+    report: Any,
+    item: QuestionSet,
+    stock: Any,
+    answers: Sequence[AnswerRow],
+    shots: int,
+    num_truncated: int,
+    first: str,
 ) -> list[ResultRow]:
-    """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`, then those of the right answers."""
+    """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`, then those of the right answers.
+
+    Those of other filters than the first keep lm-eval's whole name.
+    """
     task = item.benchmark.task
     scores = report["results"].get(task, {})
     found: list[tuple[str, float, Any, float | None]] = []
     for key, value in scores.items():
         metric, comma, name = key.partition(",")
         if comma and not metric.endswith("_stderr"):
-            found.append((metric, float(value), scores.get(f"{metric}_stderr,{name}"), item.chance))
+            averaged = stock.aggregation()[metric] is get_aggregation("mean")
+            found.append(
+                (
+                    metric if name == first else key,
+                    float(value),
+                    scores.get(f"{metric}_stderr,{name}"),
+                    item.chance if averaged else None,
+                )
+            )
     if sum(metric == item.benchmark.metric for metric, *_ in found) != 1:
         raise DataMaskError(
             f"lm-eval reported {sorted(scores)} for {task}, not {item.benchmark.metric!r} once"
@@ -248,9 +272,16 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
             scored = isinstance(rest, str)  # else generation settings
             texts.append(prompt + rest if scored else prompt)
             # The last token of a scored text is predicted, never read.
-            room.append(harness.max_length + 1 if scored else harness.max_length - rest["max_gen_toks"])
+            room.append(
+                harness.max_length + 1 if scored else harness.max_length - _num_generated(rest, harness)
+            )
     encoded = harness.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
     return sum(len(encoding.ids) > limit for encoding, limit in zip(encoded, room, strict=True))
+
+
+def _num_generated(settings: Mapping[str, Any], harness: HFLM) -> int:
+    """Tokens that lm-eval keeps free for a generation; a task that names no number gets lm-eval's own."""
+    return int(normalize_gen_kwargs(dict(settings), harness.max_gen_toks)["max_gen_toks"])
 
 
 @contextmanager

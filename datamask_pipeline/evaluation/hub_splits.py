@@ -28,9 +28,14 @@ def hub_splits(config: QuestionsConfig, benchmark: Benchmark, *, examples: bool)
         StorageError: The hub did not deliver.
     """
     task, revision = benchmark.task, config.hub.revisions.get(benchmark.task, benchmark.revision)
-    if benchmark.repository is None or revision is None:
+    if benchmark.repository is None:
         raise ConfigurationError(
             f"task {task!r} has no data set on the hub; give a directory of question files"
+        )
+    if revision is None:
+        raise ConfigurationError(
+            f"task {task!r} needs the commit of its data set {benchmark.repository}: add {task}: <40 hexadecimal digits> to "
+            "hub.revisions; the data set's page shows commits under Files, History"
         )
     patterns = {benchmark.split: config.question_files.get(task) or benchmark.hub_files.get(benchmark.split)}
     shown = benchmark.examples_split

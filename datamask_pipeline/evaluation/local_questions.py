@@ -102,6 +102,11 @@ def write_local_questions(
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
+def tasks_made() -> set[str]:
+    """The tasks that questions can be made for."""
+    return set(_makers())
+
+
 def _makers() -> dict[str, _Maker]:
     """What makes the questions of each task: its own maker, or that of a task in the same layout."""
     tasks = all_benchmarks()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.config import HUB, LOCAL, QuestionsConfig
 from datamask_pipeline.evaluation.hub_splits import hub_splits
@@ -26,10 +26,18 @@ def splits_read(config: QuestionsConfig) -> dict[str, list[Split]]:
 
 
 def splits_of(config: QuestionsConfig, benchmark: Benchmark) -> list[Split]:
-    """The splits that one task reads, as `splits_read`."""
+    """The splits that one task reads, as `splits_read`.
+
+    Raises:
+        ConfigurationError: Solved examples are wanted of a task that cannot show any, or as `splits_read`.
+    """
     task = benchmark.task
     pattern = config.demonstration_files.get(task)
     examples = bool(config.shots or pattern is not None)
+    if examples and benchmark.no_examples is not None:
+        raise ConfigurationError(
+            f"task {task!r} cannot show solved examples: {benchmark.no_examples}; set shots to 0, or leave the task out"
+        )
     if config.questions == HUB:
         return hub_splits(config, benchmark, examples=examples)
     folder = question_folder(config)

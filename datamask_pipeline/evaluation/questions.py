@@ -17,7 +17,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.config import LOCAL, QuestionsConfig
 from datamask_pipeline.evaluation.examples import drawn_examples, first_examples
-from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Row
+from datamask_pipeline.evaluation.layouts.base import BadRow, Item, LeftOut, Row
 from datamask_pipeline.evaluation.local_questions import write_local_questions
 from datamask_pipeline.evaluation.question_files import splits_of
 from datamask_pipeline.evaluation.reading import read_rows
@@ -149,11 +149,11 @@ def _prepare(benchmark: Benchmark, directory: Path, config: QuestionsConfig) -> 
     rows = [item.row for item in asked]
     identities = [_identity(row) for row in rows]
     shown = [
-        {"before": identity[:16], **row}
+        {**row, "before": identity[:16]}
         for identity, of in zip(identities, examples, strict=True)
         for row in of
     ]
-    numbered = [{"question_id": identity[:16], **row} for identity, row in zip(identities, rows, strict=True)]
+    numbered = [{**row, "question_id": identity[:16]} for identity, row in zip(identities, rows, strict=True)]
     return QuestionSet(
         benchmark=benchmark,
         source=asked_of.source,
@@ -191,8 +191,9 @@ def _read(benchmark: Benchmark, split: Split, seed: int, *, use: str) -> _Read:
     seen: set[str] = set()
     place = 0
     for file in split.files:
-        name, begin = split.name_of(file), place
+        name, num_rows = split.name_of(file), 0
         for number, row in read_rows(file):
+            num_rows += 1
             try:
                 item = replace(_item(layout.read, row), place=place)
                 # Examples are drawn from every row of their split, as lm-eval does.
@@ -200,11 +201,12 @@ def _read(benchmark: Benchmark, split: Split, seed: int, *, use: str) -> _Read:
                     raise BadRow("repeats an earlier row")
             except BadRow as reason:
                 rejected.append(RejectedRow(benchmark.task, name, number, str(reason)))
+                place -= isinstance(reason, LeftOut)  # lm-eval counts those that it does not leave out
             else:
                 seen.add(_identity(item.row))
                 items.append(item)
             place += 1
-        files.append(SourceFile(name, split.name, use, place - begin))
+        files.append(SourceFile(name, split.name, use, num_rows))
     return _Read(layout.finish(items, seed) if items else [], rejected, files)
 
 

@@ -34,14 +34,15 @@ class EvaluateStageConfig(EvaluateConfig):
 
 
 def check(config: EvaluateStageConfig) -> None:
-    """Refuse a device that is not there.
+    """Refuse a device that is not there, and tasks whose generated answers leave no room for a prompt.
 
     Raises:
-        ConfigurationError: it is not there.
+        ConfigurationError: it is not there, or they leave none.
     """
-    from datamask_pipeline.evaluation.checks import check_device
+    from datamask_pipeline.evaluation.checks import check_device, check_room
 
     check_device(config)
+    check_room(config)
 
 
 def run(

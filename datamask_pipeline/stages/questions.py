@@ -81,14 +81,14 @@ def amount(manifest: Mapping[str, Any]) -> str:
 
 def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
     """The question sets of an artefact, their files on local disk."""
-    from datamask_pipeline.evaluation.benchmarks import all_benchmarks
+    from datamask_pipeline.evaluation.benchmarks import benchmarks_named
     from datamask_pipeline.evaluation.questions import QuestionSet, RejectedRow, SourceFile
 
     folder = store.local_copy(questions, TREE, scratch)
     sets = []
     for item in store.manifest(questions)["metadata"]["sets"]:
         values: dict[str, Any] = dict(item)
-        values["benchmark"] = all_benchmarks()[values.pop("task")]
+        (values["benchmark"],) = benchmarks_named([values.pop("task")])
         values["file"] = folder / values["file"]
         values["demonstrations"] = folder / values["demonstrations"] if values["demonstrations"] else None
         values["files"] = tuple(SourceFile(**file) for file in values["files"])

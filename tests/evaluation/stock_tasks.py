@@ -8,8 +8,9 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from datamask_pipeline.evaluation.benchmarks import _stock_tasks, render
+from datamask_pipeline.evaluation.benchmarks import render
 from datamask_pipeline.evaluation.questions import QuestionSet
+from datamask_pipeline.evaluation.stock import stock_tasks
 
 Row = dict[str, Any]
 FILES = {
@@ -30,7 +31,7 @@ FILES = {
 
 def stock_task(file: str, splits: dict[str, list[Row]], shots: int = 0, seed: int = 1234) -> Any:
     """The task of a YAML below lm-eval's `tasks`, its data set replaced by rows, as `lm_eval.simple_evaluate` sets it up."""
-    definition = load_yaml(_stock_tasks() / file)
+    definition = load_yaml(stock_tasks() / file)
     made = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()})
     definition |= {"custom_dataset": lambda **_: made, "num_fewshot": shots}
     definition.pop("tag", None)

@@ -7,7 +7,8 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from stock_tasks import FILES
 
 from datamask_pipeline.errors import UnknownNameError
-from datamask_pipeline.evaluation.benchmarks import _stock_tasks, all_benchmarks, benchmarks_named, render
+from datamask_pipeline.evaluation.benchmarks import all_benchmarks, benchmarks_named, render
+from datamask_pipeline.evaluation.stock import stock_tasks
 
 _HEADLINES = {
     "race_high": "acc",
@@ -33,7 +34,7 @@ def test_the_twelve_stand_in_the_papers_order_with_its_metrics() -> None:
     assert [item.task for item in benchmarks_named(["arc_easy", "piqa"])] == ["piqa", "arc_easy"]
     assert [item.task for item in benchmarks_named(["piqa", "hellaswag"])] == ["hellaswag", "piqa"]
     with pytest.raises(UnknownNameError, match="choose one of: arc_challenge"):
-        benchmarks_named(["boolq"])
+        benchmarks_named(["boolqq"])
 
 
 @pytest.mark.parametrize("task", FILES)
@@ -44,7 +45,7 @@ def test_prompts_targets_and_metrics_are_stock(task: str, tmp_path: Path) -> Non
         questions=tmp_path / "q.parquet",
         demonstrations=None,
     )
-    ours, stock = load_yaml(tmp_path / f"{task}.yaml"), load_yaml(_stock_tasks() / FILES[task])
+    ours, stock = load_yaml(tmp_path / f"{task}.yaml"), load_yaml(stock_tasks() / FILES[task])
     for key in (
         "output_type",
         "description",
@@ -64,7 +65,7 @@ def test_prompts_targets_and_metrics_are_stock(task: str, tmp_path: Path) -> Non
 
 
 def test_one_mmlu_task_stands_for_the_57_stock_ones() -> None:
-    definitions = [load_yaml(path) for path in (_stock_tasks() / "mmlu" / "continuation").glob("mmlu_*.yaml")]
+    definitions = [load_yaml(path) for path in (stock_tasks() / "mmlu" / "continuation").glob("mmlu_*.yaml")]
     assert len(definitions) == 57
     for definition in definitions:
         about = definition["dataset_name"].replace("_", " ")

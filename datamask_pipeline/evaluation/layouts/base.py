@@ -16,18 +16,23 @@ class BadRow(ValueError):
     """A row that cannot be asked; the message says why. It is counted, never raised to the caller."""
 
 
+class LeftOut(BadRow):
+    """A row that lm-eval itself does not ask, nor draw solved examples for."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One thing to ask, in the stock columns of its task.
 
     `num_choices` is 0 for a free answer; `num_rows` is how many source rows went into it, and `place` the number of the
-    first of them, counted over the split from 0.
+    first of them, counted over the split from 0; `source` is the row as it was read, where `finish` asks for it.
     """
 
     row: Row
     num_choices: int
     num_rows: int = 1
     place: int = 0
+    source: Row | None = None
 
 
 class Layout(abc.ABC):
