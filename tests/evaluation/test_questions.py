@@ -112,7 +112,7 @@ def test_what_cannot_be_asked_is_refused(jsonl: Any, tmp_path: Path) -> None:
         _prepare(tmp_path / "few", tmp_path / "made", shots=4)
     with pytest.raises(InputError, match="does not exist"):
         _prepare(tmp_path / "nowhere", tmp_path / "made")
-    with pytest.raises(UnknownNameError, match="unknown benchmark task 'boolq'"):
-        _prepare(tmp_path, tmp_path / "made", "boolq")
+    with pytest.raises(UnknownNameError, match="unknown benchmark task 'boolkew'"):
+        _prepare(tmp_path, tmp_path / "made", "boolkew")
     with pytest.raises(UnknownNameError, match="'pika'"):
         _prepare(tmp_path, tmp_path / "made", question_files={"pika": "*.jsonl"})
