@@ -4,7 +4,7 @@ Knows the record and the ruler; knows no arm. Shape suffixes: N documents.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from datamask_pipeline import texts
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.config import QuestionsConfig
 from datamask_pipeline.evaluation.gold import scored_questions
+from datamask_pipeline.experiment.planted import Planted
 from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
 from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
+from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.report.ngram import HELD_OUT
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
+from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.storage import Ref, Store
 
@@ -56,6 +59,8 @@ class Documents:
         lengths_N: Tokens of each.
         quality_N: Quality of each, higher is better.
         vectors: The embeddings.
+        scores: Each scorer's score of each, which quality is made of, by the scorer's name.
+        planted: Which were planted; ``None``: nothing was.
     """
 
     tokens: list[NDArray[np.int64]]
@@ -63,6 +68,8 @@ class Documents:
     lengths_N: NDArray[np.int64]
     quality_N: NDArray[np.float64]
     vectors: ShardedVectors
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    planted: Planted | None = None
 
     def part(self, index_n: NDArray[np.int64]) -> "Documents":
         """Some of them."""
@@ -72,6 +79,8 @@ class Documents:
             self.lengths_N[index_n],
             self.quality_N[index_n],
             self.vectors.chosen(index_n),
+            {name: values_N[index_n] for name, values_N in self.scores.items()},
+            None if self.planted is None else self.planted.part(index_n),
         )
 
 
@@ -150,7 +159,27 @@ def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
     kept = [text for place, (_, text) in zip(places, found, strict=True) if place in wanted]
     tokens = list(encoded(kept, ruler.encode, ruler.end))
     lengths_N = np.array([len(each) for each in tokens], np.int64)
-    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors)
+    columns = index_scores(store, inputs.index).names
+    scores = {
+        name.removeprefix(SCORE_PREFIX): column.to_numpy()[rows.scored_R]
+        for name, column in zip(columns, store.read_table(inputs.index, columns).columns, strict=True)
+    }
+    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores)
+
+
+def combined_quality(
+    scores: Mapping[str, NDArray[np.float64]], weights: Mapping[str, float] | None = None
+) -> NDArray[np.float64]:
+    """One quality out of several scores by their ranks, (N,).
+
+    Args:
+        scores: By scorer, (N,) each.
+        weights: Of each scorer; equal ones for ``None``.
+
+    Raises:
+        ConfigurationError: a scorer has no scores.
+    """
+    return combine_scores(scores, weights or dict.fromkeys(scores, 1.0), normalisation="rank")
 
 
 def first_tokens(documents: Documents, num_tokens: int, decode: Any) -> Documents:
@@ -170,4 +199,4 @@ def first_tokens(documents: Documents, num_tokens: int, decode: Any) -> Document
     part = documents.part(long_n)
     tokens = [each[:num_tokens] for each in part.tokens]
     lengths = np.full(len(tokens), num_tokens, np.int64)
-    return Documents(tokens, decode(tokens), lengths, part.quality_N, part.vectors)
+    return replace(part, tokens=tokens, texts=decode(tokens), lengths_N=lengths)

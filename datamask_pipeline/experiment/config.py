@@ -8,6 +8,7 @@ import pydantic
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.experiment.planted import PlantConfig
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
 from datamask_pipeline.pretraining.config import PretrainConfig
@@ -48,6 +49,16 @@ class PoolConfig(Settings):
         description="Every document is cut to its first so many tokens, shorter ones are left out: all arms have equal "
         "lengths. Null: documents as they are.",
     )
+    planted: PlantConfig | None = pydantic.Field(
+        None,
+        description="What is planted beside the collection's documents, embedded and scored as they are; the report says "
+        "how much of it every arm chose. Null: nothing.",
+    )
+
+    def result_config(self) -> dict[str, Any]:
+        """Every setting; draws of pools where nothing is planted are what they were before there was such a setting."""
+        found = super().result_config()
+        return {name: value for name, value in found.items() if (name, value) != ("planted", None)}
 
 
 class ProxyConfig(Settings):

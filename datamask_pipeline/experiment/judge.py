@@ -132,6 +132,15 @@ def _of_pairs(values_R: Numbers) -> Numbers:
     return np.asarray(values_R.reshape(len(values_R) // 2, 2, *values_R.shape[1:]).mean(axis=1))
 
 
+def mean_over_pairs(values_R: Numbers) -> tuple[float, float]:
+    """Mean over the draws, and half of its 95 % interval over pairs of draws; NaN where a draw has no value."""
+    from scipy.stats import t
+
+    mean_P = _of_pairs(values_R)
+    error = float(mean_P.std(ddof=1)) / math.sqrt(len(mean_P))
+    return float(mean_P.mean()), float(t.ppf((1 + LEVEL) / 2, len(mean_P) - 1)) * error
+
+
 def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
     """The interval of a mean over pairs of draws and over questions.
 

@@ -14,6 +14,7 @@ from datamask_pipeline.experiment.judge import (
     Difference,
     benchmarks_of,
     holm,
+    mean_over_pairs,
     random_coverage,
     smallest_dose,
     without_largest_mover,
@@ -45,6 +46,8 @@ class Verdict:
             below the gate.
         items: Questions of each benchmark, and held-out documents.
         pool_documents: Documents of the pool; every draw has half of them.
+        planted: What of the planted documents each arm chose, by arm and by the figure's name as `found_of` has them: mean
+            over draws, and half of its 95 % interval over pairs of draws; empty where nothing was planted.
     """
 
     arms: Mapping[str, Mapping[str, float]]
@@ -60,6 +63,7 @@ class Verdict:
     has_power: bool
     items: Mapping[str, int]
     pool_documents: int
+    planted: Mapping[str, Mapping[str, tuple[float, float]]]
 
 
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
@@ -102,7 +106,21 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         has_power=found is not None and coverage.is_sound and not below_gate,
         items=manifest["items"],
         pool_documents=manifest["pool_documents"],
+        planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
     )
+
+
+def _planted(
+    draws: Sequence[Mapping[str, Mapping[str, float | None]]],
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Means over the draws with their intervals."""
+    return {
+        arm: {
+            name: mean_over_pairs(np.array([draw[arm][name] for draw in draws], np.float64))
+            for name in figures
+        }
+        for arm, figures in draws[0].items()
+    }
 
 
 def _about_arms(

@@ -19,6 +19,8 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
 from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
 from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.planted import VERSION as PLANTED_VERSION
+from datamask_pipeline.experiment.planted import found_of
 from datamask_pipeline.experiment.proxy import proxy_bits
 from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.stages import ngram as ngram_stage
@@ -78,6 +80,7 @@ def run(
             "select": select_stage.VERSION,
             "ngram": ngram_stage.VERSION,
             **({} if config.proxy is None else {"pretrain": pretrain_stage.VERSION}),
+            **({} if config.pools[pool].planted is None else {"planted": PLANTED_VERSION}),
         },
         "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
         "pool": config.pools[pool].result_config(),
@@ -93,7 +96,7 @@ def run(
             return done
         found = drawn()
         networks = None if kept is None else kept / pool / f"{number:03d}"
-        rows, bits_AI = _measured(config, number, found, builder.scratch(), networks, tell)
+        rows, bits_AI, planted = _measured(config, number, found, builder.scratch(), networks, tell)
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
         builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
         part = builder.write_part(
@@ -106,6 +109,7 @@ def run(
             "draw": number,
             "items": {task: found.ruler.tasks.count(task) for task in tasks},
             "pool_documents": len(found.documents.lengths_N),
+            **({} if config.pools[pool].planted is None else {"planted": planted}),
         }
         return builder.commit([part], metadata=metadata)
 
@@ -129,11 +133,12 @@ def _measured(
     scratch: Path,
     networks: Path | None,
     tell: Callable[[str], None],
-) -> tuple[list[dict[str, Any]], Numbers]:
+) -> tuple[list[dict[str, Any]], Numbers, dict[str, dict[str, float | None]]]:
     half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
     num_tokens = int(config.ratio * int(half.lengths_N.sum()))
     rows: list[dict[str, Any]] = []
     bits: list[Numbers] = []
+    planted: dict[str, dict[str, float | None]] = {}
     chosen: dict[str, NDArray[np.int64]] = {}
     further = {RANDOM.format(place): ArmConfig() for place in range(config.num_random)}
     for name, arm in {**config.arms, **further}.items():
@@ -158,7 +163,9 @@ def _measured(
             bits[-1] = proxy_bits(learnt, found.ruler, wanted, scratch / name, kept)
         if name in config.arms:
             rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
-    return rows, np.stack(bits)
+            if half.planted is not None:
+                planted[name] = found_of(half.planted, places_n[: len(learnt.offsets_D) - 1])
+    return rows, np.stack(bits), planted
 
 
 def _rows(

@@ -10,6 +10,7 @@ import numpy as np
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import LEVEL, POWER, Difference
 from datamask_pipeline.experiment.judged import Verdict
+from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.printable import markdown_text
 
 
@@ -116,6 +117,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     ]
     yield from _table(header, [_arm_row(name, verdict) for name in verdict.arms])
     yield ""
+    if verdict.planted:
+        yield from _planted(config.pools[pool].planted, verdict)
     yield f"{first} less {second}, by benchmark:"
     yield ""
     rows = [
@@ -123,6 +126,34 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         for task, one in verdict.per_task.items()
     ]
     yield from _table(["benchmark", "questions", "difference", "detectable"], rows)
+
+
+def _planted(planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
+    assert planting is not None
+    kinds = {kind: kind.replace("_", "-") for kind in KINDS}
+    yield (
+        f"Planted: {planting.copies} near-copies of each of {planting.good_documents} documents out of the best "
+        f"{planting.good_share:.0%} by quality, {planting.boilerplate} documents of boilerplate, {planting.junk} of junk. "
+        "*Precision*: share of the arm's documents; *recall*: share of what its half holds. Of good contents each counts "
+        "once, whether itself or a near-copy was chosen; *times*: documents chosen of each."
+    )
+    yield ""
+    header = ["arm", "good contents: precision", "recall", "times"]
+    for kind in kinds.values():
+        header += [f"{kind}: precision", "recall"]
+    names = ["precision_good", "recall_good", "times_good"]
+    names += [f"{what}_{kind}" for kind in KINDS for what in ("precision", "recall")]
+    rows = []
+    for arm, figures in verdict.planted.items():
+        rows.append([arm, *(_figure(*figures[name], name == "times_good") for name in names)])
+    yield from _table(header, rows)
+    yield ""
+
+
+def _figure(mean: float, half_width: float, is_count: bool) -> str:
+    if math.isnan(mean):
+        return "-"
+    return f"{mean:.2f} ± {half_width:.2f}" if is_count else f"{mean:.1%} ± {half_width:.1%}"
 
 
 def _arm_row(name: str, verdict: Verdict) -> list[str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
 from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.controlled import with_planted
 from datamask_pipeline.experiment.judged import Verdict, judge
-from datamask_pipeline.experiment.redraw import Drawn
+from datamask_pipeline.experiment.redraw import Drawn, draws_of
 from datamask_pipeline.experiment.redraw import run as run_draw
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pretraining.tokenizer import load_tokenizer
@@ -111,6 +112,17 @@ def _reader(
             scratch.mkdir(parents=True, exist_ok=True)
             ruler = read_ruler(pipeline.store, inputs, scratch)
             documents = read_documents(pipeline.store, inputs, ruler)
+            if (planting := config.pools[pool].planted) is not None:
+                documents = with_planted(
+                    documents,
+                    planting,
+                    pipeline.config,
+                    config.pools[pool].first_tokens,
+                    ruler.encode,
+                    ruler.end,
+                    draws_of(config, 0, "planted"),
+                    scratch / "planted",
+                )
             if (wanted := config.pools[pool].first_tokens) is not None:
                 tree = pipeline.store.local_copy(inputs.tokenizer, tokenizer_stage.TREE, scratch)
                 documents = first_tokens(documents, wanted, load_tokenizer(tree).batch_decode)

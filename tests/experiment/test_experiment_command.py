@@ -200,6 +200,42 @@ def bits_of(kept: Path, number: int, arm: str) -> Any:
     return pq.read_table(file).column("bits").to_numpy()
 
 
+PLANTED: dict[str, Any] = {"good_documents": 2, "good_share": 0.5, "copies": 8, "boilerplate": 8, "junk": 9}
+
+
+def test_what_is_planted_is_embedded_scored_and_told(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    arms = {name: arm for name, arm in ARMS.items() if name != "random_lengths_of_joint"}
+    pools = {
+        "whole": {},
+        "controlled": {"planted": PLANTED},
+        "equal": {"first_tokens": 40, "planted": PLANTED},
+    }
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, pools=pools)
+    run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
+    text = (tmp_path / "small.md").read_text()
+    assert text.count("Planted: 8 near-copies of each of 2 documents out of the best 50% by quality") == 2
+    store = Store(str(tmp_path / "record"))
+    about = {
+        pool: store.manifest(require(store, "experiment", f"small/{pool}/000"))["metadata"] for pool in pools
+    }
+    assert "planted" not in about["whole"]
+    assert about["controlled"]["pool_documents"] == about["whole"]["pool_documents"] + 16 + 8 + 9
+    found = about["controlled"]["planted"]
+    assert set(found) == set(arms)
+    # By quality alone near-copies of a good document are as good as itself; collapsed they are not.
+    assert found["quality" if "quality" in found else "joint"]["times_good"] is not None
+    assert found["collapse_quality"]["precision_near_copies"] < 0.5
+    for name, vectors in (("controlled", "planted"), ("equal", "planted")):
+        known = store.manifest(require(store, "experiment", f"small/{name}/000"))["basis"]["config"]
+        assert known["versions"][vectors] == "1"
+    again = run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path / "again"))
+    assert "pool controlled: " in again
+    assert (tmp_path / "again" / "small.md").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
