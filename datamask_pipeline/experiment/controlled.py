@@ -40,7 +40,7 @@ _PLANTED, _KNOWN = "planted", "known"
 
 
 @dataclass(frozen=True)
-class _Made:
+class Made:
     """What the chain made of some texts, in their order."""
 
     vectors_PD: NDArray[Any]
@@ -83,7 +83,7 @@ def with_planted(
     )
     known_K = np.unique(np.linspace(0, num_known - 1, _NUM_KNOWN).astype(np.int64))
     made, again = _by_chain(chain, [texts, [documents.texts[place] for place in known_K]], folder)
-    _refuse_others(documents, known_K, again)
+    refuse_others(documents, known_K, again)
     path = folder / "planted.npy"
     np.save(path, made.vectors_PD.astype(documents.vectors.dtype))
     vectors, num_planted = documents.vectors, len(texts)
@@ -110,7 +110,7 @@ def with_planted(
     )
 
 
-def _by_chain(chain: PipelineConfig, sets: Sequence[Sequence[str]], folder: Path) -> list[_Made]:
+def _by_chain(chain: PipelineConfig, sets: Sequence[Sequence[str]], folder: Path) -> list[Made]:
     """Vectors and scores of some texts, by the stages that make them of any crawl."""
     for crawl, texts in zip((_PLANTED, _KNOWN), sets, strict=True):
         (folder / "crawls" / crawl).mkdir(parents=True)
@@ -137,7 +137,7 @@ def _by_chain(chain: PipelineConfig, sets: Sequence[Sequence[str]], folder: Path
     return [_made(pipeline, crawl, len(texts)) for crawl, texts in zip((_PLANTED, _KNOWN), sets, strict=True)]
 
 
-def _made(pipeline: Pipeline, crawl: str, num_texts: int) -> _Made:
+def _made(pipeline: Pipeline, crawl: str, num_texts: int) -> Made:
     store = pipeline.store
     embeddings = require(store, "embed", crawl)
     places_P = np.array(store.read_table(embeddings, ["id"]).column(0).to_pylist(), np.int64)
@@ -152,10 +152,10 @@ def _made(pipeline: Pipeline, crawl: str, num_texts: int) -> _Made:
                 remedy="plant where every scorer judges texts or vectors alone",
             )
         scores.setdefault(row["scorer"], []).append(row["score"])
-    return _Made(vectors_PD, {name: np.array(values) for name, values in scores.items()})
+    return Made(vectors_PD, {name: np.array(values) for name, values in scores.items()})
 
 
-def _refuse_others(documents: Documents, known_K: NDArray[np.int64], again: _Made) -> None:
+def refuse_others(documents: Documents, known_K: NDArray[np.int64], again: Made) -> None:
     """Refuse vectors or scores that are not the collection's."""
     before_KD = documents.vectors[known_K].astype(np.float64)
     cosines_K = (before_KD * again.vectors_PD.astype(np.float64)).sum(axis=1)

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.experiment.config import load_experiment
+from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ngram, pretrain, select
 from datamask_pipeline.storage import Store, require
@@ -207,30 +208,28 @@ def test_what_is_planted_is_embedded_scored_and_told(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
-    arms = {name: arm for name, arm in ARMS.items() if name != "random_lengths_of_joint"}
-    pools = {
-        "whole": {},
-        "controlled": {"planted": PLANTED},
-        "equal": {"first_tokens": 40, "planted": PLANTED},
+    quality = {"select": {"policy": "quality_topk"}}
+    arms = {
+        **{name: ARMS[name] for name in ("random", "random_again", "shuffled", "joint")},
+        "quality": quality,
     }
-    path = experiment_file(tmp_path, tiny_config_file, arms=arms, pools=pools)
+    pools = {"controlled": {"planted": PLANTED}}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, contrast=["joint", "quality"], pools=pools)
     run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
     text = (tmp_path / "small.md").read_text()
-    assert text.count("Planted: 8 near-copies of each of 2 documents out of the best 50% by quality") == 2
+    assert text.count("Planted: 8 near-copies of each of 2 documents out of the best 50% by quality") == 1
     store = Store(str(tmp_path / "record"))
-    about = {
-        pool: store.manifest(require(store, "experiment", f"small/{pool}/000"))["metadata"] for pool in pools
-    }
-    assert "planted" not in about["whole"]
-    assert about["controlled"]["pool_documents"] == about["whole"]["pool_documents"] + 16 + 8 + 9
-    found = about["controlled"]["planted"]
-    assert set(found) == set(arms)
-    # By quality alone near-copies of a good document are as good as itself; collapsed they are not.
-    assert found["quality" if "quality" in found else "joint"]["times_good"] is not None
-    assert found["collapse_quality"]["precision_near_copies"] < 0.5
-    for name, vectors in (("controlled", "planted"), ("equal", "planted")):
-        known = store.manifest(require(store, "experiment", f"small/{name}/000"))["basis"]["config"]
-        assert known["versions"][vectors] == "1"
+    refs = [require(store, "experiment", f"small/controlled/{number:03d}") for number in range(4)]
+    about = [store.manifest(ref)["metadata"] for ref in refs]
+    eligible = require(store, "gather", "first").rows
+    for ref, each in zip(refs, about, strict=True):
+        assert store.manifest(ref)["basis"]["config"]["versions"]["planted"] == VERSION
+        assert each["pool_documents"] == eligible + 16 + 8 + 9
+        assert set(each["planted"]) == set(arms)
+    # Random documents hold of everything what the arm holds of its half: three tenths of the tokens.
+    for kind in ("near_copies", "boilerplate", "junk"):
+        mean = np.mean([each["planted"]["random"][f"recall_{kind}"] for each in about])
+        assert 0.1 < mean < 0.6
     again = run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path / "again"))
     assert "pool controlled: " in again
     assert (tmp_path / "again" / "small.md").read_text() == text
@@ -276,9 +275,9 @@ def test_an_arm_with_too_few_tokens_stops_it(
     assert "on draw 0: it has" in str(result.exception)
 
 
-@pytest.mark.parametrize("name", ["ngram", "proxy"])
+@pytest.mark.parametrize("name", ["ngram", "proxy", "controlled"])
 def test_those_that_come_with_the_project_can_be_read(tmp_path: Path, name: str) -> None:
     config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / f"{name}.yaml", tmp_path)
-    assert config.contrast == ("joint", "collapse_quality")
+    assert all(arm in config.arms for arm in config.contrast)
     assert chain.source.options["root"] == f"{tmp_path}/web"
     assert json.dumps(config.chain).count("${data}") == 0
