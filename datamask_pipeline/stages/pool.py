@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pydantic
+from numpy.typing import NDArray
 
 from datamask_pipeline import domains, duck, schema
 from datamask_pipeline.errors import ConfigurationError
@@ -29,6 +31,7 @@ from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.contaminated import find_hits, left_out
 from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
+from datamask_pipeline.stages.suspects import PREFIX, find_suspects, rows_at
 from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL
@@ -45,16 +48,17 @@ REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
 _LARGEST_PART: Final = 5
 
-#: Of a content's group, uniform over 32 bits.
-_PREFIX: Final = "CAST('0x' || group_hash[1:8] AS BIGINT)"
-
 #: What candidates are made of, and documents judged at a time.
 _READ: Final = ["crawl", "shard", "row", "id", "content_hash", "url", "token_count"]
 _WINDOW_ROWS: Final = 8 * ROW_GROUP_ROWS
+#: What is carried over of a content that was judged.
+_JUDGED: Final = ["id", "content_hash", "num_copies", "representative_crawl", "representative_id"]
 #: What documents are judged by. In one query with them it would hold more than can be spilled.
 _TABLES: Final = {
-    "withdrawn": "SELECT DISTINCT group_hash FROM documents SEMI JOIN named USING (artefact_order, artefact_row)",
-    "contaminated": "SELECT DISTINCT group_hash FROM documents SEMI JOIN hits USING (content_hash)",
+    "withdrawn": "SELECT DISTINCT group_hash FROM documents SEMI JOIN named_rows USING (position)",
+    "contaminated": """
+        SELECT DISTINCT coalesce(near.group_hash, content_hash) AS group_hash FROM hits LEFT JOIN near USING (content_hash)
+    """,
     "copied": """
         SELECT group_hash, min(position) AS position, count(*) AS num_copies FROM documents
         GROUP BY group_hash HAVING count(*) > 1 OR group_hash IN (SELECT group_hash FROM known)
@@ -205,7 +209,10 @@ def run(
             tasks = find_hits(
                 connection, store.read_table(question_texts), contents, config.decontaminate.ngram
             )
-        held_out_below = _judge(connection, store, refs, config, before, len(carried))
+        num_prefixes = _LARGEST_PART * config.validation_documents
+        suspects, prefixes = find_suspects(connection, store, refs, builder.scratch(), num_prefixes)
+        _judge(connection, store, refs, suspects, before, len(carried))
+        held_out_below = _held_out_below(config, prefixes)
         parts = []
         for index in range(len(carried), len(crawls)):
             rows = _candidates(connection, store, refs, index, held_out_below)
@@ -284,59 +291,57 @@ def _judge(
     connection: "duckdb.DuckDBPyConnection",
     store: Store,
     refs: list[Ref],
-    config: PoolConfig,
+    suspects: NDArray[np.int64],
     before: Ref | None,
     num_judged: int,
-) -> int:
+) -> None:
     """Tables of what stands more than once, is withdrawn or contaminated among the crawls that are not judged yet: few rows,
     whatever the number of documents.
-
-    Returns:
-        Contents whose hash begins with a lower number are held out.
     """
-    firsts = list(itertools.accumulate((ref.rows for ref in refs), initial=0))[:-1]
+    firsts = list(itertools.accumulate((ref.rows for ref in refs), initial=0))
     connection.execute(f"""
-        CREATE TEMP TABLE documents AS
-        SELECT d.* EXCLUDE (artefact_order), {num_judged} + artefact_order AS artefact_order,
-            coalesce(near.group_hash, d.content_hash) AS group_hash,
-            {firsts[num_judged:]}[artefact_order + 1] + artefact_row AS position
-        FROM {duck.parts_sql(store, refs[num_judged:], "crawl, id, content_hash")} AS d LEFT JOIN near USING (content_hash);
+        CREATE TEMP TABLE named_rows AS
+        SELECT DISTINCT {firsts}[artefact_order + 1] + artefact_row AS position FROM named;
+        CREATE TEMP TABLE documents
+            (crawl VARCHAR, id VARCHAR, content_hash VARCHAR, position BIGINT, group_hash VARCHAR);
         CREATE TEMP TABLE known
             (group_hash VARCHAR, num_copies BIGINT, representative_crawl VARCHAR, representative_id VARCHAR);
         CREATE TEMP TABLE known_ids (id VARCHAR);
     """)
-    if before is not None:
-        judged = duck.parts_sql(
-            store, [before], "id, content_hash, num_copies, representative_crawl, representative_id"
-        )
+    named = connection.execute("SELECT position FROM named_rows").fetchnumpy()["position"]
+    rows, first = np.union1d(suspects, named), firsts[num_judged]
+    added, held = rows[rows >= first] - first, suspects[suspects < first]
+    for table in rows_at(store, refs[num_judged:], ["crawl", "id", "content_hash"], added):
+        connection.register("taken", table)
         connection.execute(f"""
-            INSERT INTO known
-            SELECT content_hash, max(num_copies), any_value(representative_crawl), any_value(representative_id)
-            FROM {judged} SEMI JOIN documents USING (content_hash) GROUP BY content_hash;
-            INSERT INTO known_ids SELECT DISTINCT id FROM {judged} SEMI JOIN documents USING (id);
+            INSERT INTO documents SELECT crawl, id, content_hash, {first} + row, coalesce(group_hash, content_hash)
+            FROM taken LEFT JOIN near USING (content_hash)
         """)
-    for table, sql in _TABLES.items():
-        connection.execute(f"CREATE TEMP TABLE {table} AS {sql}")
-    ((below,),) = connection.execute(f"SELECT {_held_out_below(store, config, before)}").fetchall()
-    return int(below)
-
-
-def _held_out_below(store: Store, config: PoolConfig, before: Ref | None) -> str:
-    """Contents whose hash begins with a lower number, as SQL, are held out."""
-    below_share = round(config.validation_share * 0x1_0000_0000)
-    if not below_share or not config.validation_documents:
-        return str(below_share)
-    contents = f"SELECT DISTINCT {_PREFIX} AS prefix FROM documents"
     if before is not None:
-        first_ones = f"{duck.parts_sql(store, [before], 'content_hash, exclusion')} AS judged"
-        contents = f"""
-            SELECT DISTINCT {_PREFIX} AS prefix FROM documents ANTI JOIN known USING (group_hash)
-            UNION ALL SELECT {_PREFIX.replace("group_hash", "content_hash")} AS prefix FROM {first_ones}
-            WHERE exclusion IS DISTINCT FROM 'duplicate_content'"""
-    return f"""greatest({below_share}, (
-        SELECT coalesce(smallest[least(len(smallest), contents // {_LARGEST_PART})] + 1, 0)
-        FROM (SELECT min(prefix, {config.validation_documents}) AS smallest, count(*) AS contents
-              FROM ({contents}))))"""
+        connection.execute("CREATE TEMP TABLE judged AS FROM known, known_ids LIMIT 0")
+        for table in rows_at(store, [before], _JUDGED, held):
+            connection.register("taken", table.rename_columns({"content_hash": "group_hash"}))
+            connection.execute("INSERT INTO judged BY NAME SELECT * EXCLUDE (row) FROM taken")
+        connection.execute("""
+            INSERT INTO known
+            SELECT group_hash, max(num_copies), any_value(representative_crawl), any_value(representative_id)
+            FROM judged SEMI JOIN documents USING (group_hash) GROUP BY group_hash;
+            INSERT INTO known_ids SELECT DISTINCT id FROM judged SEMI JOIN documents USING (id);
+        """)
+    for name, sql in _TABLES.items():
+        connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+
+
+def _held_out_below(config: PoolConfig, prefixes: NDArray[np.int64]) -> int:
+    """Contents whose hash begins with a lower number are held out.
+
+    Args:
+        config: The rules.
+        prefixes: The smallest with which a content's hash begins, ascending; all of them in a small pool.
+    """
+    below_share = round(config.validation_share * 0x1_0000_0000)
+    fewest = min(config.validation_documents, len(prefixes) // _LARGEST_PART)
+    return max(below_share, int(prefixes[fewest - 1]) + 1) if below_share and fewest else below_share
 
 
 def _candidates(
@@ -366,7 +371,7 @@ def _candidates_sql(held_out_below: int) -> str:
                 coalesce(copies.representative_id, documents.id) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
                 group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
-                {_PREFIX} < {held_out_below} AS is_validation
+                {PREFIX} < {held_out_below} AS is_validation
             FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
         ),
         judged AS (

@@ -140,10 +140,20 @@ def rows_of_equals(store: Store, paths: Iterable[str], column: str, scratch: Pat
         column: The column of values, not `URL`.
         scratch: A folder for what lies between.
     """
-    unsorted, found = scratch / f"{column}.unsorted", [np.empty(0, np.uint64)]
+    unsorted = scratch / f"{column}.unsorted"
     with unsorted.open("wb") as stream:
         for pairs_n2 in _pairs(_values(store, paths, column), 0):
             stream.write(pairs_n2.tobytes())
+    return rows_of_equal_keys(unsorted)
+
+
+def rows_of_equal_keys(unsorted: Path) -> NDArray[np.int64]:
+    """Every row whose key another row has too, ascending.
+
+    Args:
+        unsorted: A file of pairs as an index has them, evenly spread keys, in any order; it is removed.
+    """
+    found = [np.empty(0, np.uint64)]
     for pairs_n2 in _sorted(unsorted):
         is_next_n = np.diff(pairs_n2[:, 0], prepend=~pairs_n2[:1, 0]) == 0
         found.append(pairs_n2[is_next_n | np.append(is_next_n[1:], False), 1])
