@@ -1,6 +1,7 @@
 """What was computed elsewhere, joined to the documents by their ids: any column, and vectors. Knows no model.
 
-Shape suffixes: N documents of a shard, n of them that one row group holds, D embedding width.
+Shape suffixes: N documents of a shard, n of them or of their rows, R rows of all files, F files,
+D embedding width.
 """
 
 import contextlib
@@ -8,9 +9,9 @@ import functools
 import hashlib
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,18 +19,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from datamask_pipeline import duck
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EMBEDDING_DIM
 from datamask_pipeline.storage import new_map
+from datamask_pipeline.storage.row_index import pairs_of, sorted_pairs
 from datamask_pipeline.vectors import are_unit
 
-if TYPE_CHECKING:
-    import duckdb
-
 UTF8 = "write the ids as the documents have them"
-
-Numbers = Callable[[pa.Array], NDArray[np.float64]]
 
 
 class ImportedFiles:
@@ -40,7 +36,6 @@ class ImportedFiles:
         id_column: Column of document ids.
         value_column: Column of what was computed.
         what: What a message calls that, e.g. ``vectors``.
-        numbers: Makes one number of each value, for the database; without it the values stay in their files.
 
     Attributes:
         paths: The files, sorted.
@@ -50,12 +45,10 @@ class ImportedFiles:
         InputError: nothing is there, a file is broken, a column is missing, or the ids are no strings.
     """
 
-    def __init__(
-        self, location: str, id_column: str, value_column: str, *, what: str, numbers: Numbers | None = None
-    ) -> None:
+    def __init__(self, location: str, id_column: str, value_column: str, *, what: str) -> None:
         root = Path(location)
         self.paths = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
-        self.id_column, self.value_column, self._numbers = id_column, value_column, numbers
+        self.id_column, self.value_column = id_column, value_column
         if not self.paths or not self.paths[0].exists():
             raise InputError(f"no Parquet file of {what}", file=location, remedy="correct the path")
         self.types = [self._checked(path) for path in self.paths]
@@ -69,67 +62,29 @@ class ImportedFiles:
                 hashed.update(hashlib.file_digest(stream, "sha256").digest())
         return hashed.hexdigest()
 
-    @functools.cached_property
-    def database(self) -> "duckdb.DuckDBPyConnection":
-        """A database with a table ``imported`` of every row: file (its place in ``paths``), row, id and value.
-
-        It is filled when it is first asked for, spills to disk, and is closed with this object.
+    def batches(self, columns: list[str]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Columns of all rows, a batch at a time, with its file's place in ``paths`` and its first row there.
 
         Raises:
-            InputError: a file is broken, or an id is null or not UTF-8.
+            InputError: a file is broken.
         """
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            connection = stack.enter_context(duck.database(Path(folder), memory_limit=duck.STAGE_MEMORY))
-            self._fill(connection)
-            weakref.finalize(self, stack.pop_all().close)
-        return connection
-
-    def _fill(self, connection: "duckdb.DuckDBPyConnection") -> None:
-        connection.execute("CREATE TABLE imported (file INTEGER, row BIGINT, id VARCHAR, value DOUBLE)")
-        columns = [self.id_column, *([self.value_column] if self._numbers else [])]
         for file, path in enumerate(self.paths):
             first = 0
             for batch in _batches(path, columns):
-                size = batch.num_rows
-                values = (
-                    self._numbers(batch.column(self.value_column)) if self._numbers else np.full(size, np.nan)
-                )
-                taken = {
-                    "file": np.full(size, file),
-                    "row": np.arange(first, first + size),
-                    "id": self._ids(batch.column(self.id_column), path, first),
-                    "value": values,
-                }
-                connection.register("taken", pa.table(taken))
-                connection.execute("INSERT INTO imported SELECT * FROM taken")
-                first += size
+                yield file, first, batch
+                first += batch.num_rows
 
-    def refuse_repeated(self, rows: str = "imported") -> None:
-        """Refuse an id that stands twice in a table of the database.
+    def strings(self, column: pa.Array, path: Path, first: int) -> pa.Array:
+        """A batch's ids as strings.
+
+        Args:
+            column: The ids.
+            path: Their file.
+            first: The row in it of the first of them.
 
         Raises:
-            InputError: naming the first row that repeats an id.
+            InputError: an id is null or not UTF-8.
         """
-        found = self.database.execute(
-            f"""
-            SELECT file, row, id FROM {rows} JOIN (SELECT id FROM {rows} GROUP BY id HAVING count(*) > 1) USING (id)
-            QUALIFY row_number() OVER (PARTITION BY id ORDER BY file, row) > 1 ORDER BY file, row LIMIT 1
-            """
-        ).fetchone()
-        if found is not None:
-            file, row, name = found
-            raise InputError(
-                "an id stands twice",
-                file=str(self.paths[file]),
-                row=row,
-                field=self.id_column,
-                value=name,
-                remedy="keep one row per document",
-            )
-
-    def _ids(self, column: pa.Array, path: Path, first: int) -> pa.Array:
-        """A batch's ids as strings."""
         names = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         if names.null_count:
             raise InputError(
@@ -152,6 +107,17 @@ class ImportedFiles:
                 remedy=UTF8,
             ) from error
         return names.cast(pa.string())
+
+    def repeated(self, file: int, row: int, name: str) -> InputError:
+        """What is said of a row that repeats an id."""
+        return InputError(
+            "an id stands twice",
+            file=str(self.paths[file]),
+            row=row,
+            field=self.id_column,
+            value=name,
+            remedy="keep one row per document",
+        )
 
     def _checked(self, path: Path) -> pa.DataType:
         """Type of the file's values."""
@@ -176,6 +142,30 @@ class ImportedFiles:
                 remedy="name another column, or write the ids as the documents have them",
             )
         return found.field(self.value_column).type
+
+
+class _Index(NamedTuple):
+    """Rows of all files, counted over them, in order of their ids' hashes.
+
+    Attributes:
+        hashes_R: The hashes, ascending, on disk.
+        rows_R: The row of each, on disk.
+        edges: The first row of each file, and the number of all.
+    """
+
+    hashes_R: NDArray[np.uint64]
+    rows_R: NDArray[np.int64]
+    edges: NDArray[np.int64]
+
+    def of(self, pairs_N2: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every row whose id has the hash of a document's, ascending, and that document."""
+        first_N, last_N = (np.searchsorted(self.hashes_R, pairs_N2[:, 0], side) for side in ("left", "right"))
+        number_N = last_N - first_N
+        documents_n = np.repeat(pairs_N2[:, 1].astype(np.int64), number_N)
+        within_n = np.arange(len(documents_n)) - np.repeat(np.cumsum(number_N) - number_N, number_N)
+        rows_n = self.rows_R[np.repeat(first_N, number_N) + within_n]
+        order_n = np.argsort(rows_n, kind="stable")
+        return rows_n[order_n], documents_n[order_n]
 
 
 class ImportedVectors(ImportedFiles):
@@ -232,30 +222,95 @@ class ImportedVectors(ImportedFiles):
             InputError: an id is missing or stands twice, or a vector is not finite, zero, or not D wide.
             StorageError: the disk has no room for the vectors.
         """
-        connection = self.database
-        connection.register("wanted", pa.table({"document": np.arange(len(ids_N)), "id": ids_N}))
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE found AS SELECT file, row, document, id FROM imported JOIN wanted USING (id)"
+        ids = (
+            ids_N if isinstance(ids_N, pa.ChunkedArray) else pa.chunked_array([pa.array(ids_N, pa.string())])
         )
-        self.refuse_repeated("found")
-        (missing, first) = connection.execute(
-            "SELECT count(*), arg_min(id, document) FROM wanted WHERE id NOT IN (SELECT id FROM found)"
-        ).fetchall()[0]
-        if missing:
+        files_n, rows_n, documents_n = self._found(ids)
+        vectors_ND = new_map(target, np.float16, (len(ids), EMBEDDING_DIM))
+        num_normalised = 0
+        for file in np.unique(files_n):
+            own_n = files_n == file
+            num_normalised += self._take(self.paths[file], rows_n[own_n], documents_n[own_n], vectors_ND)
+        return vectors_ND, num_normalised
+
+    @functools.cached_property
+    def _index(self) -> "_Index":
+        """Where each id stands, by its hash; made when it is first asked for, on disk, and removed with this object.
+
+        Raises:
+            InputError: a file is broken, or an id is null or not UTF-8.
+        """
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            rows_F = np.zeros(len(self.paths), np.int64)
+            unsorted = folder / "unsorted"
+            with unsorted.open("wb") as stream:
+                for file, first, batch in self.batches([self.id_column]):
+                    names = self.strings(batch.column(0), self.paths[file], first)
+                    for pairs_n2 in pairs_of([names], int(rows_F.sum())):
+                        stream.write(pairs_n2.tobytes())
+                    rows_F[file] += batch.num_rows
+            hashes_R = new_map(folder / "hashes", np.uint64, (int(rows_F.sum()),))
+            rows_R = new_map(folder / "rows", np.int64, hashes_R.shape)
+            done = 0
+            for pairs_n2 in sorted_pairs(unsorted):
+                place = slice(done, done := done + len(pairs_n2))
+                hashes_R[place], rows_R[place] = pairs_n2.T
+            unsorted.unlink()
+            weakref.finalize(self, stack.pop_all().close)
+        return _Index(hashes_R, rows_R, np.concatenate([[0], np.cumsum(rows_F)]))
+
+    def _found(self, ids: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """File, row and document, by file and row, of every document.
+
+        Raises:
+            InputError: an id is missing or stands twice.
+        """
+        (pairs_N2,) = pairs_of([ids.combine_chunks()], 0)
+        rows_n, documents_n = self._index.of(pairs_N2)
+        files_n = np.searchsorted(self._index.edges, rows_n, "right") - 1
+        rows_n -= self._index.edges[files_n]
+        same_n = np.zeros(len(rows_n), np.bool_)
+        for file in np.unique(files_n):
+            own_n = files_n == file
+            same_n[own_n] = self._are(self.paths[file], rows_n[own_n], ids.take(pa.array(documents_n[own_n])))
+        files_n, rows_n, documents_n = files_n[same_n], rows_n[same_n], documents_n[same_n]
+        found, first_n = np.unique(documents_n, return_index=True)
+        if len(found) < len(documents_n):
+            again = int(np.delete(np.arange(len(documents_n)), first_n)[0])
+            raise self.repeated(files_n[again], int(rows_n[again]), ids[documents_n[again]].as_py())
+        if missing := len(ids) - len(found):
+            first = int(np.setdiff1d(np.arange(len(ids)), found)[0])
             raise InputError(
-                f"{missing} of {len(ids_N)} documents have no vector, the first {first!r}",
+                f"{missing} of {len(ids)} documents have no vector, the first {ids[first].as_py()!r}",
                 file=str(self.paths[0]),
                 field=self.id_column,
                 remedy="add their rows, or let the embed stage compute them",
             )
-        places = connection.execute("SELECT file, row, document FROM found ORDER BY file, row").fetchnumpy()
-        vectors_ND = new_map(target, np.float16, (len(ids_N), EMBEDDING_DIM))
-        num_normalised = 0
-        for file in np.unique(places["file"]):
-            own_n = places["file"] == file
-            rows_n, documents_n = places["row"][own_n], places["document"][own_n]
-            num_normalised += self._take(self.paths[file], rows_n, documents_n, vectors_ND)
-        return vectors_ND, num_normalised
+        return files_n, rows_n, documents_n
+
+    def _are(self, path: Path, rows_n: NDArray[np.int64], ids: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Whether rows of one file, ascending, have these ids."""
+        same: list[pa.Array] = []
+        for first, taken, column in self._groups(path, self.id_column, rows_n):
+            names = self.strings(column.combine_chunks(), path, first)
+            wanted = ids.slice(taken.start, taken.stop - taken.start).combine_chunks()
+            same.append(pc.equal(names.take(pa.array(rows_n[taken] - first)), wanted.cast(pa.string())))
+        found: NDArray[np.bool_] = pa.chunked_array(same, pa.bool_()).to_numpy()
+        return found
+
+    def _groups(
+        self, path: Path, column: str, rows_n: NDArray[np.int64]
+    ) -> Iterator[tuple[int, slice, pa.ChunkedArray]]:
+        """A column of each row group that holds one of some ascending rows: its first row, which of them, and its values."""
+        first = 0
+        with pq.ParquetFile(path) as opened:
+            for group in range(opened.num_row_groups):
+                last = first + opened.metadata.row_group(group).num_rows
+                start, stop = np.searchsorted(rows_n, [first, last]).tolist()
+                if start < stop:
+                    yield first, slice(start, stop), opened.read_row_group(group, columns=[column]).column(0)
+                first = last
 
     def _take(
         self,
@@ -265,17 +320,12 @@ class ImportedVectors(ImportedFiles):
         vectors_ND: NDArray[np.float16],
     ) -> int:
         """Fill in what one file holds, its rows ascending; how many of its vectors were not of unit norm."""
-        num_normalised = first = 0
-        with pq.ParquetFile(path) as opened:
-            for group in range(opened.num_row_groups):
-                last = first + opened.metadata.row_group(group).num_rows
-                taken = slice(*np.searchsorted(rows_n, [first, last]))
-                if len(rows := rows_n[taken]):
-                    column = opened.read_row_group(group, columns=[self.value_column]).column(0)
-                    chosen = column.take(pa.array(rows - first)).combine_chunks()
-                    vectors_ND[documents_n[taken]], off = self._unit(chosen, path, rows)
-                    num_normalised += off
-                first = last
+        num_normalised = 0
+        for first, taken, column in self._groups(path, self.value_column, rows_n):
+            rows = rows_n[taken]
+            chosen = column.take(pa.array(rows - first)).combine_chunks()
+            vectors_ND[documents_n[taken]], off = self._unit(chosen, path, rows)
+            num_normalised += off
         return num_normalised
 
     def _unit(self, column: Any, path: Path, rows_n: NDArray[np.int64]) -> tuple[NDArray[np.float16], int]:

@@ -118,11 +118,11 @@ def write_index(
             with store.fs.open(f"{begun.folder}/{INDEX_FILES[column]}", "rb") as indexed:
                 shutil.copyfileobj(indexed, stream)
         values, first = _values(store, paths, column), 0 if begun is None else begun.rows
-        for pairs_n2 in _domain_pairs(values) if column == URL else _pairs(values, first):
+        for pairs_n2 in _domain_pairs(values) if column == URL else pairs_of(values, first):
             stream.write(pairs_n2.tobytes())
     hashed, num_bytes = hashlib.sha256(), 0
     with target.open("wb") as stream:
-        for pairs_n2 in _sorted(unsorted):
+        for pairs_n2 in sorted_pairs(unsorted):
             data = (_summed(pairs_n2) if column == URL else pairs_n2).tobytes()
             stream.write(data)
             hashed.update(data)
@@ -142,7 +142,7 @@ def rows_of_equals(store: Store, paths: Iterable[str], column: str, scratch: Pat
     """
     unsorted = scratch / f"{column}.unsorted"
     with unsorted.open("wb") as stream:
-        for pairs_n2 in _pairs(_values(store, paths, column), 0):
+        for pairs_n2 in pairs_of(_values(store, paths, column), 0):
             stream.write(pairs_n2.tobytes())
     return rows_of_equal_keys(unsorted)
 
@@ -154,11 +154,60 @@ def rows_of_equal_keys(unsorted: Path) -> NDArray[np.int64]:
         unsorted: A file of pairs as an index has them, evenly spread keys, in any order; it is removed.
     """
     found = [np.empty(0, np.uint64)]
-    for pairs_n2 in _sorted(unsorted):
+    for pairs_n2 in sorted_pairs(unsorted):
         is_next_n = np.diff(pairs_n2[:, 0], prepend=~pairs_n2[:1, 0]) == 0
         found.append(pairs_n2[is_next_n | np.append(is_next_n[1:], False), 1])
     unsorted.unlink()
     return np.sort(np.concatenate(found)).astype(np.int64)
+
+
+def pairs_of(ids: Iterable[pa.Array], first: int) -> Iterator[NDArray[np.uint64]]:
+    """Of each batch, its strings' hashes and their rows, the first as given; null is left out."""
+    for column in ids:
+        known = column.drop_null()
+        pairs_n2 = np.empty((len(known), 2), "<u8")
+        names = known.cast(pa.binary()).to_pylist()
+        pairs_n2[:, 0] = np.fromiter(map(_hash, names), np.uint64, len(names))
+        rows_n = np.flatnonzero(~are_null(column))
+        pairs_n2[:, 1] = first + rows_n
+        first += len(column)
+        yield pairs_n2
+
+
+def sorted_pairs(file: Path) -> Iterator[NDArray[np.uint64]]:
+    """The pairs of a file in order of hash and row, by ranges of hashes of about the same number of pairs.
+
+    They are dealt out to the ranges on disk first, so that the work grows as their number does.
+    """
+    if file.stat().st_size == 0:
+        return
+    pairs_N2 = np.memmap(file, "<u8", mode="r").reshape(-1, 2)
+    num_buckets = -(-len(pairs_N2) // _BUCKET_ROWS)
+    if num_buckets == 1:
+        yield _in_order(pairs_N2)
+        return
+    edges = np.array([-(-(number << 64) // num_buckets) for number in range(1, num_buckets)], "<u8")
+    starts = range(0, len(pairs_N2), _BUCKET_ROWS)
+    counts = np.zeros(num_buckets, np.int64)
+    for start in starts:
+        hashes_n = pairs_N2[start : start + _BUCKET_ROWS, 0]
+        counts += np.bincount(np.searchsorted(edges, hashes_n, "right"), minlength=num_buckets)
+    ends = np.cumsum(counts)
+    dealt = file.with_name(f"{file.name}.dealt")
+    dealt_N2 = new_map(dealt, "<u8", pairs_N2.shape)
+    places = ends - counts
+    for start in starts:
+        window_n2 = pairs_N2[start : start + _BUCKET_ROWS]
+        buckets_n = np.searchsorted(edges, window_n2[:, 0], "right")
+        order_n = np.argsort(buckets_n, kind="stable")
+        for bucket, found_n in enumerate(
+            np.split(order_n, np.cumsum(np.bincount(buckets_n, minlength=num_buckets))[:-1])
+        ):
+            dealt_N2[places[bucket] : places[bucket] + len(found_n)] = window_n2[found_n]
+            places[bucket] += len(found_n)
+    for start, stop in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+        yield _in_order(dealt_N2[start:stop])
+    dealt.unlink()
 
 
 def find(stream: CheckedFile, num_bytes: int, wanted: int) -> list[int]:
@@ -218,54 +267,6 @@ def _summed(pairs_n2: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return pairs_n2
     firsts_k = np.flatnonzero(np.diff(pairs_n2[:, 0], prepend=~pairs_n2[:1, 0]))
     return np.column_stack([pairs_n2[firsts_k, 0], np.add.reduceat(pairs_n2[:, 1], firsts_k)])
-
-
-def _pairs(ids: Iterable[pa.Array], first: int) -> Iterator[NDArray[np.uint64]]:
-    for column in ids:
-        known = column.drop_null()
-        pairs_n2 = np.empty((len(known), 2), "<u8")
-        names = known.cast(pa.binary()).to_pylist()
-        pairs_n2[:, 0] = np.fromiter(map(_hash, names), np.uint64, len(names))
-        rows_n = np.flatnonzero(~are_null(column))
-        pairs_n2[:, 1] = first + rows_n
-        first += len(column)
-        yield pairs_n2
-
-
-def _sorted(file: Path) -> Iterator[NDArray[np.uint64]]:
-    """The pairs of a file in order of hash and row, by ranges of hashes of about the same number of pairs.
-
-    They are dealt out to the ranges on disk first, so that the work grows as their number does.
-    """
-    if file.stat().st_size == 0:
-        return
-    pairs_N2 = np.memmap(file, "<u8", mode="r").reshape(-1, 2)
-    num_buckets = -(-len(pairs_N2) // _BUCKET_ROWS)
-    if num_buckets == 1:
-        yield _in_order(pairs_N2)
-        return
-    edges = np.array([-(-(number << 64) // num_buckets) for number in range(1, num_buckets)], "<u8")
-    starts = range(0, len(pairs_N2), _BUCKET_ROWS)
-    counts = np.zeros(num_buckets, np.int64)
-    for start in starts:
-        hashes_n = pairs_N2[start : start + _BUCKET_ROWS, 0]
-        counts += np.bincount(np.searchsorted(edges, hashes_n, "right"), minlength=num_buckets)
-    ends = np.cumsum(counts)
-    dealt = file.with_name(f"{file.name}.dealt")
-    dealt_N2 = new_map(dealt, "<u8", pairs_N2.shape)
-    places = ends - counts
-    for start in starts:
-        window_n2 = pairs_N2[start : start + _BUCKET_ROWS]
-        buckets_n = np.searchsorted(edges, window_n2[:, 0], "right")
-        order_n = np.argsort(buckets_n, kind="stable")
-        for bucket, found_n in enumerate(
-            np.split(order_n, np.cumsum(np.bincount(buckets_n, minlength=num_buckets))[:-1])
-        ):
-            dealt_N2[places[bucket] : places[bucket] + len(found_n)] = window_n2[found_n]
-            places[bucket] += len(found_n)
-    for start, stop in zip((ends - counts).tolist(), ends.tolist(), strict=True):
-        yield _in_order(dealt_N2[start:stop])
-    dealt.unlink()
 
 
 def _in_order(pairs_n2: NDArray[np.uint64]) -> NDArray[np.uint64]:

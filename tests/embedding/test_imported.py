@@ -12,6 +12,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.inputs import checked_rows
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.storage import row_index
 from datamask_pipeline.vectors import are_unit
 
 
@@ -129,3 +130,34 @@ def test_an_id_in_two_files_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "b.parquet", ["x"], vectors(1))
     with pytest.raises(InputError, match="stands twice"):
         ImportedVectors(str(tmp_path), "chunk_id", "feature_arr").gather(["x"], tmp_path / "out")
+
+
+def test_ids_of_equal_hashes_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_index, "_hash", lambda name: len(name))
+    matrix = vectors(6)
+    write(tmp_path / "a.parquet", ["b", "aa", "a", "bb"], matrix[:4])
+    write(tmp_path / "b.parquet", ["c", "cc"], matrix[4:])
+    imported = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr")
+    found, _ = imported.gather(["cc", "a", "b", "aa"], tmp_path / "out")
+    np.testing.assert_allclose(found.astype(np.float32), matrix[[5, 2, 0, 1]], atol=1e-3)
+    with pytest.raises(InputError, match="1 of 3 documents have no vector, the first 'd'"):
+        imported.gather(["c", "d", "bb"], tmp_path / "out")
+
+
+def test_of_many_files_every_shard_finds_its_rows(tmp_path: Path) -> None:
+    """Rows are found by their numbers over all files; the first row that repeats an id is the one that is named."""
+    matrix = vectors(40)
+    for file in range(4):
+        write(
+            tmp_path / f"{file}.parquet",
+            [f"d{file * 10 + row}" for row in range(10)],
+            matrix[file * 10 :][:10],
+        )
+    imported = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr")
+    for asked in np.random.default_rng(1).permutation(40).reshape(4, 10):
+        found, _ = imported.gather([f"d{number}" for number in asked], tmp_path / "out")
+        np.testing.assert_allclose(found.astype(np.float32), matrix[asked], atol=1e-3)
+    write(tmp_path / "5.parquet", ["d31", "d2", "d2"], matrix[:3])
+    imported = ImportedVectors(str(tmp_path), "chunk_id", "feature_arr")
+    with pytest.raises(InputError, match=r"5\.parquet, row 1, field chunk_id, value 'd2'"):
+        imported.gather(["d3", "d2"], tmp_path / "out")

@@ -94,15 +94,15 @@ def test_its_identity_is_the_content_not_the_path(tmp_path: Path) -> None:
 def test_the_file_is_read_once_and_only_when_a_score_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from datamask_pipeline.embedding.imported import ImportedFiles
+    from datamask_pipeline.quality.imported import ImportedNumbers
 
-    whole, reads = ImportedFiles._fill, []
+    whole, reads = ImportedNumbers._fill, []
 
-    def counting(self: ImportedFiles, connection: object) -> object:
+    def counting(self: ImportedNumbers, connection: object) -> object:
         reads.append(self)
         return whole(self, connection)
 
-    monkeypatch.setattr(ImportedFiles, "_fill", counting)
+    monkeypatch.setattr(ImportedNumbers, "_fill", counting)
     scorer = SCORERS.make("imported", {"file": str(write(tmp_path / "s.parquet", ["a"], [1.0]))})
     assert isinstance(scorer, ImportedScorer)
     assert not reads
