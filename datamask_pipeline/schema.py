@@ -497,6 +497,7 @@ _OF_A_RUN: Final = (
     column("architecture", TEXT, "Its architecture."),
     column("seed", INTEGER, "Seed of its pretraining."),
     column("checkpoint", INTEGER, "Step of the optimiser at which its weights were kept.", unit="steps"),
+    column("final", FLAG, "Whether it is one of the last checkpoints, whose mean is the model's result."),
     column("task", TEXT, "The benchmark."),
 )
 

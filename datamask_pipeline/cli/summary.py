@@ -46,7 +46,8 @@ def print_summary(
 def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     """All figures of a release: its crawls, its arms and their differences, as its comparison recorded them.
 
-    ``tasks`` says of each task how many questions were asked and what guessing scores; ``caveat`` warns where most
+    ``tasks`` says of each task how many questions were asked and what guessing scores; ``checkpoints`` of how many last
+    checkpoints a model's scores are the mean; ``caveat`` warns where most
     tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
     `schema.REDUNDANCY` names it; ``ngram`` what n-gram models of those documents say; ``subsets`` are those that the
     models were trained on, by arm; ``superseded`` says which arms have another selection by now; ``stale`` what else it was
@@ -59,6 +60,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     manifest = pipeline.store.manifest(results)
     rows = final_rows(pipeline.store.read_table(results).to_pylist())
     tasks = tasks_asked([row for row in rows if row["headline"]])
+    checkpoints = sorted({row["checkpoints"] for row in rows})
     superseded = dict(_superseded(pipeline, release, _locations(manifest, "selections")))
     selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
@@ -67,6 +69,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         **manifest["metadata"],
         "tasks": tasks,
         "caveat": caveat(tasks),
+        "checkpoints": checkpoints,
         "redundancy": dict(_redundancy(pipeline, release, manifest)),
         "ngram": _ngram(pipeline, release, manifest),
         "subsets": _locations(manifest, "subsets"),

@@ -19,7 +19,7 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
     Args:
         console: Where to.
         about: The release's figures: ``release``, ``crawls``, ``arms``, ``redundancy``, ``ngram``, ``tasks``,
-            ``differences`` and ``baseline``.
+            ``checkpoints``, ``differences`` and ``baseline``.
     """
     arms: list[dict[str, Any]] = about["arms"]
     objectives = _objectives(arms)
@@ -34,7 +34,7 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
         if function:
             scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
             console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
-    for line in _about_tasks(about["tasks"]):
+    for line in [*_about_checkpoints(about["checkpoints"]), *_about_tasks(about["tasks"])]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if about["differences"]:
         _print_differences(console, about)
@@ -147,6 +147,17 @@ def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str,
         name = f"{task} (n {asked['n']})" + ("" if asked["no_signal"] is None else " *")
         rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
     return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+
+
+def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
+    """Of how many checkpoints a model's scores are the mean; nothing where it is one."""
+    if not any(number > 1 for number in numbers):
+        return []
+    of = " or ".join(map(str, numbers))
+    return [
+        f"scores are means over each model's last checkpoints ({of}, by evaluate.final_checkpoints); validation bits per "
+        "byte are those of the very last"
+    ]
 
 
 def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -9,12 +9,36 @@ from datamask_pipeline.report.signal import without_signal
 Row = Mapping[str, Any]
 
 
-def final_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows of each run's last checkpoint."""
+def final_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What stands for each run: of each metric or question, the mean over the run's final checkpoints.
+
+    Args:
+        rows: Results or answers of any checkpoints: ``run, checkpoint, final, task, metric`` and, of answers,
+            ``question_id``. In a record that does not say which are final, each run's last one is.
+
+    Returns:
+        One row a run and metric, or question, with the keys of its last checkpoint's; ``checkpoints`` says of how many it
+        is the mean. Of several, ``stderr`` is null: that of their mean is not known.
+    """
     last: dict[str, int] = {}
     for row in rows:
         last[row["run"]] = max(last.get(row["run"], row["checkpoint"]), row["checkpoint"])
-    return [row for row in rows if row["checkpoint"] == last[row["run"]]]
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        if row.get("final", row["checkpoint"] == last[row["run"]]):
+            key = (row["run"], row["task"], row.get("metric"), row.get("question_id"))
+            found.setdefault(key, []).append(row)
+    return [_mean_of_checkpoints(mine) for mine in found.values()]
+
+
+def _mean_of_checkpoints(rows: Sequence[Row]) -> dict[str, Any]:
+    mean = dict(max(rows, key=lambda row: row["checkpoint"])) | {"checkpoints": len(rows)}
+    for name in ("value", "gold_bits", "gold_probability"):
+        if mean.get(name) is not None:
+            mean[name] = math.fsum(row[name] for row in rows) / len(rows)
+    if len(rows) > 1 and "stderr" in mean:
+        mean["stderr"] = None
+    return mean
 
 
 def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]]:
@@ -25,7 +49,7 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
     questions' differences, and says nothing of what another seed would give.
 
     Args:
-        answers: One row a question of each final checkpoint: ``arm, architecture, seed, task, question_id,
+        answers: One row a question of each run, as of `final_rows`: ``arm, architecture, seed, task, question_id,
             value``.
         baseline: The arm to compare with.
 
@@ -52,8 +76,8 @@ def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     lost their beginning at most (``truncated``), and why it has ``no_signal`` for small models.
 
     Args:
-        rows: Results of final checkpoints: ``task, value, n, chance, num_truncated``; a value is a mean over questions, in
-            0..1.
+        rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated``; a value is a mean over
+            questions, in 0..1.
     """
     found: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row["task"])):

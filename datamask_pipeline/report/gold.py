@@ -23,8 +23,8 @@ def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
     and says nothing of what another seed would give; that of the mean over tasks then holds the tasks fixed.
 
     Args:
-        answers: One row a question of each final checkpoint: ``arm, architecture, seed, task, question_id, gold_bits,
-            gold_bytes, gold_probability``.
+        answers: One row a question of each run, as of `comparison.final_rows`: ``arm, architecture, seed, task,
+            question_id, gold_bits, gold_bytes, gold_probability``.
         baseline: The arm to compare with.
 
     Returns:

@@ -16,7 +16,7 @@ from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "4"
+VERSION: Final = "5"
 
 
 class CompareConfig(Settings):
@@ -81,8 +81,8 @@ def run(
         "results", pa.Table.from_pylist(rows, schema=schema.RESULTS).to_batches(), schema.RESULTS
     )
     final = [row for row in final_rows(rows) if row["headline"]]
-    asked = [row for name in answers for row in store.read_table(answers[name]).to_pylist()]
-    compared = differences(final_rows(asked), baseline=config.baseline)
+    asked = final_rows([row for name in answers for row in store.read_table(answers[name]).to_pylist()])
+    compared = differences(asked, baseline=config.baseline)
     if compared:
         from datamask_pipeline.report.plots import differences_figure, png
 
@@ -94,7 +94,7 @@ def run(
             "baseline": config.baseline,
             "arms": arms,
             "differences": compared,
-            "gold": gold_figures(final_rows(asked), baseline=config.baseline),
+            "gold": gold_figures(asked, baseline=config.baseline),
         },
     )
 

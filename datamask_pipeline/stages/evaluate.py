@@ -5,7 +5,7 @@ two models can be compared in pairs.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pydantic
 from datamask_pipeline import schema
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.lineage import canonical_json, sha256_text
+from datamask_pipeline.report.comparison import final_rows
 from datamask_pipeline.stages import pretrain as pretrain_stage
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
@@ -21,7 +22,9 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
 ANSWERS_STAGE: Final = "answers"
-VERSION: Final = "3"
+VERSION: Final = "4"
+#: Share of the training that a checkpoint needs behind it to count for the model's result.
+_NEAR_THE_END: Final = 0.8
 _TAKEN_OVER: Final = ("task", "source", "chance", "digest")
 
 
@@ -29,7 +32,14 @@ class EvaluateStageConfig(EvaluateConfig):
     """What is asked, how, and of which checkpoints."""
 
     checkpoints: Literal["final", "all"] = pydantic.Field(
-        "final", description="Evaluate the last checkpoint of each model, or all that were kept."
+        "final",
+        description="Evaluate the checkpoints that a model's result is the mean of, or all that were kept.",
+    )
+    final_checkpoints: int = pydantic.Field(
+        3,
+        ge=1,
+        description="A model's result is the mean over so many of its last checkpoints, of those after four fifths of its "
+        "training; the very last always counts. `pretrain.checkpoint_every_steps` says how many there are.",
     )
 
 
@@ -93,7 +103,8 @@ def run(
 
     scratch = builder.scratch()
     directories = pretrain_stage.checkpoint_directories(store, model, scratch)
-    steps = sorted(directories) if config.checkpoints == "all" else [max(directories)]
+    final = final_steps(directories, config.final_checkpoints)
+    steps = sorted(directories) if config.checkpoints == "all" else final
     loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
     sets = questions_stage.load(store, questions, scratch)
     # By its content, which is what is hashed: another version that trains the same weights gives the same rows.
@@ -103,16 +114,21 @@ def run(
     answers: list[dict[str, Any]] = []
     for number, step in enumerate(steps):
         evaluation = evaluate(directories[step], loaded, sets, scratch / "lm-eval", config)
-        results += [dataclasses.asdict(row) | common | {"checkpoint": step} for row in evaluation.results]
-        answers += [dataclasses.asdict(row) | common | {"checkpoint": step} for row in evaluation.answers]
+        weights = common | {"checkpoint": step, "final": step in final}
+        results += [dataclasses.asdict(row) | weights for row in evaluation.results]
+        answers += [dataclasses.asdict(row) | weights for row in evaluation.answers]
         if progress is not None:
             progress(f"evaluate {run_name}", number + 1, len(steps))
     answers_ref = answers_builder.commit([_write(answers_builder, answers, schema.ANSWERS)])
-    headline = {
-        row["task"]: row["value"] for row in results if row["headline"] and row["checkpoint"] == steps[-1]
-    }
-    metadata = {"release": release, "run": run_name, "headline": headline}
+    headline = {row["task"]: row["value"] for row in final_rows(results) if row["headline"]}
+    metadata = {"release": release, "run": run_name, "headline": headline, "final_checkpoints": final}
     return builder.commit([_write(builder, results, schema.RESULTS)], metadata=metadata), answers_ref
+
+
+def final_steps(steps: Iterable[int], number: int) -> list[int]:
+    """The last steps whose checkpoints a model's result is the mean of, at most so many."""
+    found = sorted(steps)
+    return [step for step in found if step >= _NEAR_THE_END * found[-1]][-number:]
 
 
 def _write(builder: Any, rows: list[dict[str, Any]], row_schema: pa.Schema) -> dict[str, Any]:

@@ -86,6 +86,39 @@ def test_only_the_last_checkpoint_of_each_run_is_final() -> None:
     assert mean_score(final_rows(rows), "a") == 20
 
 
+def test_a_result_is_the_mean_over_the_final_checkpoints_of_its_run() -> None:
+    row = {"run": "a", "arm": "a", "task": "t", "metric": "acc", "stderr": 0.1}
+    rows = [row | {"checkpoint": c, "final": c > 10, "value": c / 100} for c in (30, 10, 20)]
+    (mean,) = final_rows(rows)
+    assert (mean["value"], mean["checkpoint"], mean["checkpoints"], mean["stderr"]) == (0.25, 30, 2, None)
+    (alone,) = final_rows([row | {"checkpoint": 3, "final": True, "value": 0.5}])
+    assert (alone["value"], alone["checkpoints"], alone["stderr"]) == (0.5, 1, 0.1)
+
+
+def test_answers_are_averaged_question_by_question() -> None:
+    found = final_rows(
+        [
+            {
+                "run": "a",
+                "task": "t",
+                "metric": "acc",
+                "question_id": question,
+                "checkpoint": step,
+                "final": True,
+            }
+            | {"value": float(step == 2), "gold_bits": step * bits, "gold_probability": share}
+            for step in (1, 2)
+            for question, bits, share in (("q", 4.0, None), ("r", 6.0, 0.25))
+        ]
+    )
+    assert [
+        (row["question_id"], row["value"], row["gold_bits"], row["gold_probability"]) for row in found
+    ] == [
+        ("q", 0.5, 6.0, None),
+        ("r", 0.5, 9.0, 0.25),
+    ]
+
+
 @pytest.mark.parametrize(("n", "right"), [(2, 2), (5, 4), (40, 13), (7, 0)])
 def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> None:
     from scipy.stats import binomtest
