@@ -4,6 +4,7 @@ Knows no question and no model. A task that cannot be asked question by question
 is refused here, with the reason.
 """
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping
@@ -120,6 +121,7 @@ def headline_metric(task: str, definition: Mapping[str, Any]) -> str:
     """
     from lm_eval.api import registry
 
+    importlib.import_module("lm_eval.api.metrics")  # registers lm-eval's own
     listed = definition.get("metric_list")
     if listed is None:
         names = registry.DEFAULT_METRIC_REGISTRY[definition["output_type"]]

@@ -2,6 +2,8 @@
 
 import io
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,13 @@ def test_files_elsewhere_in_the_repository_are_named(asked: Asked, hub: HubServe
     with pytest.raises(InputError, match=r"matches 'data/test-\*'.*holds .*made/asked.parquet"):
         check_questions(asked("sciq"))
     check_questions(asked("sciq", question_files={"sciq": "made/*"}))
+
+
+def test_a_process_that_has_loaded_nothing_knows_lm_evals_metrics() -> None:
+    code = "from datamask_pipeline.evaluation.benchmarks import benchmarks_named as named\n"
+    code += "print(named(['lambada_openai'])[0].metric)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "acc\n", done.stderr
 
 
 def test_local_questions_exist_for_our_tasks_alone() -> None:
