@@ -46,6 +46,7 @@ def experiment(
     """
     from datamask_pipeline.experiment.config import load_experiment
     from datamask_pipeline.experiment.report import conclusion, write_report
+    from datamask_pipeline.experiment.report_sweep import recommendation
     from datamask_pipeline.experiment.run import run_experiment
     from datamask_pipeline.pipeline import Pipeline
 
@@ -64,5 +65,7 @@ def experiment(
     written = write_report(to, config, verdicts)
     for name, verdict in verdicts.items():
         typer.echo(f"pool {name}: {conclusion(config, verdict)}")
+        if verdict.recommendation is not None:
+            typer.echo(f"pool {name}: {recommendation(config, verdict)}")
     for path in written:
         typer.echo(f"written: {path}")

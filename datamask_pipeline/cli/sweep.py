@@ -27,6 +27,7 @@ def sweep(
 
     Current versions stay, those of retired releases too, and all that they were made from, however many steps before; so do
     superseded models unless `--models`. It is no withdrawal: what holds a document that has to go, `datamask purge` finds.
+    Nor does it try settings: that is `datamask experiment` with a `grid` in its file.
 
     Examples:
 

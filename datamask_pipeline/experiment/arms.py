@@ -4,13 +4,14 @@ Shape suffixes: N documents of the half, n chosen ones in the order of learning.
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.experiment.collection import Documents
+from datamask_pipeline.experiment.collection import Documents, combined_quality
 from datamask_pipeline.experiment.config import ArmConfig
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.ngram.asked import Encode
@@ -54,6 +55,8 @@ def chosen_places(
     if arm.lengths_of is not None:
         chosen_n = _of_lengths(half.lengths_N, before[arm.lengths_of], num_tokens, draws)
     else:
+        if arm.weights is not None:
+            half = replace(half, quality_N=combined_quality(half.scores, arm.weights))
         offered_N = np.arange(len(half.lengths_N)) if arm.collapse is None else _standing(half, arm.collapse)
         if engine is None:
             chosen_n = offered_N[draws.permutation(len(offered_N))]

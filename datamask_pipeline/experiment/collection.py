@@ -3,7 +3,7 @@
 Knows the record and the ruler; knows no arm. Shape suffixes: N documents.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ class Documents:
         vectors: The embeddings.
         scores: Each scorer's score of each, which quality is made of, by the scorer's name.
         planted: Which were planted; ``None``: nothing was.
+        domains: The registrable domain of each, or its host; empty where it has none.
     """
 
     tokens: list[NDArray[np.int64]]
@@ -70,6 +71,7 @@ class Documents:
     vectors: ShardedVectors
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     planted: Planted | None = None
+    domains: Sequence[str] = ()
 
     def part(self, index_n: NDArray[np.int64]) -> "Documents":
         """Some of them."""
@@ -81,6 +83,7 @@ class Documents:
             self.vectors.chosen(index_n),
             {name: values_N[index_n] for name, values_N in self.scores.items()},
             None if self.planted is None else self.planted.part(index_n),
+            [self.domains[place] for place in index_n] if self.domains else (),
         )
 
 
@@ -146,7 +149,7 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
 
 def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
     """Every eligible document with a vector and every score, in canonical order."""
-    rows = read_rows(store, inputs.index, inputs.embeddings, {}, "rank", None)
+    rows = read_rows(store, inputs.index, inputs.embeddings, {}, "rank", "domain")
     if rows.vectors is None:
         raise InputError(
             "the release has no document with every score", remedy="look at `datamask audit funnel`"
@@ -164,7 +167,7 @@ def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
         name.removeprefix(SCORE_PREFIX): column.to_numpy()[rows.scored_R]
         for name, column in zip(columns, store.read_table(inputs.index, columns).columns, strict=True)
     }
-    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores)
+    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores, None, rows.groups or ())
 
 
 def combined_quality(

@@ -8,6 +8,7 @@ import pydantic
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.experiment.grid import LEAST_DRAWS, GridConfig
 from datamask_pipeline.experiment.planted import PlantConfig
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
@@ -38,6 +39,25 @@ class ArmConfig(Settings):
     shuffled_share: float = pydantic.Field(
         0.0, ge=0, le=1, description="Share of the chosen documents whose words are put in random order."
     )
+    ratio: float | None = pydantic.Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Share of the half's tokens that the engine chooses; random ones of these documents are learnt. Null: "
+        "as many as are learnt.",
+    )
+    weights: dict[str, float] | None = pydantic.Field(
+        None, description="Weight of each quality score of the chain; null: equal ones."
+    )
+
+    def result_config(self) -> dict[str, Any]:
+        """Every setting; draws of arms without the later ones are what they were before there were such settings."""
+        found = super().result_config()
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in ("ratio", "weights") or value is not None
+        }
 
 
 class PoolConfig(Settings):
@@ -124,9 +144,32 @@ class ExperimentConfig(Settings):
     arms: dict[Name, ArmConfig] = pydantic.Field(
         min_length=2, description="Arms by name, in the order of the tables."
     )
+    grid: GridConfig | None = pydantic.Field(
+        None,
+        description="A sweep: settings tried in every combination, each an arm after the ones above; the report ends in a "
+        "recommendation. Null: the arms above alone.",
+    )
     chain: dict[str, Any] = pydantic.Field(
         description="The configuration of the chain, up to its index, tokenizer and questions; one release."
     )
+
+    @pydantic.model_validator(mode="after")
+    def _a_sweep_can_be_judged(self) -> Self:
+        if self.grid is None:
+            return self
+        if self.redraws < LEAST_DRAWS:
+            raise ValueError(
+                f"grid: half of the pairs of draws choose and the others judge; raise redraws to {LEAST_DRAWS} or more"
+            )
+        if self.proxy is not None:
+            raise ValueError(
+                "grid and proxy: a sweep trains no network; name the few arms that its report finds in a file of their own"
+            )
+        if self.grid.reference not in self.arms:
+            raise ValueError(
+                f"grid.reference: {self.grid.reference!r} is no arm; the arms are: {', '.join(self.arms)}"
+            )
+        return self
 
     @pydantic.model_validator(mode="after")
     def _names_are_arms(self) -> Self:
@@ -148,6 +191,15 @@ class ExperimentConfig(Settings):
                 raise ValueError(
                     f"arms.{name}: random documents of given lengths; leave `select` and `collapse` out"
                 )
+            if arm.ratio is not None and not arm.select:
+                raise ValueError(f"arms.{name}.ratio: random documents are what they are; leave it out")
+            if arm.ratio is not None and arm.ratio < self.ratio:
+                raise ValueError(
+                    f"arms.{name}.ratio: {arm.ratio:g} is less than the experiment's ratio of {self.ratio:g}, which "
+                    "every arm learns; raise it, or lower the experiment's"
+                )
+            if arm.weights is not None and not (arm.select or arm.collapse):
+                raise ValueError(f"arms.{name}.weights: nothing reads quality; leave it out")
             before.append(name)
         return self
 
@@ -192,12 +244,20 @@ def load_experiment(
         raise ConfigurationError(f"{path} holds no mapping of settings")
     values = _placed(values, str(data))
     try:
+        values = _with_grid(values)
         experiment = validated(ExperimentConfig, values)
         for arm in experiment.arms:
             experiment.engine(arm, 1, 0)
         if experiment.proxy is not None:
             experiment.proxy.pretrain(1, 0)
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
+        for name, arm in experiment.arms.items():
+            for scorer in arm.weights or ():
+                if scorer not in chain.score.scorers:
+                    raise ConfigurationError(
+                        f"arms.{name}.weights: no scorer {scorer!r}; chain.score.scorers are: "
+                        f"{', '.join(chain.score.scorers)}"
+                    )
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
     if len(chain.releases) != 1:
@@ -209,6 +269,17 @@ def load_experiment(
             raise UnknownNameError("pool", name, experiment.pools)
     wanted = {name: pool for name, pool in experiment.pools.items() if not pools or name in pools}
     return experiment.model_copy(update={"pools": wanted}), chain
+
+
+def _with_grid(values: dict[str, Any]) -> dict[str, Any]:
+    """The file's values with the arms of its sweep among the others."""
+    if not isinstance(values.get("grid"), dict) or not isinstance(values.get("arms"), dict):
+        return values
+    tried = validated(GridConfig, values["grid"], "grid").arms()
+    for name in tried:
+        if name in values["arms"]:
+            raise ConfigurationError(f"grid: arm {name!r} stands under arms, too; rename that one")
+    return {**values, "arms": {**values["arms"], **tried}}
 
 
 def _placed(value: Any, data: str) -> Any:

@@ -107,6 +107,7 @@ def with_planted(
         ),
         scores,
         Planted(np.array([NONE] * num_known + [KINDS.index(kind) for kind in kinds]), contents_A),
+        [*documents.domains, *[""] * num_planted] if documents.domains else (),
     )
 
 

@@ -19,6 +19,7 @@ from datamask_pipeline.experiment.judge import (
     smallest_dose,
     without_largest_mover,
 )
+from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, RANDOM
 from datamask_pipeline.report.ngram import HELD_OUT
 from datamask_pipeline.storage import Ref, Store
@@ -48,6 +49,8 @@ class Verdict:
         pool_documents: Documents of the pool; every draw has half of them.
         planted: What of the planted documents each arm chose, by arm and by the figure's name as `found_of` has them: mean
             over draws, and half of its 95 % interval over pairs of draws; empty where nothing was planted.
+        measures: What `measured` says of each arm's choice, means over draws; empty where nothing was swept.
+        recommendation: The best arm of a sweep, judged apart; ``None``: nothing was swept.
     """
 
     arms: Mapping[str, Mapping[str, float]]
@@ -64,6 +67,8 @@ class Verdict:
     items: Mapping[str, int]
     pool_documents: int
     planted: Mapping[str, Mapping[str, tuple[float, float]]]
+    measures: Mapping[str, Mapping[str, float]]
+    recommendation: Recommendation | None
 
 
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
@@ -107,7 +112,27 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         items=manifest["items"],
         pool_documents=manifest["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
+        measures=_means([store.manifest(ref)["metadata"].get("measures", {}) for ref in draws]),
+        recommendation=None
+        if config.grid is None
+        else recommend(
+            list(config.arms),
+            list(config.grid.arms()),
+            config.grid.reference,
+            config.baseline,
+            bits_RAI,
+            bytes_I,
+            manifest["items"],
+            seed=config.seed,
+        ),
     )
+
+
+def _means(draws: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    return {
+        arm: {name: float(np.mean([draw[arm][name] for draw in draws])) for name in figures}
+        for arm, figures in draws[0].items()
+    }
 
 
 def _planted(

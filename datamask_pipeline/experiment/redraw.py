@@ -19,6 +19,8 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
 from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
 from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.measures import VERSION as MEASURES_VERSION
+from datamask_pipeline.experiment.measures import measured
 from datamask_pipeline.experiment.planted import VERSION as PLANTED_VERSION
 from datamask_pipeline.experiment.planted import found_of
 from datamask_pipeline.experiment.proxy import proxy_bits
@@ -85,6 +87,7 @@ def run(
         "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
         "pool": config.pools[pool].result_config(),
         "arms": {name: arm.result_config() for name, arm in config.arms.items()},
+        **({} if config.grid is None else {"measures": MEASURES_VERSION}),
         "proxy": None if config.proxy is None else config.proxy.result_config(),
         "draw": number,
         **{name: getattr(config, name) for name in ("ratio", "num_random", "seed")},
@@ -96,7 +99,7 @@ def run(
             return done
         found = drawn()
         networks = None if kept is None else kept / pool / f"{number:03d}"
-        rows, bits_AI, planted = _measured(config, number, found, builder.scratch(), networks, tell)
+        rows, bits_AI, planted, measures = _measured(config, number, found, builder.scratch(), networks, tell)
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
         builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
         part = builder.write_part(
@@ -110,6 +113,7 @@ def run(
             "items": {task: found.ruler.tasks.count(task) for task in tasks},
             "pool_documents": len(found.documents.lengths_N),
             **({} if config.pools[pool].planted is None else {"planted": planted}),
+            **({} if config.grid is None else {"measures": measures}),
         }
         return builder.commit([part], metadata=metadata)
 
@@ -133,12 +137,13 @@ def _measured(
     scratch: Path,
     networks: Path | None,
     tell: Callable[[str], None],
-) -> tuple[list[dict[str, Any]], Numbers, dict[str, dict[str, float | None]]]:
+) -> tuple[list[dict[str, Any]], Numbers, dict[str, dict[str, float | None]], dict[str, dict[str, float]]]:
     half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
     num_tokens = int(config.ratio * int(half.lengths_N.sum()))
     rows: list[dict[str, Any]] = []
     bits: list[Numbers] = []
     planted: dict[str, dict[str, float | None]] = {}
+    measures: dict[str, dict[str, float]] = {}
     chosen: dict[str, NDArray[np.int64]] = {}
     further = {RANDOM.format(place): ArmConfig() for place in range(config.num_random)}
     for name, arm in {**config.arms, **further}.items():
@@ -147,7 +152,8 @@ def _measured(
         engine = None
         if name in config.arms:
             seed = int(draws.integers(2**31))
-            engine = config.engine(name, engine_budget(half, num_tokens), seed)
+            wanted = max(num_tokens, int((arm.ratio or 0.0) * int(half.lengths_N.sum())))
+            engine = config.engine(name, engine_budget(half, wanted), seed)
         try:
             places_n = chosen_places(arm, engine, half, num_tokens, draws, chosen)
             ruler = found.ruler
@@ -158,14 +164,17 @@ def _measured(
         trigram_I = found.ruler.bits(learnt)
         bits.append(trigram_I)
         if config.proxy is not None:
-            wanted = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
+            network = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
             kept = None if networks is None else networks / name
-            bits[-1] = proxy_bits(learnt, found.ruler, wanted, scratch / name, kept)
+            bits[-1] = proxy_bits(learnt, found.ruler, network, scratch / name, kept)
         if name in config.arms:
             rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
+            learnt_n = places_n[: len(learnt.offsets_D) - 1]
             if half.planted is not None:
-                planted[name] = found_of(half.planted, places_n[: len(learnt.offsets_D) - 1])
-    return rows, np.stack(bits), planted
+                planted[name] = found_of(half.planted, learnt_n)
+            if config.grid is not None:
+                measures[name] = measured(half, learnt_n)
+    return rows, np.stack(bits), planted, measures
 
 
 def _rows(

@@ -1,26 +1,32 @@
 """An experiment's report: Markdown tables and a plot, of aggregates alone. Knows verdicts; knows no record."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datamask_pipeline.experiment.config import ExperimentConfig
-from datamask_pipeline.experiment.judge import LEVEL, POWER, Difference
+from datamask_pipeline.experiment.judge import LEVEL, POWER
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
+from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
+from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
 
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
-    """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder."""
+    """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder, of a sweep ``<experiment>_sweep.png``, too."""
     folder.mkdir(parents=True, exist_ok=True)
     text, plot = folder / f"{config.name}.md", folder / f"{config.name}.png"
     text.write_text(markdown(config, verdicts), encoding="utf-8")
     plot.write_bytes(_plot(config, verdicts))
-    return [text, plot]
+    if config.grid is None:
+        return [text, plot]
+    swept = folder / f"{config.name}_sweep.png"
+    swept.write_bytes(plot_of_sweep(config, verdicts))
+    return [text, plot, swept]
 
 
 def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
@@ -56,7 +62,7 @@ def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
     found = verdict.contrast
     if math.isnan(found.half_width):
         return f"No answer: {first} and {second} do not differ at all, so there is no interval."
-    figures = f"{_signed(found)} bits per byte, detectable {found.detectable:.4f}"
+    figures = f"{signed(found)} bits per byte, detectable {found.detectable:.4f}"
     if verdict.below_gate:
         return (
             f"NO POWER: the networks of {', '.join(verdict.below_gate)} predict held-out documents no better than trigram "
@@ -87,7 +93,7 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     yield ""
     if verdict.largest_mover is not None:
         mover, without = verdict.largest_mover
-        yield f"- Without {mover}, which differs most: {_signed(without)}."
+        yield f"- Without {mover}, which differs most: {signed(without)}."
     if config.proxy is not None:
         networks, trigrams = (
             np.mean([about[name] for about in verdict.arms.values()])
@@ -115,17 +121,19 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         "held-out documents",
         f"less {config.baseline}",
     ]
-    yield from _table(header, [_arm_row(name, verdict) for name in verdict.arms])
+    yield from table(header, [_arm_row(name, verdict) for name in verdict.arms])
     yield ""
+    if verdict.recommendation is not None:
+        yield from sweep(config, verdict)
     if verdict.planted:
         yield from _planted(config.pools[pool].planted, verdict)
     yield f"{first} less {second}, by benchmark:"
     yield ""
     rows = [
-        [task, f"{verdict.items[task]:,}", _signed(one), _number(one.detectable)]
+        [task, f"{verdict.items[task]:,}", signed(one), number(one.detectable)]
         for task, one in verdict.per_task.items()
     ]
-    yield from _table(["benchmark", "questions", "difference", "detectable"], rows)
+    yield from table(["benchmark", "questions", "difference", "detectable"], rows)
 
 
 def _planted(planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
@@ -146,7 +154,7 @@ def _planted(planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
     rows = []
     for arm, figures in verdict.planted.items():
         rows.append([arm, *(_figure(*figures[name], name == "times_good") for name in names)])
-    yield from _table(header, rows)
+    yield from table(header, rows)
     yield ""
 
 
@@ -171,32 +179,13 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
     if name in verdict.against_baseline:
         one, held_out = verdict.against_baseline[name], verdict.held_out[name]
         corrected = f"{verdict.corrected[name]:.2g}" if name in verdict.corrected else "-"
-        row += [_signed(one), _number(one.detectable), corrected]
-        return [*row, f"{about['held_out']:.4f}", _signed(held_out)]
+        row += [signed(one), number(one.detectable), corrected]
+        return [*row, f"{about['held_out']:.4f}", signed(held_out)]
     return [*row, "", "", "", f"{about['held_out']:.4f}", ""]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{'---|' * len(header)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _signed(one: Difference) -> str:
-    if math.isnan(one.half_width):
-        return f"{one.difference:+.4f} (no interval: no spread)"
-    return f"{one.difference:+.4f} ± {one.half_width:.4f}"
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.4f}"
 
 
 def _plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
     """Each arm less the baseline with its interval, pools side by side."""
-    import io
-
     from matplotlib.figure import Figure
 
     names = [name for name in config.arms if name != config.baseline]
@@ -219,6 +208,4 @@ def _plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
         axes.set_xlabel(f"bits per byte of right answers less {config.baseline}", fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
     panels[0].invert_yaxis()
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
-    return stream.getvalue()
+    return png(figure)

@@ -1,12 +1,14 @@
 """What arms learn from: equal tokens, disjoint halves, matched lengths, planted doses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
 from datamask_pipeline.experiment.collection import Documents
-from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig, PoolConfig
 from datamask_pipeline.experiment.redraw import draws_of, half_of
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.sharded import ShardedVectors
@@ -83,6 +85,38 @@ def test_random_documents_of_given_lengths(half: Documents) -> None:
     assert set(matched.tolist()) != set(short.tolist())
     assert np.median(half.lengths_N[matched]) == pytest.approx(np.median(half.lengths_N[short]), abs=12)
     assert np.median(half.lengths_N[usual]) > np.median(half.lengths_N[short]) + 20
+
+
+def test_an_arm_that_chooses_more_learns_random_ones_of_them(half: Documents) -> None:
+    """Twice as much is chosen by quality: what is learnt is a random half of it."""
+    engine = SelectionConfig.of(
+        {"policy": "quality_topk", "num_tokens": engine_budget(half, 2 * BUDGET), "seed": 0}
+    )
+    arm = ArmConfig(select={"policy": "quality_topk"}, ratio=0.5)
+    places = chosen_places(arm, engine, half, BUDGET, np.random.default_rng(0), {})
+    best = places_of(ARMS[2], half)
+    assert abs(half.lengths_N[places].sum() - half.lengths_N[best].sum()) < 400
+    order = np.argsort(-half.quality_N)
+    allowed = set(order[: int(2.3 * len(best))].tolist())
+    assert set(places.tolist()) <= allowed
+    assert 0.25 < len(set(places.tolist()) & set(best.tolist())) / len(places) < 0.75
+
+
+def test_scores_are_weighted_for_an_arm_alone(half: Documents) -> None:
+    scores = {"a": half.quality_N, "b": -half.quality_N}
+    both = replace(half, scores=scores)
+    by_a, by_b = (
+        set(places_of(ArmConfig(select={"policy": "quality_topk"}, weights={name: 1.0}), both).tolist())
+        for name in scores
+    )
+    assert by_a == set(places_of(ARMS[2], half).tolist())
+    assert not by_a & by_b
+
+
+def test_arms_without_the_later_settings_are_the_same_as_before() -> None:
+    """Their draws in a record stay what they are."""
+    assert set(ArmConfig().result_config()) == {"select", "collapse", "lengths_of", "shuffled_share"}
+    assert set(PoolConfig().result_config()) == {"first_tokens"}
 
 
 def test_an_arm_with_too_few_tokens_is_refused(half: Documents) -> None:

@@ -235,9 +235,75 @@ def test_what_is_planted_is_embedded_scored_and_told(
     assert (tmp_path / "again" / "small.md").read_text() == text
 
 
+GRID: dict[str, Any] = {"reference": "joint", "diversity": ["Pair_simi", "Facility"], "lamb": [0.25, 0.75]}
+
+
+def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    arms = {name: ARMS[name] for name in ("random", "random_again", "shuffled", "joint")}
+    grid = {**GRID, "ratio": [0.3, 0.6]}
+    path = experiment_file(
+        tmp_path,
+        tiny_config_file,
+        arms=arms,
+        grid=grid,
+        contrast=["joint", "random"],
+        pools={"whole": {}},
+        redraws=8,
+        num_random=2,
+    )
+    told = run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
+    text = (tmp_path / "small.md").read_text()
+    assert text.count("Chosen out of 8 on half of the pairs of draws and half of the questions (") == 1
+    assert "Chosen out of 8" in told
+    assert "on the frontier" in text
+    swept = [
+        f"{metric}-lamb{lamb}-ratio{ratio}"
+        for metric in GRID["diversity"]
+        for lamb in ("0_25", "0_75")
+        for ratio in ("0_3", "0_6")
+    ]
+    # Once among all arms, and once among those that are told without a model.
+    for arm in swept:
+        assert text.count(f"\n| {arm} |") == 2
+    assert (tmp_path / "small_sweep.png").read_bytes().startswith(b"\x89PNG")
+    store = Store(str(tmp_path / "record"))
+    for number in range(8):
+        ref = require(store, "experiment", f"small/whole/{number:03d}")
+        measures = store.manifest(ref)["metadata"]["measures"]
+        assert set(measures) == {*arms, *swept}
+        rows = store.read_table(ref).to_pylist()
+        assert len({row["tokens"] for row in rows}) == 1, (
+            "whatever was chosen, equally many tokens are learnt"
+        )
+        for figures in measures.values():
+            assert 0 <= figures["quality_rank"] <= 1
+            assert figures["similarity"] <= figures["coverage"] <= 1
+            assert 0 <= figures["near_copies"] < 1
+            assert 1 <= figures["domains"] <= 7
+        # The more quality weighs, the better what is chosen; random documents are as good as any.
+        for metric in GRID["diversity"]:
+            low, high = (
+                measures[f"{metric}-lamb{lamb}-ratio0_3"]["quality_rank"] for lamb in ("0_25", "0_75")
+            )
+            assert measures["random"]["quality_rank"] < low <= high
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"grid": GRID}, "raise redraws to 8 or more"),
+        ({"grid": {**GRID, "reference": "tomorrow"}, "redraws": 8}, "'tomorrow' is no arm"),
+        ({"grid": GRID, "redraws": 8, "proxy": {}}, "a sweep trains no network"),
+        (
+            {"grid": {**GRID, "ratio": [0.1]}, "redraws": 8},
+            "ratio: 0.1 is less than the experiment's ratio of 0.3",
+        ),
+        (
+            {"grid": {**GRID, "weights": [{"edu": 1}]}, "redraws": 8},
+            "no scorer 'edu'; chain.score.scorers are: rules",
+        ),
+        ({"grid": {**GRID, "diversity": ["Pear_simi"]}, "redraws": 8}, "Pear_simi"),
         ({"num_random": 1}, "num_random"),
         ({"proxy": {"model": {"seed": 1}}}, "proxy.model.seed"),
         ({"proxy": {"model": {"hidden_sise": 1}}}, "hidden_sise"),
@@ -275,7 +341,7 @@ def test_an_arm_with_too_few_tokens_stops_it(
     assert "on draw 0: it has" in str(result.exception)
 
 
-@pytest.mark.parametrize("name", ["ngram", "proxy", "controlled"])
+@pytest.mark.parametrize("name", ["ngram", "proxy", "controlled", "sweep"])
 def test_those_that_come_with_the_project_can_be_read(tmp_path: Path, name: str) -> None:
     config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / f"{name}.yaml", tmp_path)
     assert all(arm in config.arms for arm in config.contrast)

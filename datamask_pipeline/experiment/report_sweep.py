@@ -1,0 +1,106 @@
+"""What an experiment's report says of a sweep: the recommendation, the choices without any model, the frontier."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judged import Verdict
+from datamask_pipeline.experiment.recommend import on_frontier
+from datamask_pipeline.experiment.shown import number, png, signed, table
+
+
+def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
+    """What the sweep recommends, in one paragraph."""
+    found = verdict.recommendation
+    assert found is not None
+    assert config.grid is not None
+    reference = config.grid.reference
+    how = (
+        f"Chosen out of {found.num_arms} on half of the pairs of draws and half of the questions ({found.there:+.4f} from "
+        f"{reference} there, which is too good), judged on the other {found.num_pairs} pairs and {found.num_questions:,} "
+        f"questions; those would have chosen {found.other_way}"
+    )
+    less = f"{signed(found.less_reference)} bits per byte less {reference}"
+    random = f"{signed(found.less_baseline)} less {config.baseline}"
+    figures = f"{less}, detectable {number(found.less_reference.detectable)}; {random}"
+    if not verdict.has_power:
+        return f"NO POWER: nothing is recommended. {found.best}: {figures}. {how}."
+    if found.best == reference:
+        return f"No difference seen: the best of the sweep is {reference} itself, {random}. {how}."
+    if found.is_better:
+        return f"Recommended: {found.best}. {figures}. {how}."
+    return f"No difference seen: {found.best} looked best, and is not clearly better than {reference}. {figures}. {how}."
+
+
+def frontier(config: ExperimentConfig, verdict: Verdict) -> list[str]:
+    """Arms of the sweep that no other one of it beats in both quality and coverage."""
+    assert config.grid is not None
+    terms = {
+        name: (verdict.measures[name]["quality_rank"], verdict.measures[name]["coverage"])
+        for name in config.grid.arms()
+    }
+    return on_frontier(terms)
+
+
+def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
+    """The recommendation, then what the choices are without any model, best right answers first."""
+    yield f"**{recommendation(config, verdict)}**"
+    yield ""
+    yield (
+        "What was chosen, means over all draws. *Quality*: mean rank by quality in the half, 0 to 1. *Coverage*: mean over "
+        "its documents of the cosine to the nearest chosen one. *Likeness*: mean cosine of two chosen ones. *On the "
+        "frontier*: no other arm of the sweep has as much quality and as much coverage, and more of either. Right answers "
+        "are those of the table above: the first row is the best of many, and so better than it would be again "
+        f"(`{config.name}_sweep.png`)."
+    )
+    yield ""
+    few = frontier(config, verdict)
+    header = [
+        "arm",
+        "on the frontier",
+        "quality",
+        "coverage",
+        "likeness",
+        "near-copies",
+        "domains",
+        "median length",
+    ]
+    rows = []
+    for name in sorted(verdict.measures, key=lambda arm: verdict.arms[arm]["gold_answers"]):
+        mine, about = verdict.measures[name], verdict.arms[name]
+        terms = [f"{mine[term]:.4f}" for term in ("quality_rank", "coverage", "similarity")]
+        less = signed(verdict.against_baseline[name]) if name in verdict.against_baseline else ""
+        counts = [f"{mine['near_copies']:.1%}", f"{mine['domains']:,.0f}", f"{about['length_median']:,.0f}"]
+        rows.append([name, "yes" if name in few else "", *terms, *counts, less])
+    yield from table([*header, f"right answers less {config.baseline}"], rows)
+    yield ""
+
+
+def plot_of_sweep(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
+    """Quality against coverage of each arm, coloured by bits; the frontier as a line, pools side by side."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(5.5 * len(verdicts), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(verdicts), squeeze=False)[0]
+    for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+        names = list(verdict.measures)
+        quality, coverage = (
+            [verdict.measures[name][term] for name in names] for term in ("quality_rank", "coverage")
+        )
+        bits = [verdict.arms[name]["gold_answers"] for name in names]
+        few = sorted(frontier(config, verdict), key=lambda name: verdict.measures[name]["quality_rank"])
+        axes.plot(
+            [verdict.measures[name]["quality_rank"] for name in few],
+            [verdict.measures[name]["coverage"] for name in few],
+            color="0.7",
+            linewidth=0.8,
+        )
+        points = axes.scatter(quality, coverage, c=bits, s=24, zorder=2)
+        for name, x, y in zip(names, quality, coverage, strict=True):
+            axes.annotate(name, (x, y), fontsize=5, xytext=(3, 3), textcoords="offset points")
+        axes.set_title(f"pool {pool}", fontsize=9)
+        axes.set_xlabel("mean rank by quality", fontsize=8)
+        axes.set_ylabel("coverage of the half", fontsize=8)
+        axes.tick_params(labelsize=8)
+        figure.colorbar(points, ax=axes, label="bits per byte of right answers")
+    return png(figure)

@@ -1,0 +1,35 @@
+"""How an experiment's report shows tables, differences and plots. Knows no experiment."""
+
+import io
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from datamask_pipeline.experiment.judge import Difference
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """The lines of a Markdown table."""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def signed(one: Difference) -> str:
+    """A difference with half of its interval."""
+    if math.isnan(one.half_width):
+        return f"{one.difference:+.4f} (no interval: no spread)"
+    return f"{one.difference:+.4f} ± {one.half_width:.4f}"
+
+
+def number(value: float) -> str:
+    """A number, or a dash for none."""
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def png(figure: Any) -> bytes:
+    """A figure of matplotlib as a PNG file, the same bytes each time."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
+    return stream.getvalue()

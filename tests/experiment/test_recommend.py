@@ -1,0 +1,104 @@
+"""The best of many is judged on what did not choose it: nothing is found where nothing is, a planted best is."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from datamask_pipeline.errors import InputError
+from datamask_pipeline.experiment.judge import Bootstrap
+from datamask_pipeline.experiment.recommend import on_frontier, recommend
+from datamask_pipeline.report.ngram import HELD_OUT
+
+ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
+BYTES = np.random.default_rng(0).integers(5, 40, sum(ITEMS.values()))
+NAMES = ["random", "today", *(f"arm {place}" for place in range(18))]
+DRAWS = 8
+
+
+def made(generator: np.random.Generator, effect: float = 0.0) -> NDArray[np.float32]:
+    """Bits of arms that do not differ: each has luck on draws, and on questions. The last one needs fewer by an effect."""
+    shape = (DRAWS, len(NAMES), len(BYTES))
+    luck = generator.normal(0, 0.02, (DRAWS, len(NAMES), 1)) + generator.normal(0, 0.1, shape)
+    of_question = generator.normal(0, 0.2, (1, len(NAMES), len(BYTES)))
+    bits = 2.5 + luck + of_question
+    bits[:, -1] -= effect
+    return (bits * BYTES).astype(np.float32)
+
+
+def recommended(bits: NDArray[np.float32], seed: int = 0):  # type: ignore[no-untyped-def]
+    return recommend(NAMES, NAMES[2:], "today", "random", bits, BYTES, ITEMS, seed=seed)
+
+
+def test_among_equals_the_interval_holds_nothing_as_often_as_it_says() -> None:
+    """Chosen and judged on the same draws and questions, the best of 18 equals would look better far too often."""
+    generator, held, naive, number = np.random.default_rng(1), 0, 0, 150
+    for seed in range(number):
+        bits = made(generator)
+        found = recommended(bits, seed)
+        held += abs(found.less_reference.difference) <= found.less_reference.half_width
+        sampled = Bootstrap.of(NAMES, bits, BYTES, ITEMS, seed=seed, num_samples=200)
+        tasks = ["piqa", "mmlu"]
+        means = {name: sampled.difference(name, "today", tasks) for name in NAMES[2:]}
+        best = min(means.values(), key=lambda one: one.difference)
+        naive += abs(best.difference) <= best.half_width
+    assert abs(held / number - 0.95) <= 1.96 * math.sqrt(0.95 * 0.05 / number)
+    assert naive / number < 0.85
+
+
+def test_a_planted_best_is_chosen_and_found() -> None:
+    found = recommended(made(np.random.default_rng(2), effect=0.3))
+    assert (found.best, found.other_way, found.is_better) == (NAMES[-1], NAMES[-1], True)
+    assert found.less_reference.difference == pytest.approx(-0.3, abs=0.12)
+    assert (found.num_arms, found.num_pairs, found.num_questions) == (18, 2, 50)
+
+
+def test_draws_that_judge_do_not_choose() -> None:
+    bits = made(np.random.default_rng(3), effect=0.3)
+    before = recommended(bits)
+    bits[DRAWS // 2 :, 5] -= (2.0 * BYTES).astype(np.float32)
+    found = recommended(bits)
+    assert (found.best, found.other_way) == (NAMES[-1], NAMES[5])
+    assert found.less_reference.difference == pytest.approx(before.less_reference.difference)
+
+
+def test_questions_that_judge_do_not_choose() -> None:
+    """An arm that is far better on one question is chosen where that question chooses, and is not where it judges."""
+    bits = made(np.random.default_rng(3), effect=0.3)
+    bits[:, 5, 70] -= 2_000.0
+    sides = [(found.best, found.other_way) for found in (recommended(bits, seed) for seed in range(8))]
+    assert set(sides) == {(NAMES[5], NAMES[-1]), (NAMES[-1], NAMES[5])}
+
+
+def test_held_out_documents_choose_nothing() -> None:
+    bits = made(np.random.default_rng(5), effect=0.3)
+    before = recommended(bits)
+    bits[:, 3, 100:] = 0.0
+    assert recommended(bits) == before
+
+
+def test_one_question_cannot_be_divided() -> None:
+    with pytest.raises(InputError, match="task 'mmlu' has one question"):
+        recommend(
+            NAMES,
+            NAMES[2:],
+            "today",
+            "random",
+            made(np.random.default_rng(0))[:, :, :41],
+            BYTES[:41],
+            {"piqa": 40, "mmlu": 1},
+            seed=0,
+        )
+
+
+def test_the_frontier_is_what_nothing_beats_in_both() -> None:
+    figures = {
+        "a": (0.9, 0.1),
+        "b": (0.5, 0.5),
+        "c": (0.4, 0.5),
+        "d": (0.1, 0.9),
+        "e": (0.4, 0.4),
+        "f": (0.5, 0.5),
+    }
+    assert on_frontier(figures) == ["a", "b", "d", "f"]
