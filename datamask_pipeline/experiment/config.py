@@ -10,6 +10,7 @@ import yaml
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.experiment.grid import LEAST_DRAWS, GridConfig
 from datamask_pipeline.experiment.planted import PlantConfig
+from datamask_pipeline.families import METRICS
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
 from datamask_pipeline.pretraining.config import PretrainConfig
@@ -217,7 +218,15 @@ class ExperimentConfig(Settings):
                 raise ConfigurationError(
                     f"arms.{arm}.select.{name}: the experiment sets it for all arms alike"
                 )
-        return SelectionConfig.of({**given, "num_tokens": num_tokens, "seed": seed}, f"arms.{arm}.select")
+        where = f"arms.{arm}.select"
+        engine = SelectionConfig.of({**given, "num_tokens": num_tokens, "seed": seed}, where)
+        METRICS.make_each(
+            engine.diversity_weights,
+            engine.diversity_options,
+            f"{where}.diversity_options",
+            f"{where}.diversity",
+        )
+        return engine
 
 
 def load_experiment(
