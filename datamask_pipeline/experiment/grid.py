@@ -65,8 +65,8 @@ class GridConfig(Settings):
         """The settings of each arm by its name, which tells the settings that were tried."""
         found = {}
         for own in self._combinations():
-            select = {**self.select, **{name: own[name] for name in ("diversity", "lamb") if name in own}}
-            arm = {
+            select = self.select | {name: own[name] for name in ("diversity", "lamb") if name in own}
+            arm: dict[str, Any] = {
                 "select": select,
                 "collapse": self.collapse,
                 "ratio": own.get("ratio"),
