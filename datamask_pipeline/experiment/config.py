@@ -260,8 +260,8 @@ def load_experiment(
         if experiment.proxy is not None:
             experiment.proxy.pretrain(1, 0)
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
-        for name, arm in experiment.arms.items():
-            for scorer in arm.weights or ():
+        for name, settings in experiment.arms.items():
+            for scorer in settings.weights or ():
                 if scorer not in chain.score.scorers:
                     raise ConfigurationError(
                         f"arms.{name}.weights: no scorer {scorer!r}; chain.score.scorers are: "
