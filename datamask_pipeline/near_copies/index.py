@@ -25,8 +25,8 @@ from datamask_pipeline.near_copies.signatures import Signatures, sample_of, sign
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
 FORMAT = 2
-BLOCK_ROWS = 2**20
-"""Vectors decided at a time: their signatures are in memory, a few hundred bytes a vector."""
+BLOCK_ROWS = 2**17
+"""Vectors decided at a time: their signatures are in memory, about a kilobyte a vector."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
 

@@ -11,6 +11,8 @@ same eligible documents, what was found of them is carried over: a group's size 
 crawl came in.
 """
 
+import dataclasses
+import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,21 +23,24 @@ import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from datamask_pipeline import duck, schema
+from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.going_on import goes_on
-from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files
+from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files, new_map
 
 STAGE: Final = "copies"
 VERSION: Final = "3"
 #: Beside the index: the rows of the candidates that it holds, in its order.
 ROWS_FILE: Final = "rows.npy"
+_NAMED: Final = ["crawl", "id"]
 
 
-class CopiesConfig(duck.QuerySettings):
+class CopiesConfig(Settings):
     """Whether near-copies are collapsed, and what counts as one."""
 
     threshold: float | None = pydantic.Field(
@@ -96,37 +101,28 @@ def run(
     vectors = _vectors(store, embeddings, rows_N)
     index = NearCopyIndex.of(folder, vectors, threshold=config.threshold)
     np.save(folder / ROWS_FILE, rows_N)
-    found = _found(index, rows_N, eligible_N)
+    found = _found(index, rows_N, eligible_N, builder.scratch())
     by_parts = ("candidates",)
     stands = begun is not None and goes_on(
         store, held, version=VERSION, settings=settings, inputs=inputs, by_parts=by_parts
     )
     before = held if stands else None
     parts = [] if before is None else builder.carry_parts(before)
-    with duck.connect(store, builder.scratch(), memory_limit=config.memory_limit) as connection:
-        connection.register("found", found.slice(0 if before is None else before.rows))
-        connection.execute(_standing_sql(store, candidates))
-        parts += [
-            builder.write_part(
-                f"{number:05d}",
-                duck.stream(
-                    connection,
-                    _rows_sql(store, candidates, number),
-                    schema.NEAR_COPIES,
-                    batch_rows=ROW_GROUP_ROWS,
-                ),
-                schema.NEAR_COPIES,
-            )
-            for number in range(len(parts), len(embeddings))
-        ]
+    standing = _standing(store, candidates, found)
+    crawls = store.manifest(candidates)["parts"]
+    firsts = itertools.accumulate((part["rows"] for part in crawls), initial=0)
+    for number, (crawl, first) in enumerate(zip(crawls, firsts, strict=False)):
+        if number >= len(parts):
+            told_of = _rows_of_crawl(store, candidates, crawl["name"], first, found, standing)
+            parts.append(builder.write_part(f"{number:05d}", told_of, schema.NEAR_COPIES))
     rows = int(eligible_N.sum())
-    kept = int((found.column("position").to_numpy() == found.column("representative").to_numpy()).sum())
+    kept = rows - found.num_copies
     builder.write_folder("index", folder)
     metadata = {
         "crawls": list(embeddings),
         "threshold": config.threshold,
         "expected_recall": index.signatures.expected_recall,
-        "largest_group": int(found.column("num_near_copies").to_numpy().max()),
+        "largest_group": int(found.sizes_R.max()),
     }
     if held is not None:
         metadata["held"] = 0 if begun is None else len(begun[0])
@@ -220,45 +216,86 @@ def _vectors(store: Store, embeddings: Mapping[str, Ref], rows_N: NDArray[np.int
     return ShardedVectors(paths, files_N.astype(np.int32), rows_N - (ends_F - np.array(sizes))[files_N])
 
 
-def _found(index: NearCopyIndex, rows_N: NDArray[np.int64], eligible_R: NDArray[np.bool_]) -> pa.Table:
-    """Of every eligible document: its position, that of what stands for it, their cosine, and the size of its group.
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """What stands for every document of a release.
 
-    What the index holds and is eligible no more stands for nothing; what was not eligible then stands for itself.
-    """
-    blocks = [(block.rows_Q, block.cosines_Q) for block in index.representatives()]
-    representatives_N, cosines_N = (np.concatenate(values) for values in zip(*blocks, strict=True))
-    standing_R, cosines_R = np.arange(len(eligible_R)), np.ones(len(eligible_R))
-    standing_R[rows_N], cosines_R[rows_N] = rows_N[representatives_N], cosines_N
-    lost_R = ~eligible_R[standing_R]
-    standing_R[lost_R], cosines_R[lost_R] = np.flatnonzero(lost_R), 1.0
-    positions_n = np.flatnonzero(eligible_R)
-    standing_n = standing_R[positions_n]
-    return pa.table(
-        {
-            "position": positions_n,
-            "representative": standing_n,
-            "cosine": cosines_R[positions_n],
-            "num_near_copies": np.bincount(standing_n, minlength=len(eligible_R))[standing_n],
-        }
-    )
-
-
-def _standing_sql(store: Store, candidates: Ref) -> str:
-    """The documents that near-copies are represented by."""
-    return f"""
-        CREATE TEMP TABLE standing AS
-        SELECT position, crawl, id FROM {duck.parts_sql(store, [candidates], "position, crawl, id")}
-        SEMI JOIN (SELECT representative AS position FROM found WHERE representative <> position) USING (position)
+    Attributes:
+        eligible_R: Which of them are eligible.
+        standing_R: Position of what stands for each, on disk; its own where it stands for itself.
+        cosines_R: Cosine to it, on disk.
+        sizes_R: Eligible documents in the group of each that stands for itself, on disk; 0 of all others.
+        num_copies: Eligible documents that do not stand for themselves.
     """
 
+    eligible_R: NDArray[np.bool_]
+    standing_R: NDArray[np.int64]
+    cosines_R: NDArray[np.float32]
+    sizes_R: NDArray[np.int32]
+    num_copies: int
 
-def _rows_sql(store: Store, candidates: Ref, number: int) -> str:
-    return f"""
-        SELECT d.position, d.crawl, d.id, r.crawl AS near_copy_of_crawl, r.id AS near_copy_of,
-            CASE WHEN r.id IS NOT NULL THEN found.cosine END AS cosine, found.num_near_copies
-        FROM {duck.parts_sql(store, [candidates], "position, crawl, id")} AS d
-        JOIN found ON found.position = d.position
-        LEFT JOIN standing AS r ON r.position = found.representative AND r.position <> d.position
-        WHERE d.part_order = {number}
-        ORDER BY d.position
+
+def _found(
+    index: NearCopyIndex, rows_N: NDArray[np.int64], eligible_R: NDArray[np.bool_], scratch: Path
+) -> _Found:
+    """What stands for each; what the index holds and is eligible no more stands for nothing; what was not eligible then
+    stands for itself.
     """
+    standing_R = new_map(scratch / "standing", np.int64, eligible_R.shape)
+    cosines_R = new_map(scratch / "cosines", np.float32, eligible_R.shape)
+    sizes_R = new_map(scratch / "sizes", np.int32, eligible_R.shape)
+    starts = range(0, len(eligible_R), windows.ROWS)
+    for start in starts:
+        standing_R[start : start + windows.ROWS] = np.arange(
+            start, min(start + windows.ROWS, len(eligible_R))
+        )
+        cosines_R[start : start + windows.ROWS] = 1.0
+    for block in index.representatives():
+        rows_q = rows_N[block.first_row : block.first_row + len(block.rows_Q)]
+        standing_R[rows_q], cosines_R[rows_q] = rows_N[block.rows_Q], block.cosines_Q
+    num_copies = 0
+    for start in starts:
+        here = slice(start, start + windows.ROWS)
+        lost_r = ~eligible_R[standing_R[here]]
+        standing_R[here][lost_r], cosines_R[here][lost_r] = start + np.flatnonzero(lost_r), 1.0
+        standing_n = standing_R[here][eligible_R[here]]
+        np.add.at(sizes_R, standing_n, 1)
+        num_copies += int((standing_n != start + np.flatnonzero(eligible_R[here])).sum())
+    return _Found(eligible_R, standing_R, cosines_R, sizes_R, num_copies)
+
+
+def _standing(store: Store, candidates: Ref, found: _Found) -> pa.Table:
+    """Row, crawl and id of the documents that near-copies are represented by, ascending."""
+    none = pa.schema([*(schema.CANDIDATES.field(name) for name in _NAMED), ("row", pa.int64())]).empty_table()
+    several_n = np.flatnonzero(found.sizes_R > 1)
+    return pa.concat_tables([none, *windows.rows_at(store, [candidates], _NAMED, several_n)])
+
+
+def _rows_of_crawl(
+    store: Store, candidates: Ref, name: str, first: int, found: _Found, standing: pa.Table
+) -> Iterator[pa.Table]:
+    """What is told of each eligible document of one crawl, whose first row is given, in row groups."""
+    rows_n = standing.column("row").to_numpy()
+
+    def told_of() -> Iterator[pa.Table]:
+        start = first
+        with store.part_file(candidates, name) as part:
+            for batch in part.iter_batches(windows.ROWS, columns=["position", *_NAMED]):
+                eligible_n = found.eligible_R[start : start + batch.num_rows]
+                positions_n = start + np.flatnonzero(eligible_n)
+                start += batch.num_rows
+                standing_n = found.standing_R[positions_n]
+                itself_n = standing_n == positions_n
+                others = standing.take(pa.array(np.searchsorted(rows_n, standing_n), mask=itself_n))
+                columns = {
+                    "near_copy_of_crawl": others.column("crawl"),
+                    "near_copy_of": others.column("id"),
+                    "cosine": pa.array(found.cosines_R[positions_n], mask=itself_n),
+                    "num_near_copies": pa.array(found.sizes_R[standing_n]),
+                }
+                table = pa.Table.from_batches([batch.filter(pa.array(eligible_n))])
+                for column, values in columns.items():
+                    table = table.append_column(column, values)
+                yield table.cast(schema.NEAR_COPIES)
+
+    return windows.regrouped(told_of(), schema.NEAR_COPIES, ROW_GROUP_ROWS)

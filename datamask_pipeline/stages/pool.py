@@ -31,7 +31,7 @@ from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.contaminated import find_hits, left_out
 from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
-from datamask_pipeline.stages.suspects import PREFIX, find_suspects, rows_at
+from datamask_pipeline.stages.suspects import PREFIX, find_suspects
 from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_robots import RobotsSnapshot
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL
@@ -48,9 +48,8 @@ REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
 _LARGEST_PART: Final = 5
 
-#: What candidates are made of, and documents judged at a time.
+#: What candidates are made of.
 _READ: Final = ["crawl", "shard", "row", "id", "content_hash", "url", "token_count"]
-_WINDOW_ROWS: Final = 8 * ROW_GROUP_ROWS
 #: What is carried over of a content that was judged.
 _JUDGED: Final = ["id", "content_hash", "num_copies", "representative_crawl", "representative_id"]
 #: What documents are judged by. In one query with them it would hold more than can be spilled.
@@ -311,7 +310,7 @@ def _judge(
     named = connection.execute("SELECT position FROM named_rows").fetchnumpy()["position"]
     rows, first = np.union1d(suspects, named), firsts[num_judged]
     added, held = rows[rows >= first] - first, suspects[suspects < first]
-    for table in rows_at(store, refs[num_judged:], ["crawl", "id", "content_hash"], added):
+    for table in windows.rows_at(store, refs[num_judged:], ["crawl", "id", "content_hash"], added):
         connection.register("taken", table)
         connection.execute(f"""
             INSERT INTO documents SELECT crawl, id, content_hash, {first} + row, coalesce(group_hash, content_hash)
@@ -319,7 +318,7 @@ def _judge(
         """)
     if before is not None:
         connection.execute("CREATE TEMP TABLE judged AS FROM known, known_ids LIMIT 0")
-        for table in rows_at(store, [before], _JUDGED, held):
+        for table in windows.rows_at(store, [before], _JUDGED, held):
             connection.register("taken", table.rename_columns({"content_hash": "group_hash"}))
             connection.execute("INSERT INTO judged BY NAME SELECT * EXCLUDE (row) FROM taken")
         connection.execute("""
@@ -349,7 +348,7 @@ def _candidates(
 ) -> Iterator[pa.Table]:
     """What is said of each document of one crawl, in order, some thousand at a time."""
     sql, first = _candidates_sql(held_out_below), sum(ref.rows for ref in refs[:index])
-    for batch in store.iter_batches(refs[index], _READ, batch_rows=_WINDOW_ROWS):
+    for batch in store.iter_batches(refs[index], _READ, batch_rows=windows.ROWS):
         positions = pa.array(range(first, first + batch.num_rows))
         first += batch.num_rows
         connection.register("taken", pa.Table.from_batches([batch]).append_column("position", positions))

@@ -93,11 +93,11 @@ def check(path: Path, *settings: str) -> Any:
         ("evaluate.shots=true", "evaluate.shots: a boolean stands where a number is needed (given: true)"),
         ("ingest={min_chars: 100, max_chars: 10}", "ingest: min_chars 100 is above max_chars 10"),
         (
-            "copies.memory_limit=2 bananas",
-            "copies.memory_limit: is no amount of memory from 1MB; give a number",
+            "redundancy.memory_limit=2 bananas",
+            "redundancy.memory_limit: is no amount of memory from 1MB; give a number",
         ),
-        ("copies.memory_limit='2'", "copies.memory_limit: is no amount of memory from 1MB"),
-        ("copies.memory_limit=101%", "(given: '101%')"),
+        ("redundancy.memory_limit='2'", "copies.memory_limit: is no amount of memory from 1MB"),
+        ("redundancy.memory_limit=101%", "(given: '101%')"),
         (
             "source.options.extra_columns={text: string}",
             "source.options.extra_columns: 'text' is a column of every document already",

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline import duck
-from datamask_pipeline.stages import suspects
+from datamask_pipeline.stages import suspects, windows
 from datamask_pipeline.storage import Ref, Store
 
 SCHEMA = pa.schema([("id", pa.string()), ("content_hash", pa.string())])
@@ -30,7 +30,7 @@ def test_rows_that_share_an_id_or_a_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     store = Store(str(tmp_path / "record"))
-    monkeypatch.setattr(suspects, "_WINDOW_ROWS", window)
+    monkeypatch.setattr(windows, "ROWS", window)
     draws = np.random.default_rng(window)
     hashes = [draws.bytes(32).hex() for _ in range(300)]
     ids = [f"d{number}" for number in draws.choice(900, 240)]
@@ -53,6 +53,6 @@ def test_rows_that_share_an_id_or_a_group(
     assert prefixes.tolist() == expected[:20]
     assert all_prefixes.tolist() == expected
     assert not len(none)
-    rows = pa.concat_tables(suspects.rows_at(store, refs, ["id"], found))
+    rows = pa.concat_tables(windows.rows_at(store, refs, ["id"], found))
     assert rows["row"].to_pylist() == shared
     assert rows["id"].to_pylist() == [ids[row] for row in shared]
