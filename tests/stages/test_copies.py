@@ -24,6 +24,7 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
+from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.storage import require
 
@@ -98,6 +99,17 @@ def by_all_pairs(pipeline: Pipeline) -> dict[str, tuple[str, float]]:
         else:
             standing.append(place)
     return found
+
+
+def test_rows_are_the_same_in_windows_of_any_size(
+    config_file: Path, on: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(on.store.root, tmp_path / "record")
+    shutil.rmtree(tmp_path / "record" / "copies")
+    monkeypatch.setattr(windows, "ROWS", 5)
+    again = chain(config_file, tmp_path / "record", **{"copies.threshold": THRESHOLD})
+    (made,) = again.run("copies", "first")
+    assert made.content_digest == require(on.store, "copies", "first").content_digest
 
 
 def test_each_near_copy_names_the_first_that_stands_for_it(on: Pipeline, off: Pipeline) -> None:
