@@ -96,7 +96,7 @@ def check(path: Path, *settings: str) -> Any:
             "redundancy.memory_limit=2 bananas",
             "redundancy.memory_limit: is no amount of memory from 1MB; give a number",
         ),
-        ("redundancy.memory_limit='2'", "copies.memory_limit: is no amount of memory from 1MB"),
+        ("redundancy.memory_limit='2'", "redundancy.memory_limit: is no amount of memory from 1MB"),
         ("redundancy.memory_limit=101%", "(given: '101%')"),
         (
             "source.options.extra_columns={text: string}",
