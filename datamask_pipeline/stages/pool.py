@@ -329,6 +329,7 @@ def _judge(
         """)
     for name, sql in _TABLES.items():
         connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+    connection.execute("DROP TABLE documents; DROP TABLE copied")
 
 
 def _held_out_below(config: PoolConfig, prefixes: NDArray[np.int64]) -> int:
