@@ -79,7 +79,8 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         bits_RAI = np.stack([np.load(store.local_copy(ref, BITS, folder / ref.fingerprint)) for ref in draws])
         bytes_I = np.load(store.local_copy(draws[0], BYTES, folder / draws[0].fingerprint))
     randoms = [RANDOM.format(place) for place in range(config.num_random)]
-    bootstrap = Bootstrap.of([*config.arms, *randoms], bits_RAI, bytes_I, manifest["items"], seed=config.seed)
+    items = _items_in_order(store, draws[0])
+    bootstrap = Bootstrap.of([*config.arms, *randoms], bits_RAI, bytes_I, items, seed=config.seed)
     tasks = benchmarks_of(bootstrap)
     others = [name for name in config.arms if name != config.baseline]
     against = {name: bootstrap.difference(name, config.baseline, tasks) for name in others}
@@ -109,7 +110,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         smallest_dose=found,
         below_gate=below_gate,
         has_power=found is not None and coverage.is_sound and not below_gate,
-        items=manifest["items"],
+        items=items,
         pool_documents=manifest["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
         measures=_means([store.manifest(ref)["metadata"].get("measures", {}) for ref in draws]),
@@ -146,6 +147,12 @@ def _planted(
         }
         for arm, figures in draws[0].items()
     }
+
+
+def _items_in_order(store: Store, draw: Ref) -> dict[str, int]:
+    """Items of each task, in the order in which `BITS` holds them: that of the rows. A manifest's names are sorted."""
+    sizes = store.manifest(draw)["metadata"]["items"]
+    return {task: sizes[task] for task in store.read_table(draw, ["task"]).column(0).unique().to_pylist()}
 
 
 def _about_arms(

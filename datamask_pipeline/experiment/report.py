@@ -15,6 +15,8 @@ from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
 from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
 
+FEW_DRAWS = 8
+
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
     """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder, of a sweep ``<experiment>_sweep.png``, too."""
@@ -107,8 +109,13 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     right = "within" if coverage.is_right else "NOT within"
     yield (
         f"- Random against random: {coverage.held} of {coverage.pairs} intervals hold 0 ({coverage.share:.1%}), {right} "
-        f"binomial error of {LEVEL:.0%} (± {coverage.error:.1%})."
+        f"binomial error of {LEVEL:.0%} (± {coverage.error:.1%}){_of_subsets(config)}."
     )
+    if config.redraws < FEW_DRAWS:
+        yield (
+            f"- Only {config.redraws // 2} pairs of halves: their spread, and so every interval, is itself a guess. "
+            f"Give `redraws` at least {FEW_DRAWS}."
+        )
     dose = verdict.smallest_dose
     seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
     yield f"- Documents with shuffled words: {seen}."
@@ -162,6 +169,12 @@ def _figure(mean: float, half_width: float, is_count: bool) -> str:
     if math.isnan(mean):
         return "-"
     return f"{mean:.2f} ± {half_width:.2f}" if is_count else f"{mean:.1%} ± {half_width:.1%}"
+
+
+def _of_subsets(config: ExperimentConfig) -> str:
+    if not config.num_random:
+        return ""
+    return f"; pairs of only {config.num_random} random subsets a draw, so fewer independent trials than that"
 
 
 def _arm_row(name: str, verdict: Verdict) -> list[str]:

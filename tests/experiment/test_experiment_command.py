@@ -89,6 +89,22 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
                 sum(row["bits"] for row in rows if row["arm"] == "random"), rel=1e-5
             )
             assert all(row["length_median"] == 40 for row in rows if pool == "equal")
+            # Each row's items are those that stand together in its place, whatever its task is called.
+            begin = 0
+            for row in (row for row in rows if row["arm"] == "joint"):
+                end = begin + store.manifest(ref)["metadata"]["items"][row["task"]]
+                mine = bits[list(ARMS).index("joint"), begin:end]
+                assert mine.sum() == pytest.approx(row["bits"], rel=1e-5)
+                assert sizes[begin:end].sum() == row["bytes"]
+                begin = end
+            assert begin == len(sizes)
+    assert list(dict.fromkeys(row["task"] for row in rows)) != sorted({row["task"] for row in rows})
+    for pool in ("whole", "equal"):
+        section = text[text.index(f"### Pool `{pool}`") :]
+        for arm in ARMS:
+            cells = section[section.index(f"\n| {arm} |") :].split("\n")[1].split(" | ")
+            told = [float(cell) for cell in (cells[4], cells[8])]
+            assert told == [pytest.approx(one, abs=6e-5) for one in means_of(store, pool, arm)]
     # No text, id or address of a document is in the report.
     documents = [
         row["text"] for row in store.read_table(require(store, "ingest", "tiny-2024-10")).to_pylist()
@@ -108,6 +124,17 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     assert (
         np.load(store.file_path(require(store, "experiment", "small/whole/002"), "bits.npy")) == before
     ).all()
+
+
+def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:
+    """Bits per byte of right answers and of held-out documents, out of the rows alone."""
+    found: dict[str, list[float]] = {}
+    for number in range(4):
+        for row in store.read_table(require(store, "experiment", f"small/{pool}/{number:03d}")).to_pylist():
+            if row["arm"] == arm:
+                found.setdefault(row["task"], []).append(row["bits"] / row["bytes"])
+    held_out = found.pop("held_out_documents")
+    return float(np.mean(list(found.values()))), float(np.mean(held_out))
 
 
 PROXY: dict[str, Any] = {
