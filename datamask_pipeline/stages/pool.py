@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STAGE: Final = "pool"
-VERSION: Final = "3"
+VERSION: Final = "4"
 #: What a manifest's metadata names of the requests, by their entries.
 REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
@@ -211,10 +211,12 @@ def run(
         num_prefixes = _LARGEST_PART * config.validation_documents
         suspects, prefixes = find_suspects(connection, store, refs, builder.scratch(), num_prefixes)
         _judge(connection, store, refs, suspects, before, len(carried))
-        held_out_below = _held_out_below(config, prefixes)
+        held_out_below = _held_out_below(
+            config, prefixes, crawls, {} if held is None else store.manifest(held)["metadata"]
+        )
         parts = []
         for index in range(len(carried), len(crawls)):
-            rows = _candidates(connection, store, refs, index, held_out_below)
+            rows = _candidates(connection, store, refs, index, held_out_below[index])
             regrouped = windows.regrouped(rows, schema.CANDIDATES, ROW_GROUP_ROWS)
             parts.append(builder.write_part(f"{index:05d}", regrouped, schema.CANDIDATES))
         files = ", ".join(duck.file_literal(store, builder.part_path(part["name"])) for part in parts)
@@ -239,7 +241,7 @@ def run(
     counts |= {f"dropped_{reason}": found.get(reason, 0) for reason in EXCLUSIONS}
     if not counts["kept"]:
         _refuse_empty(store, release, documents, counts)
-    metadata = {"crawls": crawls} | told
+    metadata = {"crawls": crawls, "held_out_below": held_out_below} | told
     return builder.commit([*carried, *parts], counts=counts, metadata=metadata, carried=before)
 
 
@@ -332,16 +334,24 @@ def _judge(
     connection.execute("DROP TABLE documents; DROP TABLE copied")
 
 
-def _held_out_below(config: PoolConfig, prefixes: NDArray[np.int64]) -> int:
-    """Contents whose hash begins with a lower number are held out.
+def _held_out_below(
+    config: PoolConfig, prefixes: NDArray[np.int64], crawls: list[str], earlier: Mapping[str, Any]
+) -> list[int]:
+    """Of each crawl: contents whose hash begins with a lower number are held out.
+
+    What the release held out that this one goes on from stays so: nobody may train on what a model was validated on.
 
     Args:
         config: The rules.
         prefixes: The smallest with which a content's hash begins, ascending; all of them in a small pool.
+        crawls: The release's.
+        earlier: What the manifest of that release's candidates tells, if there is one.
     """
     below_share = round(config.validation_share * 0x1_0000_0000)
     fewest = min(config.validation_documents, len(prefixes) // _LARGEST_PART)
-    return max(below_share, int(prefixes[fewest - 1]) + 1) if below_share and fewest else below_share
+    below = max(below_share, int(prefixes[fewest - 1]) + 1) if below_share and fewest else below_share
+    before = dict(zip(earlier.get("crawls", ()), earlier.get("held_out_below", ()), strict=False))
+    return [before.get(crawl, below) for crawl in crawls]
 
 
 def _candidates(

@@ -271,6 +271,33 @@ def test_a_small_pool_holds_out_enough_documents_to_validate_on(
     assert sum(bool(row["validation"]) for row in found.values()) == held_out
 
 
+@pytest.mark.parametrize("settings", [{}, {"takedown": ["id:two 7"]}, {"near_duplicates": {}}])
+def test_what_an_earlier_release_held_out_stays_held_out(settings: dict[str, object], store: Store) -> None:
+    """Whether its judgements are carried over or, for a takedown or near-duplicates, every crawl is judged again."""
+    words = [f"alpha{number} beta{number * 7} gamma{number * 11} delta{number}" for number in range(450)]
+    documents = {
+        crawl: ingested(store, crawl, [(f"{crawl} {number}", words[number]) for number in numbers])
+        for crawl, numbers in (("one", range(200)), ("two", range(200, 350)), ("three", range(350, 450)))
+    }
+    config = pool.PoolConfig(**{"validation_share": 0.02, "validation_documents": 20} | settings)
+    held, before = None, set[str]()
+    for number, release in enumerate(("first", "second", "third"), start=1):
+        crawls = dict(list(documents.items())[:number])
+        asked = (
+            {}
+            if takedown.is_off(config)
+            else {"takedown": takedown.run(config, store=store, release=release)}
+        )
+        held = pool.run(config, store=store, release=release, documents=crawls, held=held, **asked)
+        rows = store.read_table(held).to_pylist()
+        held_out = {row["id"] for row in rows if row["validation"]}
+        assert {
+            one for one in held_out if any(one.startswith(f"{crawl} ") for crawl in list(crawls)[:-1])
+        } == before
+        assert len(held_out) > len(before)
+        before = held_out
+
+
 def test_a_large_pools_share_is_not_changed_by_the_fewest(store: Store) -> None:
     one = ingested(store, "one", [(str(number), f"text {number}") for number in range(2_000)])
     held_out = [
