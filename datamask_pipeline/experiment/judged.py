@@ -123,7 +123,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
             config.baseline,
             bits_RAI,
             bytes_I,
-            manifest["items"],
+            items,
             seed=config.seed,
         ),
     )
