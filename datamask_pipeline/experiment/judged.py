@@ -104,7 +104,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         corrected=holm({name: one.p for name, one in against.items()}),
         held_out={name: bootstrap.difference(name, config.baseline, [HELD_OUT]) for name in others},
         contrast=bootstrap.difference(*config.contrast, tasks),
-        per_task={task: bootstrap.difference(*config.contrast, [task]) for task in tasks},
+        per_task={task: bootstrap.difference(*config.contrast, [task]) for task in sorted(tasks)},
         largest_mover=without_largest_mover(bootstrap, *config.contrast),
         coverage=coverage,
         smallest_dose=found,
