@@ -214,7 +214,13 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
             f"cannot {what}: the hub does not allow it ({reason}); set HF_TOKEN to a token that may; the "
             "hub makes one under Settings, Access Tokens"
         )
-    if isinstance(error, OSError | errors.HfHubHTTPError) or "httpx" in type(error).__module__:
+    is_of_network = "httpx" in type(error).__module__
+    if is_of_network and type(error).__name__ in ("ConnectError", "ConnectTimeout"):
+        return StorageError(
+            f"cannot {what}: no connection to the hub ({reason}); look at the network and at the hub's address "
+            f"(`endpoint`, or HF_ENDPOINT), and {again}; or name a local folder instead of the hub"
+        )
+    if is_of_network or isinstance(error, OSError | errors.HfHubHTTPError):
         return StorageError(f"cannot {what}: {reason}; {again}")
     return None
 

@@ -24,6 +24,7 @@ REASONS: Final = {
     "null_text": "the row has no text",
     "empty_text": "the text is empty or white space",
     "nul_byte": "the text or the id holds a NUL character, which ends a string in many tools",
+    "negative_tokens": "the row states fewer tokens than none",
     "too_large": "the text has more bytes than `max_text_bytes`, or its line or record more than any may have",
     "duplicate_id": "an earlier row of the crawl has the same id",
     "language": "the language is not among `languages`",
@@ -73,6 +74,7 @@ def rejection(
     text: str | None,
     language: str | None,
     language_score: float | None,
+    token_count: int | None = None,
 ) -> tuple[str, str] | None:
     """Why a row is rejected.
 
@@ -88,6 +90,8 @@ def rejection(
     for field, value in (("id", identifier), ("text", text)):
         if (place := value.find("\0")) >= 0:
             return "nul_byte", f"field {field}, character {place}"
+    if token_count is not None and token_count < 0:
+        return "negative_tokens", f"field token_count, value {token_count}"
     if len(text) * 4 > filters.max_text_bytes and (size := len(text.encode())) > filters.max_text_bytes:
         return "too_large", f"field text, {size} bytes"
     if filters.languages and language not in filters.languages:
@@ -114,6 +118,8 @@ def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:
     doubted = are_null(identifier) | (np.diff(string_bytes(identifier)[0]) == 0) | are_null(text)
     doubted |= _may_be_space(edges, data) | (sizes > filters.max_text_bytes)
     doubted |= _have_nul(identifier) | _have_nul(text)
+    tokens = documents.column("token_count")
+    doubted |= ~are_null(tokens) & (values_of(tokens, np.int64) < 0)
     if filters.min_chars > 0:
         doubted |= _are_shorter(edges, data, filters.min_chars)
     if filters.max_chars is not None:

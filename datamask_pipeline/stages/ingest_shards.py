@@ -35,7 +35,7 @@ from datamask_pipeline.storage.tombstones import Erased
 Record = dict[str, Any]
 
 #: What ``rejection`` reads of a row, in its order.
-CHECKED = ("id", "text", "language", "language_score")
+CHECKED = ("id", "text", "language", "language_score", "token_count")
 
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")

@@ -15,7 +15,7 @@ from sources.hub_server import HubServer
 from stock_tasks import FILES, Row, our_task, prompts_and_targets, stock_task
 from test_stock_prompts import _SIZES, _row
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, StorageError
 from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.checks import check_questions
 from datamask_pipeline.evaluation.config import EvaluateConfig, HubConfig
@@ -160,6 +160,16 @@ def test_a_hub_that_does_not_deliver_stops_before_any_work(
     hub.faults = lambda method, path: fault
     with pytest.raises(DataMaskError, match=told):
         check_questions(asked("piqa"))
+
+
+def test_a_hub_that_cannot_be_reached_is_told_from_one_that_does_not_deliver(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    config = asked("piqa")
+    elsewhere = config.hub.model_copy(update={"endpoint": "http://127.0.0.1:9"})
+    with pytest.raises(StorageError, match=r"no connection to the hub .*HF_ENDPOINT.*local folder"):
+        check_questions(config.model_copy(update={"hub": elsewhere}))
 
 
 def test_a_set_with_a_missing_shard_is_refused(hub: HubServer, asked: Asked) -> None:
