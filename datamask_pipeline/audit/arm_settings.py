@@ -1,4 +1,5 @@
-"""Which settings differ between two selections, and which of those the arm does not read. Knows manifests; reads no rows.
+"""Which settings and inputs differ between two selections, and which settings the arm does not read. Knows manifests; reads
+no rows.
 
 What no mask of an arm depends on is told apart: it is why a fingerprint is another, and no reason for a document's side.
 """
@@ -17,6 +18,12 @@ from datamask_pipeline.storage.tombstones import kept_manifest
 
 Settings = Mapping[str, Any]
 _BUDGETS: Final = SelectionConfig.one_of
+#: What is said of an input of the pool that is another.
+_TOLD: Final = {
+    "takedown": "other documents are withdrawn: other requests, or they name others",
+    "question_texts": "documents were held against other questions",
+    "purged": "other documents were purged",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,10 +60,24 @@ def differences(store: Store, old: Selection, new: Selection) -> Differences:
             told += _behind(store, "score", f"scores/{crawl}", old.index, new.index, _weighted(before, after))
             told += _behind(store, "ingest", f"documents/{crawl}", old.pool, new.pool)
             unread += [*vectors, *scores]
-    told = list(dict.fromkeys([*own, *told]))
+    told = list(dict.fromkeys([*own, *told, *_other_inputs(old.pool, new.pool)]))
     return Differences(
         told=told, unread=[line for line in dict.fromkeys(unread) if line not in told], are_others=bool(own)
     )
+
+
+def _other_inputs(old: Settings, new: Settings) -> Iterator[str]:
+    """What both pools were made from under one name, and is not the same."""
+    before, after = old["basis"]["inputs"], new["basis"]["inputs"]
+    for name in sorted({*before, *after}):
+        kind, _, crawl = name.partition("/")
+        if before.get(name) == after.get(name):
+            continue
+        if kind == "documents":  # of a crawl that one side alone has, what came and went tells
+            if name in before and name in after:
+                yield f"ingest: {crawl} has other documents: its files, or what was kept of them, changed"
+        elif kind in _TOLD:
+            yield f"pool: {_TOLD[kind]}"
 
 
 def _read_by_both(before: Settings, after: Settings) -> tuple[Settings, Settings]:

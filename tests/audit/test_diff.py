@@ -225,6 +225,20 @@ def test_every_document_has_the_reason_that_a_count_gives_it(
     assert found["stayed"] == sum(row["selected"] for row in new) - found["came"]["documents"]
     told = [line for line in found["settings"] if line.startswith("select")]
     assert told == ([] if lamb == 0.5 else [f"select: setting lamb 0.5 -> {lamb}"])
+    read = [
+        world.store.manifest(world.store.current("pool", name))["basis"]["inputs"]
+        for name in ("first", "second")
+    ]
+    changed = [
+        name.partition("/")[2] for name in sorted({*read[0]} & {*read[1]}) if read[0][name] != read[1][name]
+    ]
+    told = [line for line in found["settings"] if "has other documents" in line]
+    assert told == [
+        f"ingest: {crawl} has other documents: its files, or what was kept of them, changed"
+        for crawl in changed
+    ]
+    if seed == 1:
+        assert changed
 
 
 def test_what_an_arm_does_not_read_is_no_reason(tmp_path: Path) -> None:
