@@ -106,7 +106,8 @@ def test_the_score_of_one_pass_is_the_published_classifiers(
 
     monkeypatch.setattr(FineWebEduScorer, "_score_texts", forbidden)
     shared = edu_scores(store, (ingested, embedded), config)
-    np.testing.assert_allclose(shared, separate, rtol=1e-5, atol=1e-5)
+    # Two passes of other batches: on a processor without AVX-512 float32 rounding makes 4e-5 of scores up to 10.
+    np.testing.assert_allclose(shared, separate, rtol=1e-5, atol=1e-4)
 
     model = AutoModelForSequenceClassification.from_pretrained(models[1])
     tokenizer = AutoTokenizer.from_pretrained(models[1])
