@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.experiment.config import load_experiment
+from datamask_pipeline.experiment.judged import judge
 from datamask_pipeline.experiment.planted import VERSION
+from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ngram, pretrain, select
 from datamask_pipeline.storage import Store, require
@@ -300,6 +302,21 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         assert measures["random"]["quality_rank"] < low <= high
         # Of twice as much that was chosen random ones are learnt.
         assert measures["lamb0_75-ratio0_6"]["quality_rank"] < high
+    # The recommendation cuts items where the rows say, as all else does.
+    config, _ = load_experiment(path, tiny_config_file.parent)
+    refs = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(8)]
+    bits, sizes = (
+        [np.load(store.file_path(ref, name)) for ref in refs] for name in ("bits.npy", "bytes.npy")
+    )
+    counted = store.manifest(refs[0])["metadata"]["items"]
+    in_order = {row["task"]: counted[row["task"]] for row in rows}
+
+    def recommended(items: dict[str, int]) -> Recommendation:
+        chosen = (list(config.arms), swept, "joint", "random", np.stack(bits), sizes[0], items)
+        return recommend(*chosen, seed=config.seed)
+
+    assert list(in_order) != list(counted)
+    assert judge(config, store, refs).recommendation == recommended(in_order) != recommended(counted)
 
 
 @pytest.mark.parametrize(
