@@ -1,5 +1,6 @@
 """What an experiment is, in one YAML file: the question, the collection, the arms, the draws. Knows no data."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,15 @@ from datamask_pipeline.settings import Settings, validated
 
 #: Stands in the file for the folder of data that the command is given.
 DATA = "${data}"
+
+
+#: Settings of a training that the experiment sets, and what of its own they follow from.
+_SET_FOR_ALL = {
+    "seed": "`seed`",
+    "token_budget": "proxy.epochs",
+    "checkpoint_every_steps": "proxy.checkpoints",
+    "log_every_steps": "proxy.checkpoints",
+}
 
 
 class ArmConfig(Settings):
@@ -88,24 +98,48 @@ class ProxyConfig(Settings):
     epochs: int = pydantic.Field(
         1, ge=1, le=64, description="How often it reads them; its token budget follows from that."
     )
+    checkpoints: int = pydantic.Field(
+        3,
+        ge=1,
+        le=64,
+        description="How often along its training it is asked, at equal distances, the end among them.",
+    )
     model: dict[str, Any] = pydantic.Field(
         default_factory=dict,
-        description="Settings as of `pretrain`; seed and token budget are the experiment's.",
+        description="Settings as of `pretrain`; seed, token budget and checkpoints are the experiment's.",
     )
+
+    @property
+    def architecture(self) -> PretrainConfig:
+        """The settings of a training without its budget, seed and checkpoints.
+
+        Raises:
+            ConfigurationError: a setting is wrong, or the experiment's.
+        """
+        for name, instead in _SET_FOR_ALL.items():
+            if name in self.model:
+                raise ConfigurationError(
+                    f"proxy.model.{name}: the experiment sets it for all arms alike; see {instead}"
+                )
+        return validated(PretrainConfig, self.model, "proxy.model")
 
     def pretrain(self, num_tokens: int, seed: int) -> PretrainConfig:
         """The settings of one training.
 
         Raises:
-            ConfigurationError: a setting is wrong, or the experiment's.
+            ConfigurationError: a setting is wrong, or the experiment's; there are too few steps for the checkpoints.
         """
-        for name in ("seed", "token_budget"):
-            if name in self.model:
-                raise ConfigurationError(
-                    f"proxy.model.{name}: the experiment sets it for all arms alike; see proxy.epochs"
-                )
-        wanted = {**self.model, "token_budget": self.epochs * num_tokens, "seed": seed}
-        return validated(PretrainConfig, wanted, "proxy.model")
+        budgeted = self.architecture.model_copy(
+            update={"token_budget": self.epochs * num_tokens, "seed": seed}
+        )
+        steps = budgeted.num_steps
+        # With fewer steps, draws of almost equally many tokens could have different numbers of checkpoints.
+        if steps < self.checkpoints * (self.checkpoints - 1):
+            raise ConfigurationError(
+                f"proxy.checkpoints: {self.checkpoints} are too many for {steps} steps; lower it, or raise proxy.epochs"
+            )
+        every = math.ceil(steps / self.checkpoints)
+        return budgeted.model_copy(update={"checkpoint_every_steps": every, "log_every_steps": every})
 
 
 class ExperimentConfig(Settings):
@@ -258,7 +292,7 @@ def load_experiment(
         for arm in experiment.arms:
             experiment.engine(arm, 1, 0)
         if experiment.proxy is not None:
-            experiment.proxy.pretrain(1, 0)
+            _ = experiment.proxy.architecture
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
         for name, settings in experiment.arms.items():
             for scorer in settings.weights or ():

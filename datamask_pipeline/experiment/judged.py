@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import (
@@ -20,11 +21,30 @@ from datamask_pipeline.experiment.judge import (
     without_largest_mover,
 )
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
-from datamask_pipeline.experiment.redraw import BITS, BYTES, RANDOM
+from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
 from datamask_pipeline.report.ngram import HELD_OUT
 from datamask_pipeline.storage import Ref, Store
 
 NUM_RANDOM_PAIRS = 400
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What networks knew at one checkpoint of their training.
+
+    Attributes:
+        tokens: Tokens they had read, those read again counted again.
+        gold_answers: Of each arm, bits per byte of right answers, the mean over benchmarks and draws.
+        held_out: Of each arm, bits per byte of held-out documents.
+        against_baseline: Each other arm less the baseline, on right answers.
+        contrast: The difference that answers the question.
+    """
+
+    tokens: int
+    gold_answers: Mapping[str, float]
+    held_out: Mapping[str, float]
+    against_baseline: Mapping[str, Difference]
+    contrast: Difference
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,7 @@ class Verdict:
             over draws, and half of its 95 % interval over pairs of draws; empty where nothing was planted.
         measures: What `measured` says of each arm's choice, means over draws; empty where nothing was swept.
         recommendation: The best arm of a sweep, judged apart; ``None``: nothing was swept.
+        curve: The same comparisons at each checkpoint, the last of which is what all else speaks of; empty without networks.
     """
 
     arms: Mapping[str, Mapping[str, float]]
@@ -69,6 +90,7 @@ class Verdict:
     planted: Mapping[str, Mapping[str, tuple[float, float]]]
     measures: Mapping[str, Mapping[str, float]]
     recommendation: Recommendation | None
+    curve: Sequence[CurvePoint]
 
 
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
@@ -126,7 +148,53 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
             items,
             seed=config.seed,
         ),
+        curve=() if config.proxy is None else _curve(config, store, draws, bytes_I, items),
     )
+
+
+def _curve(
+    config: ExperimentConfig,
+    store: Store,
+    draws: Sequence[Ref],
+    bytes_I: NDArray[np.int64],
+    items: Mapping[str, int],
+) -> list[CurvePoint]:
+    """Each checkpoint judged as the last one is."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch) / str(place) for place in range(len(draws))]
+        read = [
+            np.load(store.local_copy(ref, CURVE, folder)) for ref, folder in zip(draws, folders, strict=True)
+        ]
+    bits_RCAI = np.stack(read)[:, :, : len(config.arms)]
+    # Draws learn from almost equally many tokens, not exactly: a half has its own length.
+    seen_RC = np.array([store.manifest(ref)["metadata"]["curve_tokens"] for ref in draws])
+    points = []
+    for place, tokens in enumerate(seen_RC.mean(axis=0).round().astype(int).tolist()):
+        bootstrap = Bootstrap.of(list(config.arms), bits_RCAI[:, place], bytes_I, items, seed=config.seed)
+        tasks = benchmarks_of(bootstrap)
+        means = {name: _means_of(bootstrap, arm) for arm, name in enumerate(config.arms)}
+        against = {
+            name: bootstrap.difference(name, config.baseline, tasks)
+            for name in config.arms
+            if name != config.baseline
+        }
+        points.append(
+            CurvePoint(
+                tokens,
+                {name: gold for name, (gold, _) in means.items()},
+                {name: held_out for name, (_, held_out) in means.items()},
+                against,
+                bootstrap.difference(*config.contrast, tasks),
+            )
+        )
+    return points
+
+
+def _means_of(bootstrap: Bootstrap, arm: int) -> tuple[float, float]:
+    """Bits per byte of right answers and of held-out documents, means over the draws."""
+    tasks = [bootstrap.tasks.index(task) for task in benchmarks_of(bootstrap)]
+    means_RT = bootstrap.means_ART[arm]
+    return float(means_RT[:, tasks].mean()), float(means_RT[:, bootstrap.tasks.index(HELD_OUT)].mean())
 
 
 def _means(draws: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
@@ -161,14 +229,11 @@ def _about_arms(
     """Means over the draws."""
     names = ("documents", "tokens", "length_tenth", "length_median", "length_ninetieth")
     rows = [row for ref in draws for row in store.read_table(ref).to_pylist() if row["task"] == HELD_OUT]
-    tasks = [bootstrap.tasks.index(task) for task in benchmarks_of(bootstrap)]
-    held_out = bootstrap.tasks.index(HELD_OUT)
     found = {}
     for place, arm in enumerate(config.arms):
         mine = [row for row in rows if row["arm"] == arm]
         about: dict[str, float] = {name: float(np.mean([row[name] for row in mine])) for name in names}
-        about["gold_answers"] = float(bootstrap.means_ART[place][:, tasks].mean())
-        about["held_out"] = float(bootstrap.means_ART[place][:, held_out].mean())
+        about["gold_answers"], about["held_out"] = _means_of(bootstrap, place)
         about["trigram_held_out"] = float(np.mean([row["trigram_bits"] / row["bytes"] for row in mine]))
         found[arm] = about
     return found

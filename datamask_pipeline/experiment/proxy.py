@@ -2,7 +2,7 @@
 
 What a network was asked takes minutes to find and kilobytes to keep: a file of its bits can be carried to another record, or
 committed. Its name ends in a digest of all that decides it, so one of other tokens, settings or questions is never taken.
-Shape suffixes: I items, D documents.
+Shape suffixes: I items, D documents, C checkpoints.
 """
 
 import hashlib
@@ -10,7 +10,9 @@ import itertools
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +25,26 @@ from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import pretrain as pretrain_stage
 
-_COLUMN = "bits"
+VERSION: Final = "2"
+_COLUMN = "bits after {} tokens"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a network knew along its training.
+
+    Attributes:
+        tokens: Tokens it had read at each checkpoint, those read again counted again; rising.
+        bits_CI: Bits of each item there, as float32 holds them.
+    """
+
+    tokens: tuple[int, ...]
+    bits_CI: Numbers
 
 
 def proxy_bits(
     learnt: Texts, ruler: Ruler, config: PretrainConfig, folder: Path, kept: Path | None = None
-) -> Numbers:
+) -> Curve:
     """Train a network on these texts, unless that is done, and ask it everything.
 
     Args:
@@ -38,9 +54,6 @@ def proxy_bits(
         folder: Keeps the training's state while it lasts.
         kept: Where the file of what was found lies, or is written: its path up to the digest. ``None``: nowhere but in the
             folder.
-
-    Returns:
-        Bits of each item, as float32 holds them, (I,).
 
     Raises:
         InputError: the kept file cannot be read, or holds another number of items.
@@ -54,44 +67,46 @@ def proxy_bits(
     from datamask_pipeline.hardware import present_device, torch_threads
     from datamask_pipeline.pretraining.checkpoints import bind, published
     from datamask_pipeline.pretraining.data import keep_tokens
-    from datamask_pipeline.pretraining.train import train
+    from datamask_pipeline.pretraining.train import no_progress_bars, train
     from datamask_pipeline.pretraining.validate import answer_bits, document_bits
 
     digest = _digest(learnt, ruler, config)
     beside = folder / "bits" if kept is None else kept
     found = beside.with_name(f"{beside.name}-{digest[:16]}.parquet")
     if found.is_file():
-        return _read(found, len(ruler.tasks))
+        return _read(found, config, len(ruler.tasks))
     states, models = folder / "resume", folder / "models"
     device = present_device(config.device)
     bind(states, digest)
     store = keep_tokens(learnt.tokens_T, learnt.offsets_D, states / "tokens")
     train(config, store, states, models, ruler.vocabulary, ruler.end, None)
-    last = published(models)[-1]
-    with torch_threads(config.threads), torch.inference_mode():
-        model = AutoModelForCausalLM.from_pretrained(last.directory, local_files_only=True).to(device).eval()
-        asked = [([ruler.end, *ids], length + 1) for ids, length in parted_tokens(ruler.right, ruler.encode)]
-        edges_D = ruler.held_out_texts.offsets_D
-        held_out = [
-            [ruler.end, *ruler.held_out_texts.tokens_T[begin:end].tolist()]
-            for begin, end in itertools.pairwise(edges_D)
-        ]
-        length = config.sequence_length
-        bits_I = np.array([*answer_bits(model, asked, length), *document_bits(model, held_out, length)])
+    asked = [([ruler.end, *ids], length + 1) for ids, length in parted_tokens(ruler.right, ruler.encode)]
+    held_out = [
+        [ruler.end, *ruler.held_out_texts.tokens_T[begin:end].tolist()]
+        for begin, end in itertools.pairwise(ruler.held_out_texts.offsets_D)
+    ]
+    length, columns = config.sequence_length, {}
+    with torch_threads(config.threads), no_progress_bars(), torch.inference_mode():
+        for checkpoint in published(models):
+            model = AutoModelForCausalLM.from_pretrained(checkpoint.directory, local_files_only=True)
+            model = model.to(device).eval()
+            bits_I = np.array([*answer_bits(model, asked, length), *document_bits(model, held_out, length)])
+            seen = checkpoint.step * config.batch_size * length
+            columns[_COLUMN.format(seen)] = bits_I.astype(np.float32)
     found.parent.mkdir(parents=True, exist_ok=True)
     private = found.with_name(f"{found.stem}.{os.getpid()}.part")
-    pq.write_table(pa.table({_COLUMN: bits_I.astype(np.float32)}), private)
+    pq.write_table(pa.table(columns), private)
     private.replace(found)
     for used in (states, models):
         shutil.rmtree(used)
-    return _read(found, len(ruler.tasks))
+    return _read(found, config, len(ruler.tasks))
 
 
 def _digest(learnt: Texts, ruler: Ruler, config: PretrainConfig) -> str:
     """Of all that decides what is found, but for the machine's arithmetic."""
     found = hashlib.sha256()
     about = {
-        "pretrain": pretrain_stage.VERSION,
+        "versions": {"pretrain": pretrain_stage.VERSION, "proxy": VERSION},
         "config": config.result_config(),
         "end": ruler.end,
         "vocabulary": ruler.vocabulary,
@@ -105,15 +120,20 @@ def _digest(learnt: Texts, ruler: Ruler, config: PretrainConfig) -> str:
     return found.hexdigest()
 
 
-def _read(path: Path, num_items: int) -> Numbers:
+def _read(path: Path, config: PretrainConfig, num_items: int) -> Curve:
+    every, steps = config.checkpoint_every_steps, config.num_steps
+    reached = [*range(every, steps, every), steps]
+    tokens = tuple(step * config.batch_size * config.sequence_length for step in reached)
     try:
-        bits_I = pq.read_table(path).column(_COLUMN).to_numpy().astype(np.float64)
-    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        table = pq.read_table(path, columns=[_COLUMN.format(seen) for seen in tokens])
+        bits_CI = np.stack([column.to_numpy().astype(np.float64) for column in table.columns])
+    except (OSError, ValueError, pa.ArrowInvalid) as error:
         raise InputError(
             f"{path}: cannot be read: {error}", remedy="remove it; the network is trained again then"
         ) from error
-    if bits_I.shape != (num_items,) or not np.isfinite(bits_I).all():
+    if bits_CI.shape != (len(tokens), num_items) or not np.isfinite(bits_CI).all():
         raise InputError(
-            f"{path}: not {num_items:,} finite numbers", remedy="remove it; the network is trained again then"
+            f"{path}: not {num_items:,} finite numbers after each of {', '.join(map(str, tokens))} tokens",
+            remedy="remove it; the network is trained again then",
         )
-    return bits_I
+    return Curve(tokens, bits_CI)

@@ -23,7 +23,8 @@ from datamask_pipeline.experiment.measures import VERSION as MEASURES_VERSION
 from datamask_pipeline.experiment.measures import measured
 from datamask_pipeline.experiment.planted import VERSION as PLANTED_VERSION
 from datamask_pipeline.experiment.planted import found_of
-from datamask_pipeline.experiment.proxy import proxy_bits
+from datamask_pipeline.experiment.proxy import VERSION as PROXY_VERSION
+from datamask_pipeline.experiment.proxy import Curve, proxy_bits
 from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.stages import ngram as ngram_stage
 from datamask_pipeline.stages import pretrain as pretrain_stage
@@ -32,8 +33,9 @@ from datamask_pipeline.storage import Ref, Store, npy_bytes
 
 STAGE: Final = "experiment"
 VERSION: Final = "2"
-#: Beside the table: bits of every item by every arm, then by every further random subset; and each item's length.
-BITS, BYTES = "bits.npy", "bytes.npy"
+#: Beside the table: bits of every item by every arm, then by every further random subset; each item's length; and where
+#: networks are trained, the bits at each checkpoint, (C, A, I).
+BITS, BYTES, CURVE = "bits.npy", "bytes.npy", "curve.npy"
 #: What the further random subsets are called.
 RANDOM = "random subset {}"
 
@@ -81,7 +83,7 @@ def run(
         "versions": {
             "select": select_stage.VERSION,
             "ngram": ngram_stage.VERSION,
-            **({} if config.proxy is None else {"pretrain": pretrain_stage.VERSION}),
+            **({} if config.proxy is None else {"pretrain": pretrain_stage.VERSION, "proxy": PROXY_VERSION}),
             **({} if config.pools[pool].planted is None else {"planted": PLANTED_VERSION}),
         },
         "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
@@ -99,8 +101,13 @@ def run(
             return done
         found = drawn()
         networks = None if kept is None else kept / pool / f"{number:03d}"
-        rows, bits_AI, planted, measures = _measured(config, number, found, builder.scratch(), networks, tell)
+        rows, bits_AI, curves, planted, measures = _measured(
+            config, number, found, builder.scratch(), networks, tell
+        )
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
+        if curves:
+            bits_CAI = np.stack([curve.bits_CI for curve in curves], axis=1)
+            builder.write_file(CURVE, npy_bytes(bits_CAI.astype(np.float32)))
         builder.write_file(BYTES, npy_bytes(found.ruler.bytes_I))
         part = builder.write_part(
             "00000", pa.Table.from_pylist(rows, schema.EXPERIMENT).to_batches(), schema.EXPERIMENT
@@ -112,6 +119,7 @@ def run(
             "draw": number,
             "items": {task: found.ruler.tasks.count(task) for task in tasks},
             "pool_documents": len(found.documents.lengths_N),
+            **({"curve_tokens": list(curves[0].tokens)} if curves else {}),
             **({} if config.pools[pool].planted is None else {"planted": planted}),
             **({} if config.grid is None else {"measures": measures}),
         }
@@ -137,11 +145,18 @@ def _measured(
     scratch: Path,
     networks: Path | None,
     tell: Callable[[str], None],
-) -> tuple[list[dict[str, Any]], Numbers, dict[str, dict[str, float | None]], dict[str, dict[str, float]]]:
+) -> tuple[
+    list[dict[str, Any]],
+    Numbers,
+    list[Curve],
+    dict[str, dict[str, float | None]],
+    dict[str, dict[str, float]],
+]:
     half = found.documents.part(half_of(config, len(found.documents.lengths_N), number))
     num_tokens = int(config.ratio * int(half.lengths_N.sum()))
     rows: list[dict[str, Any]] = []
     bits: list[Numbers] = []
+    curves: list[Curve] = []
     planted: dict[str, dict[str, float | None]] = {}
     measures: dict[str, dict[str, float]] = {}
     chosen: dict[str, NDArray[np.int64]] = {}
@@ -166,7 +181,8 @@ def _measured(
         if config.proxy is not None:
             network = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
             kept = None if networks is None else networks / name
-            bits[-1] = proxy_bits(learnt, found.ruler, network, scratch / name, kept)
+            curves.append(proxy_bits(learnt, found.ruler, network, scratch / name, kept))
+            bits[-1] = curves[-1].bits_CI[-1]
         if name in config.arms:
             rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
             learnt_n = places_n[: len(learnt.offsets_D) - 1]
@@ -174,7 +190,7 @@ def _measured(
                 planted[name] = found_of(half.planted, learnt_n)
             if config.grid is not None:
                 measures[name] = measured(half, learnt_n)
-    return rows, np.stack(bits), planted, measures
+    return rows, np.stack(bits), curves, planted, measures
 
 
 def _rows(

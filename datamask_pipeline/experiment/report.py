@@ -11,6 +11,7 @@ from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import LEVEL, POWER
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
+from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
 from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
 from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
@@ -19,16 +20,23 @@ FEW_DRAWS = 8
 
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
-    """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder, of a sweep ``<experiment>_sweep.png``, too."""
+    """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder.
+
+    Beside them of a sweep ``<experiment>_sweep.png``, of networks ``<experiment>_curve.png``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    text, plot = folder / f"{config.name}.md", folder / f"{config.name}.png"
+    text = folder / f"{config.name}.md"
     text.write_text(markdown(config, verdicts), encoding="utf-8")
-    plot.write_bytes(_plot(config, verdicts))
-    if config.grid is None:
-        return [text, plot]
-    swept = folder / f"{config.name}_sweep.png"
-    swept.write_bytes(plot_of_sweep(config, verdicts))
-    return [text, plot, swept]
+    plots = {"": _plot(config, verdicts)}
+    if config.grid is not None:
+        plots["_sweep"] = plot_of_sweep(config, verdicts)
+    if config.proxy is not None:
+        plots["_curve"] = plot_of_curve(config, verdicts)
+    written = [text]
+    for name, plot in plots.items():
+        written.append(folder / f"{config.name}{name}.png")
+        written[-1].write_bytes(plot)
+    return written
 
 
 def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
@@ -50,7 +58,7 @@ def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
 def _by(config: ExperimentConfig) -> str:
     if config.proxy is None:
         return "a trigram model"
-    model = config.proxy.pretrain(1, 0)
+    model = config.proxy.architecture
     often = "once" if config.proxy.epochs == 1 else f"{config.proxy.epochs} times"
     return (
         f"a network ({model.architecture}, {model.block_parameters:,} parameters without the vocabulary's) that reads its "
@@ -132,6 +140,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     yield ""
     if verdict.recommendation is not None:
         yield from sweep(config, verdict)
+    if verdict.curve:
+        yield from curve(config, verdict)
     if verdict.planted:
         yield from _planted(config.pools[pool].planted, verdict)
     yield f"{first} less {second}, by benchmark:"

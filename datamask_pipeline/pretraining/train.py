@@ -109,7 +109,7 @@ def pretrain(
     else:
         launch(train, arguments, processes=config.processes, progress=progress)
     last = published(models)[-1]
-    with torch_threads(config.threads), _no_progress_bars():
+    with torch_threads(config.threads), no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(last.directory, local_files_only=True).to(device)
         validation = bits_per_byte(model, tokenizer, validation_texts, sequence_length=config.sequence_length)
     timed = read_stopwatch(states)
@@ -147,7 +147,7 @@ def train(
         end_of_text: Its id of the end of a text.
         progress: Called after each step with (steps done, steps in all).
     """
-    with torch_threads(config.threads), _no_progress_bars():
+    with torch_threads(config.threads), no_progress_bars():
         model = build_model(config, vocab_size=vocab_size, end_of_text=end_of_text)
         scale_router_loss(model, config)
         blocks = PackedBlocks(
@@ -255,7 +255,8 @@ def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, sto
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
+    """While a model is trained or loaded, transformers draws no bars of its own."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

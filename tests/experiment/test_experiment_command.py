@@ -141,7 +141,13 @@ def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:
 
 PROXY: dict[str, Any] = {
     "epochs": 2,
-    "model": {"preset": "smoke", "hidden_size": 32, "intermediate_size": 48, "sequence_length": 256},
+    "model": {
+        "preset": "smoke",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "sequence_length": 256,
+        "batch_size": 1,
+    },
 }
 
 
@@ -168,6 +174,20 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     held_out = [row for row in rows if row["task"] == "held_out_documents"]
     assert all(row["bits"] > row["trigram_bits"] for row in held_out)
     assert "NO POWER: the networks of random, random_again" in told
+    # Every checkpoint is asked; the last one is what the table tells.
+    curve = np.load(store.file_path(ref, "curve.npy"))
+    tokens = store.manifest(ref)["metadata"]["curve_tokens"]
+    assert len(curve) == len(tokens) > 2
+    assert tokens[-1] >= 2 * rows[0]["tokens"] > tokens[-2]
+    assert (curve[-1] == np.load(store.file_path(ref, "bits.npy"))).all()
+    assert (curve[0] > curve[-1]).mean() > 0.5
+    points = next(
+        line for line in text.splitlines() if line.startswith("| arm |") and line.endswith("tokens |")
+    )
+    assert points.count("tokens") == len(tokens)
+    lines = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in text.splitlines()}
+    assert lines["joint less collapse_quality"][-1].rstrip(" |") in told
+    assert (tmp_path / "small_curve.png").read_bytes().startswith(b"\x89PNG")
     # The trigram model says what it says without networks, and another run trains the same networks.
     bits = np.load(store.file_path(ref, "bits.npy"))
     assert bits.shape == (len(arms), len(np.load(store.file_path(ref, "bytes.npy"))))
@@ -201,7 +221,10 @@ def test_machines_share_draws_by_the_files_of_their_networks(
     assert (bits("one", 0) == np.stack([bits_of(kept, 0, name) for name in arms])).all()
     # Another machine takes them as they are, trains the rest, and judges.
     marked = next(file for file in files if file.name.startswith("joint-"))
-    pq.write_table(pa.table({"bits": bits_of(kept, 0, "joint") + np.float32(1)}), marked)
+    columns = pq.read_table(marked)
+    last = columns.column_names[-1]
+    raised = pa.array(columns.column(last).to_numpy() + np.float32(1))
+    pq.write_table(columns.set_column(columns.num_columns - 1, last, raised), marked)
     told = run(path, data, tmp_path / "other", *shared)
     assert "pool whole: " in told
     assert (bits("other", 1) == bits("one", 1)).all()
@@ -227,7 +250,7 @@ def test_machines_share_draws_by_the_files_of_their_networks(
 
 def bits_of(kept: Path, number: int, arm: str) -> Any:
     (file,) = kept.glob(f"whole/{number:03d}/{arm}-" + "[0-9a-f]" * 16 + ".parquet")
-    return pq.read_table(file).column("bits").to_numpy()
+    return pq.read_table(file).columns[-1].to_numpy()
 
 
 PLANTED: dict[str, Any] = {"good_documents": 2, "good_share": 0.5, "copies": 8, "boilerplate": 8, "junk": 9}

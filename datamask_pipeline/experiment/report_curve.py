@@ -1,0 +1,62 @@
+"""What a report tells of networks along their training: a table and a plot. Knows verdicts; knows no record."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judged import Verdict
+from datamask_pipeline.experiment.shown import png, signed, table
+
+
+def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
+    """Right answers at every checkpoint, arms below each other."""
+    (first, second), baseline = config.contrast, config.baseline
+    held_out = ", ".join(f"{point.held_out[baseline]:.4f}" for point in verdict.curve)
+    yield (
+        f"Along the training, right answers: each arm less {baseline}, after so many tokens, those read again counted again; "
+        f"of {baseline} itself the bits per byte. The last column is what stands above. On held-out documents the networks of "
+        f"{baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
+    )
+    yield ""
+    rows = [[baseline, *(f"{point.gold_answers[baseline]:.4f}" for point in verdict.curve)]]
+    rows += [
+        [name, *(signed(point.against_baseline[name]) for point in verdict.curve)]
+        for name in config.arms
+        if name != baseline
+    ]
+    rows.append([f"{first} less {second}", *(signed(point.contrast) for point in verdict.curve)])
+    yield from table(["arm", *(f"{point.tokens:,} tokens" for point in verdict.curve)], rows)
+    yield ""
+
+
+def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
+    """Each arm less the baseline over tokens seen, with its interval, pools side by side."""
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(4.5 * len(verdicts) + 1.5, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(verdicts), sharey=True, squeeze=False)[0]
+    names = [name for name in config.arms if name != config.baseline]
+    for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+        axes.axhline(0.0, color="0.7", linewidth=0.8)
+        # A little beside each other, so that intervals at one checkpoint can be told apart.
+        width = verdict.curve[-1].tokens * 0.02
+        for place, name in enumerate(names):
+            found = [point.against_baseline[name] for point in verdict.curve]
+            aside = width * (place - (len(names) - 1) / 2)
+            axes.errorbar(
+                [point.tokens + aside for point in verdict.curve],
+                [one.difference for one in found],
+                yerr=[0.0 if math.isnan(one.half_width) else one.half_width for one in found],
+                fmt="o-",
+                markersize=3,
+                linewidth=1,
+                capsize=2,
+                label=name,
+            )
+        axes.set_title(f"pool {pool}", fontsize=9)
+        axes.set_xlabel("tokens read", fontsize=8)
+        axes.tick_params(labelsize=8)
+    panels[0].set_ylabel(f"bits per byte of right answers\nless {config.baseline}", fontsize=8)
+    panels[-1].legend(fontsize=7)
+    return png(figure)
