@@ -14,9 +14,9 @@ def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
     (first, second), baseline = config.contrast, config.baseline
     held_out = ", ".join(f"{point.held_out[baseline]:.4f}" for point in verdict.curve)
     yield (
-        f"Along the training, right answers: each arm less {baseline}, after so many tokens, those read again counted again; "
-        f"of {baseline} itself the bits per byte. The last column is what stands above. On held-out documents the networks of "
-        f"{baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
+        f"Along the training, right answers: each arm less {baseline}, after so many tokens, those read again counted "
+        f"again; of {baseline} itself the bits per byte. The last column is what stands above. On held-out documents the "
+        f"networks of {baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
     )
     yield ""
     rows = [[baseline, *(f"{point.gold_answers[baseline]:.4f}" for point in verdict.curve)]]
