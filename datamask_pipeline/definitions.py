@@ -10,6 +10,7 @@ import dagster as dg
 from assets.alerts import tell_of_failure
 from assets.chain import chain_job
 from assets.data_set import data_set_definitions
+from assets.experiment import EXPERIMENT_ASSETS, experiment_job
 from assets.factory import stage_definitions
 from assets.freeze import freeze_job
 from assets.jobs import JOBS
@@ -72,7 +73,8 @@ def build_defs(
         *stages,
         data_set,
         dg.Definitions(
-            jobs=[*JOBS, chain_job, freeze_job, sweep_job],
+            assets=EXPERIMENT_ASSETS,
+            jobs=[*JOBS, chain_job, freeze_job, sweep_job, experiment_job],
             schedules=[*SCHEDULES, sweep_weekly],
             sensors=[*SENSORS, tell_of_failure],
             resources={

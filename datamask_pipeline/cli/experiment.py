@@ -47,17 +47,24 @@ def experiment(
     from datamask_pipeline.experiment.config import load_experiment
     from datamask_pipeline.experiment.report import conclusion, write_report
     from datamask_pipeline.experiment.report_sweep import recommendation
-    from datamask_pipeline.experiment.run import run_experiment
+    from datamask_pipeline.experiment.run import make_shared, measure_draws, run_experiment
     from datamask_pipeline.pipeline import Pipeline
 
     config, chain = load_experiment(file, data, pool or ())
+    draws = config.draws(draw or ())
     if store is not None:
         chain = chain.model_copy(update={"store": store})
     with progress_bars(Console(stderr=True)) as bar:
         tracker = Tracker(bar)
         pipeline = Pipeline(chain, progress=tracker)
         pipeline.check("questions", list(chain.releases))
-        verdicts = run_experiment(config, pipeline, tracker, only=draw or (), kept=kept)
+        make_shared(pipeline, tracker)
+        if draw:
+            for name in config.pools:
+                measure_draws(config, pipeline, name, draws, tracker, kept=kept)
+            verdicts = {}
+        else:
+            verdicts = run_experiment(config, pipeline, tracker, kept=kept)
         tracker.clear()
     if draw:
         typer.echo("measured; once all draws are, the same command without --draw judges them")

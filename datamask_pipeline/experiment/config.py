@@ -238,6 +238,19 @@ class ExperimentConfig(Settings):
             before.append(name)
         return self
 
+    def draws(self, numbers: Sequence[int]) -> list[int]:
+        """The draws of these numbers, each once, in their order; all for none.
+
+        Raises:
+            ConfigurationError: there is no draw of such a number.
+        """
+        for number in numbers:
+            if not 0 <= number < self.redraws:
+                raise ConfigurationError(
+                    f"draw {number}: experiment {self.name!r} has draws 0 to {self.redraws - 1}"
+                )
+        return sorted(set(numbers)) or list(range(self.redraws))
+
     def engine(self, arm: str, num_tokens: int, seed: int) -> SelectionConfig | None:
         """The engine's settings for one draw; ``None`` for random documents.
 

@@ -27,15 +27,15 @@ def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, 
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{config.name}.md"
     text.write_text(markdown(config, verdicts), encoding="utf-8")
-    plots = {"": _plot(config, verdicts)}
+    plots = {"": plot(config, verdicts)}
     if config.grid is not None:
         plots["_sweep"] = plot_of_sweep(config, verdicts)
     if config.proxy is not None:
         plots["_curve"] = plot_of_curve(config, verdicts)
     written = [text]
-    for name, plot in plots.items():
+    for name, drawn in plots.items():
         written.append(folder / f"{config.name}{name}.png")
-        written[-1].write_bytes(plot)
+        written[-1].write_bytes(drawn)
     return written
 
 
@@ -207,7 +207,7 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
     return [*row, "", "", "", f"{about['held_out']:.4f}", ""]
 
 
-def _plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
+def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
     """Each arm less the baseline with its interval, pools side by side."""
     from matplotlib.figure import Figure
 

@@ -1,10 +1,12 @@
-"""Runs an experiment: the chain's shared stages, every draw, the verdict of each pool. It goes on after a kill."""
+"""Runs an experiment: the chain's shared stages, every draw, the verdict of each pool. It goes on after a kill.
+
+Draws need nothing of each other: several processes may measure them side by side, once `make_shared` is done.
+"""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.controlled import with_planted
@@ -23,66 +25,79 @@ Progress = Callable[[str, int, int | None], None]
 _SHARED = ("gather", "tokenizer", "questions")
 
 
-def run_experiment(
-    config: ExperimentConfig,
-    pipeline: Pipeline,
-    progress: Progress,
-    *,
-    only: Sequence[int] = (),
-    kept: Path | None = None,
-) -> dict[str, Verdict]:
-    """Run what is not in the record yet, and judge every pool.
+def make_shared(pipeline: Pipeline, progress: Progress) -> None:
+    """Run the stages of the collection's chain that all draws share, where they are not done.
 
     Args:
-        config: The experiment.
-        pipeline: The chain of its collection.
-        progress: Told of stages and draws.
-        only: Numbers of the draws to measure, of which nothing is judged; all for none.
-        kept: Folder of files of what networks found; none is trained again whose file is there.
-
-    Returns:
-        The verdict of each pool by its name; nothing where only some draws were wanted.
-
-    Raises:
-        ConfigurationError: there is no draw of such a number.
-        InputError: an arm has too few tokens; a kept file is damaged.
+        pipeline: The chain.
+        progress: Told of stages.
     """
-    for number in only:
-        if not 0 <= number < config.redraws:
-            raise ConfigurationError(
-                f"draw {number}: experiment {config.name!r} has draws 0 to {config.redraws - 1}"
-            )
     (release,) = pipeline.config.releases
     for stage in _SHARED:
         for name, key, call in pipeline.steps(release, stage):
             progress(f"{name} {key}", 0, None)
             call()
+
+
+def run_experiment(
+    config: ExperimentConfig, pipeline: Pipeline, progress: Progress, *, kept: Path | None = None
+) -> dict[str, Verdict]:
+    """Measure the draws that are not in the record yet, and judge every pool.
+
+    Args:
+        config: The experiment.
+        pipeline: The chain of its collection, for which `make_shared` has run.
+        progress: Told of draws.
+        kept: Folder of files of what networks found; none is trained again whose file is there.
+
+    Returns:
+        The verdict of each pool by its name.
+
+    Raises:
+        ConfigurationError: `make_shared` has not run.
+        InputError: an arm has too few tokens; a kept file is damaged.
+    """
+    return {
+        pool: judge(
+            config,
+            pipeline.store,
+            measure_draws(config, pipeline, pool, config.draws(()), progress, kept=kept),
+        )
+        for pool in config.pools
+    }
+
+
+def measure_draws(
+    config: ExperimentConfig,
+    pipeline: Pipeline,
+    pool: str,
+    numbers: Sequence[int],
+    progress: Progress,
+    *,
+    kept: Path | None = None,
+) -> list[Ref]:
+    """Measure some draws of a pool, or find them measured; arguments and errors as of `run_experiment`."""
+    (release,) = pipeline.config.releases
     inputs = _inputs(pipeline, release)
-    verdicts = {}
+    draws = []
     with tempfile.TemporaryDirectory() as scratch:
-        for pool in config.pools:
-            read = _reader(config, pool, pipeline, inputs, Path(scratch) / pool)
-            draws = []
-            for number in sorted(set(only)) or range(config.redraws):
-                tell = _teller(
-                    progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random
+        read = _reader(config, pool, pipeline, inputs, Path(scratch))
+        for number in numbers:
+            tell = _teller(progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random)
+            draws.append(
+                run_draw(
+                    config,
+                    pool,
+                    number,
+                    store=pipeline.store,
+                    inputs=inputs,
+                    drawn=read,
+                    kept=kept,
+                    tell=tell,
                 )
-                draws.append(
-                    run_draw(
-                        config,
-                        pool,
-                        number,
-                        store=pipeline.store,
-                        inputs=inputs,
-                        drawn=read,
-                        kept=kept,
-                        tell=tell,
-                    )
-                )
-                progress(f"{pool}: draws", number + 1, config.redraws)
-            if not only:
-                verdicts[pool] = judge(config, pipeline.store, draws)
-    return verdicts
+            )
+            progress(f"{pool}: draws", number + 1, config.redraws)
+    return draws
 
 
 def _inputs(pipeline: Pipeline, release: str) -> Inputs:
@@ -109,7 +124,6 @@ def _reader(
 
     def read() -> Drawn:
         if not kept:
-            scratch.mkdir(parents=True, exist_ok=True)
             ruler = read_ruler(pipeline.store, inputs, scratch)
             documents = read_documents(pipeline.store, inputs, ruler)
             if (planting := config.pools[pool].planted) is not None:

@@ -66,10 +66,12 @@ def test_every_asset_has_a_blocking_check_and_is_described(tiny_defs: dg.Definit
     checked = {key.asset_key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking}
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
-        assert key in checked, key
         assert node.description, key
         assert node.owners == OWNERS, key
         assert node.kinds, key
+        if not node.is_executable:  # of an experiment: told by steps of its job, which fail instead
+            continue
+        assert key in checked, key
         assert node.code_version, key
 
 

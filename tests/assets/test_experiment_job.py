@@ -1,0 +1,92 @@
+"""An experiment through Dagster: one job from subsets to report, with what the command finds; what is measured stays."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.storage import Store, require
+
+
+@pytest.fixture
+def launched(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> Any:
+    """Launches the job on a small experiment, of which four draws have two arms more than they need."""
+    chain = yaml.safe_load(tiny_config_file.read_text())
+    used = ("source", "embed", "score", "releases", "pool", "tokenizer", "evaluate", "store")
+    chain = {name: value for name, value in chain.items() if name in used}
+    chain["source"]["options"]["root"] = "${data}/crawls"
+    values = {
+        "name": "by-job",
+        "question": "Is quality better than chance?",
+        "contrast": ["quality", "random"],
+        "redraws": 4,
+        "num_random": 2,
+        "ratio": 0.3,
+        "arms": {"random": {}, "random_again": {}, "quality": {"select": {"policy": "quality_topk"}}},
+        "chain": chain,
+    }
+    path, record = tmp_path / "by-job.yaml", tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    job = build_defs(config=str(tiny_config_file)).resolve_job_def("experiment_job")
+
+    def launch(instance: dg.DagsterInstance, **changes: Any) -> dg.ExecuteInProcessResult:
+        path.write_text(yaml.safe_dump({**values, **changes}, sort_keys=False))
+        settings = {
+            "file": str(path),
+            "data": str(tiny_config_file.parent),
+            "store": str(record),
+            "to": str(tmp_path / "report"),
+        }
+        return job.execute_in_process(
+            instance=instance,
+            run_config={"resources": {"experiment": {"config": settings}}},
+            raise_on_error=False,
+        )
+
+    return launch, Store(str(record)), tmp_path / "report"
+
+
+def test_one_job_goes_from_subsets_to_the_report(launched: Any) -> None:
+    launch, store, folder = launched
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = launch(instance)
+        assert result.success
+        told = {
+            (str(event.asset_key.to_user_string()), event.partition): event.materialization.metadata
+            for event in result.get_asset_materialization_events()
+        }
+        keys = [f"by-job/whole/{number:03d}" for number in range(4)]
+        assert set(told) == {("experiment_draw", key) for key in keys} | {("experiment_report", "by-job")}
+        refs = [require(store, "experiment", key) for key in keys]
+        for key, ref in zip(keys, refs, strict=True):
+            assert told["experiment_draw", key]["fingerprint"].value == ref.fingerprint
+        text = (folder / "by-job.md").read_text()
+        answer = told["experiment_report", "by-job"]["pool whole"].value
+        assert f"**{answer}**" in text
+        assert "quality" in answer
+        assert sorted(instance.get_dynamic_partitions("experiment_draws")) == keys
+        # Launched again it finds all of it, and says the same.
+        again = launch(instance)
+        assert again.success
+        assert [require(store, "experiment", key) for key in keys] == refs
+        assert (folder / "by-job.md").read_text() == text
+
+
+def test_it_refuses_what_the_command_refuses_and_does_not_try_again(launched: Any) -> None:
+    launch, _, folder = launched
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = launch(instance, ratio=0.99)
+        errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+        assert len(errors) == 4  # each draw by itself: what one lacks stops none of the others
+        assert all(
+            "arm 'quality' on draw" in str(error) and "lower `ratio`" in str(error) for error in errors
+        )
+        assert not folder.exists()
+        wrong = launch(instance, contrast=["quality", "qualty"])
+        (error,) = [event.step_failure_data.error for event in wrong.all_events if event.is_step_failure]
+        assert "'qualty' is no arm" in str(error)
