@@ -15,10 +15,10 @@ import numpy as np
 from datamask_pipeline import duck
 from datamask_pipeline.audit.external_objective import compare_masks
 from datamask_pipeline.audit.external_out import check_out, write_verdicts
-from datamask_pipeline.audit.external_rows import Files, find_files, read_batches, write_rows
 from datamask_pipeline.audit.external_sql import MATCH, STANDING
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.publish.licences import FREE, MAY_BECOME, OTHER, spelt
+from datamask_pipeline.sources.subset_rows import Files, find_files, read_batches, write_rows
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.storage import Ref, Store, require
 

@@ -1,6 +1,6 @@
 """How rows of somebody else's subset are matched with documents, as SQL. Knows tables; runs nothing.
 
-``theirs`` has the subset's rows as `external_rows.ROWS`; ``source`` the documents: position, crawl, id, content_hash, and
+``theirs`` has the subset's rows as `subset_rows.ROWS`; ``source`` the documents: position, crawl, id, content_hash, and
 those of a release also exclusion and representative.
 """
 

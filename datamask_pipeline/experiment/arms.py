@@ -38,6 +38,7 @@ def chosen_places(
     num_tokens: int,
     draws: np.random.Generator,
     before: dict[str, Places],
+    outside_N: NDArray[np.bool_] | None = None,
 ) -> Places:
     """Places of the chosen documents in the order of learning, which is random; they have at least as many tokens.
 
@@ -48,11 +49,14 @@ def chosen_places(
         num_tokens: What is learnt from.
         draws: Draws documents and order.
         before: What arms before it chose, by name.
+        outside_N: Documents that somebody else chose, where the arm is that subset.
 
     Raises:
         InputError: the arm has too few tokens.
     """
-    if arm.lengths_of is not None:
+    if outside_N is not None:
+        chosen_n = draws.permutation(np.flatnonzero(outside_N))
+    elif arm.lengths_of is not None:
         chosen_n = _of_lengths(half.lengths_N, before[arm.lengths_of], num_tokens, draws)
     else:
         if arm.weights is not None:

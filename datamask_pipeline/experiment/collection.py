@@ -15,6 +15,7 @@ from datamask_pipeline import texts
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.config import QuestionsConfig
 from datamask_pipeline.evaluation.gold import scored_questions
+from datamask_pipeline.experiment.outside import Outside
 from datamask_pipeline.experiment.planted import Planted
 from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
 from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
@@ -62,6 +63,7 @@ class Documents:
         scores: Each scorer's score of each, which quality is made of, by the scorer's name.
         planted: Which were planted; ``None``: nothing was.
         domains: The registrable domain of each, or its host; empty where it has none.
+        outside: Of each arm whose subset somebody else chose, by its name, which documents are in it.
     """
 
     tokens: list[NDArray[np.int64]]
@@ -72,6 +74,7 @@ class Documents:
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     planted: Planted | None = None
     domains: Sequence[str] = ()
+    outside: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def part(self, index_n: NDArray[np.int64]) -> "Documents":
         """Some of them."""
@@ -84,6 +87,7 @@ class Documents:
             {name: values_N[index_n] for name, values_N in self.scores.items()},
             None if self.planted is None else self.planted.part(index_n),
             [self.domains[place] for place in index_n] if self.domains else (),
+            {arm: held_N[index_n] for arm, held_N in self.outside.items()},
         )
 
 
@@ -147,8 +151,20 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
     )
 
 
-def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
-    """Every eligible document with a vector and every score, in canonical order."""
+def read_documents(
+    store: Store, inputs: Inputs, ruler: Ruler, outside: Mapping[str, Outside] | None = None
+) -> Documents:
+    """Every eligible document with a vector and every score, in canonical order.
+
+    Args:
+        store: The record.
+        inputs: The artefacts.
+        ruler: Makes tokens.
+        outside: Subsets that somebody else chose, by arm.
+
+    Raises:
+        InputError: no document has every score; none of a subset is among them.
+    """
     rows = read_rows(store, inputs.index, inputs.embeddings, {}, "rank", "domain")
     if rows.vectors is None:
         raise InputError(
@@ -159,7 +175,8 @@ def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
     eligible = store.read_table(inputs.candidates, ["position", "eligible"]).to_pydict()
     places = [place for place, one in zip(eligible["position"], eligible["eligible"], strict=True) if one]
     found = texts.pool_documents(store, inputs.candidates, inputs.documents, "eligible")
-    kept = [text for place, (_, text) in zip(places, found, strict=True) if place in wanted]
+    named = [each for place, each in zip(places, found, strict=True) if place in wanted]
+    kept = [text for _, text in named]
     tokens = list(encoded(kept, ruler.encode, ruler.end))
     lengths_N = np.array([len(each) for each in tokens], np.int64)
     columns = index_scores(store, inputs.index).names
@@ -167,7 +184,16 @@ def read_documents(store: Store, inputs: Inputs, ruler: Ruler) -> Documents:
         name.removeprefix(SCORE_PREFIX): column.to_numpy()[rows.scored_R]
         for name, column in zip(columns, store.read_table(inputs.index, columns).columns, strict=True)
     }
-    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores, None, rows.groups or ())
+    held = {arm: each.holds([name for name, _ in named], kept) for arm, each in (outside or {}).items()}
+    for arm, held_N in held.items():
+        if not held_N.any():
+            raise InputError(
+                f"arm {arm!r}: none of the subset's rows is a document of the pool",
+                remedy="look at its ids; `datamask audit external` says where they are",
+            )
+    return Documents(
+        tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores, None, rows.groups or (), held
+    )
 
 
 def combined_quality(

@@ -16,7 +16,7 @@ from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.settings import Settings, validated
+from datamask_pipeline.settings import Settings, execution_field, validated
 
 #: Stands in the file for the folder of data that the command is given.
 DATA = "${data}"
@@ -59,6 +59,11 @@ class ArmConfig(Settings):
     )
     weights: dict[str, float] | None = pydantic.Field(
         None, description="Weight of each quality score of the chain; null: equal ones."
+    )
+    subset: str | None = execution_field(
+        None,
+        description="File or folder of a subset that somebody else chose, Parquet or JSON Lines with `id`, `text` or "
+        "`content`: those of its documents that lie in the half, in random order. Null: the arm chooses itself.",
     )
 
     def result_config(self) -> dict[str, Any]:
@@ -226,6 +231,10 @@ class ExperimentConfig(Settings):
                 raise ValueError(
                     f"arms.{name}: random documents of given lengths; leave `select` and `collapse` out"
                 )
+            if arm.subset is not None and (arm.select or arm.collapse or arm.lengths_of):
+                raise ValueError(
+                    f"arms.{name}: a subset is chosen already; leave `select`, `collapse` and `lengths_of` out"
+                )
             if arm.ratio is not None and not arm.select:
                 raise ValueError(f"arms.{name}.ratio: random documents are what they are; leave it out")
             if arm.ratio is not None and arm.ratio < self.ratio:
@@ -308,6 +317,8 @@ def load_experiment(
             _ = experiment.proxy.architecture
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
         for name, settings in experiment.arms.items():
+            if settings.subset is not None and not Path(settings.subset).exists():
+                raise ConfigurationError(f"arms.{name}.subset: no such file or folder: {settings.subset}")
             for scorer in settings.weights or ():
                 if scorer not in chain.score.scorers:
                     raise ConfigurationError(

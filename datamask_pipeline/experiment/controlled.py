@@ -108,6 +108,7 @@ def with_planted(
         scores,
         Planted(np.array([NONE] * num_known + [KINDS.index(kind) for kind in kinds]), contents_A),
         [*documents.domains, *[""] * num_planted] if documents.domains else (),
+        {arm: np.append(held_N, np.zeros(num_planted, bool)) for arm, held_N in documents.outside.items()},
     )
 
 

@@ -71,6 +71,7 @@ class Verdict:
             over draws, and half of its 95 % interval over pairs of draws; empty where nothing was planted.
         measures: What `measured` says of each arm's choice, means over draws; empty where nothing was swept.
         recommendation: The best arm of a sweep, judged apart; ``None``: nothing was swept.
+        outside: Of each subset that somebody else chose its `rows`, and how many `documents` of the pool they are.
         curve: The same comparisons at each checkpoint, the last of which is what all else speaks of; empty without networks.
     """
 
@@ -90,6 +91,7 @@ class Verdict:
     planted: Mapping[str, Mapping[str, tuple[float, float]]]
     measures: Mapping[str, Mapping[str, float]]
     recommendation: Recommendation | None
+    outside: Mapping[str, Mapping[str, int]]
     curve: Sequence[CurvePoint]
 
 
@@ -148,6 +150,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
             items,
             seed=config.seed,
         ),
+        outside=manifest.get("outside", {}),
         curve=() if config.proxy is None else _curve(config, store, draws, bytes_I, items),
     )
 

@@ -5,7 +5,7 @@ follows from the experiment's, the number of the draw and the name of the arm.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
 from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
 from datamask_pipeline.experiment.measures import VERSION as MEASURES_VERSION
 from datamask_pipeline.experiment.measures import measured
+from datamask_pipeline.experiment.outside import Outside
 from datamask_pipeline.experiment.planted import VERSION as PLANTED_VERSION
 from datamask_pipeline.experiment.planted import found_of
 from datamask_pipeline.experiment.proxy import VERSION as PROXY_VERSION
@@ -56,6 +57,7 @@ def run(
     store: Store,
     inputs: Inputs,
     drawn: Callable[[], Drawn],
+    outside: Mapping[str, Outside] | None = None,
     kept: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Ref:
@@ -68,6 +70,7 @@ def run(
         store: The record.
         inputs: What it is drawn from.
         drawn: Reads that; called where something has to be measured.
+        outside: Subsets that somebody else chose, by arm.
         kept: Folder of what networks found, shared by all draws and pools; ``None``: the record alone.
         tell: Told of each arm.
 
@@ -90,6 +93,7 @@ def run(
         "pool": config.pools[pool].result_config(),
         "arms": {name: arm.result_config() for name, arm in config.arms.items()},
         **({} if config.grid is None else {"measures": MEASURES_VERSION}),
+        **({"outside": {arm: each.digest for arm, each in outside.items()}} if outside else {}),
         "proxy": None if config.proxy is None else config.proxy.result_config(),
         "draw": number,
         **{name: getattr(config, name) for name in ("ratio", "num_random", "seed")},
@@ -122,8 +126,17 @@ def run(
             **({"curve_tokens": list(curves[0].tokens)} if curves else {}),
             **({} if config.pools[pool].planted is None else {"planted": planted}),
             **({} if config.grid is None else {"measures": measures}),
+            **({"outside": _found_of(outside, found.documents)} if outside else {}),
         }
         return builder.commit([part], metadata=metadata)
+
+
+def _found_of(outside: Mapping[str, Outside], documents: Documents) -> dict[str, dict[str, int]]:
+    """Of each subset from outside its rows, and how many documents of the pool they are."""
+    return {
+        arm: {"rows": each.num_rows, "documents": int(documents.outside[arm].sum())}
+        for arm, each in outside.items()
+    }
 
 
 def half_of(config: ExperimentConfig, num_documents: int, number: int) -> NDArray[np.int64]:
@@ -170,7 +183,7 @@ def _measured(
             wanted = max(num_tokens, int((arm.ratio or 0.0) * int(half.lengths_N.sum())))
             engine = config.engine(name, engine_budget(half, wanted), seed)
         try:
-            places_n = chosen_places(arm, engine, half, num_tokens, draws, chosen)
+            places_n = chosen_places(arm, engine, half, num_tokens, draws, chosen, half.outside.get(name))
             ruler = found.ruler
             learnt = learnt_texts(arm, half, places_n, num_tokens, draws, ruler.encode, ruler.end)
         except InputError as error:

@@ -127,6 +127,11 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     dose = verdict.smallest_dose
     seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
     yield f"- Documents with shuffled words: {seen}."
+    for name, found in verdict.outside.items():
+        yield (
+            f"- Arm {name} was chosen elsewhere: of its {found['rows']:,} rows {found['documents']:,} are documents of this "
+            "pool; of them it learns those in the half, at random, up to the tokens of all arms."
+        )
     yield ""
     header = ["arm", "documents", "tokens", "length: median (tenth to ninetieth)", "right answers"]
     header += [
@@ -143,7 +148,7 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     if verdict.curve:
         yield from curve(config, verdict)
     if verdict.planted:
-        yield from _planted(config.pools[pool].planted, verdict)
+        yield from _planted(config, config.pools[pool].planted, verdict)
     yield f"{first} less {second}, by benchmark:"
     yield ""
     rows = [
@@ -153,7 +158,7 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     yield from table(["benchmark", "questions", "difference", "detectable"], rows)
 
 
-def _planted(planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
+def _planted(config: ExperimentConfig, planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
     assert planting is not None
     kinds = {kind: kind.replace("_", "-") for kind in KINDS}
     yield (
@@ -169,7 +174,8 @@ def _planted(planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
     names = ["precision_good", "recall_good", "times_good"]
     names += [f"{what}_{kind}" for kind in KINDS for what in ("precision", "recall")]
     rows = []
-    for arm, figures in verdict.planted.items():
+    for arm in config.arms:
+        figures = verdict.planted[arm]
         rows.append([arm, *(_figure(*figures[name], name == "times_good") for name in names)])
     yield from table(header, rows)
     yield ""

@@ -4,13 +4,14 @@ Draws need nothing of each other: several processes may measure them side by sid
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.controlled import with_planted
 from datamask_pipeline.experiment.judged import Verdict, judge
+from datamask_pipeline.experiment.outside import Outside, read_outside
 from datamask_pipeline.experiment.redraw import Drawn, draws_of
 from datamask_pipeline.experiment.redraw import run as run_draw
 from datamask_pipeline.pipeline import Pipeline
@@ -81,7 +82,12 @@ def measure_draws(
     inputs = _inputs(pipeline, release)
     draws = []
     with tempfile.TemporaryDirectory() as scratch:
-        read = _reader(config, pool, pipeline, inputs, Path(scratch))
+        outside = {
+            name: read_outside(Path(arm.subset))
+            for name, arm in config.arms.items()
+            if arm.subset is not None
+        }
+        read = _reader(config, pool, pipeline, inputs, Path(scratch), outside)
         for number in numbers:
             tell = _teller(progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random)
             draws.append(
@@ -92,6 +98,7 @@ def measure_draws(
                     store=pipeline.store,
                     inputs=inputs,
                     drawn=read,
+                    outside=outside,
                     kept=kept,
                     tell=tell,
                 )
@@ -117,7 +124,12 @@ def _inputs(pipeline: Pipeline, release: str) -> Inputs:
 
 
 def _reader(
-    config: ExperimentConfig, pool: str, pipeline: Pipeline, inputs: Inputs, scratch: Path
+    config: ExperimentConfig,
+    pool: str,
+    pipeline: Pipeline,
+    inputs: Inputs,
+    scratch: Path,
+    outside: Mapping[str, Outside],
 ) -> Callable[[], Drawn]:
     """Reads what draws need when the first one needs it, and once."""
     kept: list[Drawn] = []
@@ -125,7 +137,7 @@ def _reader(
     def read() -> Drawn:
         if not kept:
             ruler = read_ruler(pipeline.store, inputs, scratch)
-            documents = read_documents(pipeline.store, inputs, ruler)
+            documents = read_documents(pipeline.store, inputs, ruler, outside)
             if (planting := config.pools[pool].planted) is not None:
                 documents = with_planted(
                     documents,

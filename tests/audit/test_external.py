@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from datamask_pipeline.audit import external
 from datamask_pipeline.audit.external import ExternalOptions, audit_external
 from datamask_pipeline.audit.external_lines import report_lines
-from datamask_pipeline.audit.external_rows import Batch, write_rows
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.sources.subset_rows import Batch, write_rows
 from datamask_pipeline.storage import require
 
 RELEASE, ARM = "first", "datamask"

@@ -14,10 +14,15 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.experiment.arms import chosen_places
+from datamask_pipeline.experiment.collection import read_documents, read_ruler
 from datamask_pipeline.experiment.config import load_experiment
 from datamask_pipeline.experiment.judged import judge
+from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
+from datamask_pipeline.experiment.redraw import half_of
+from datamask_pipeline.experiment.run import _inputs
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.stages import ngram, pretrain, select
 from datamask_pipeline.storage import Store, require
@@ -137,6 +142,91 @@ def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:
                 found.setdefault(row["task"], []).append(row["bits"] / row["bytes"])
     held_out = found.pop("held_out_documents")
     return float(np.mean(list(found.values()))), float(np.mean(held_out))
+
+
+def test_a_subset_chosen_elsewhere_is_an_arm(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    store = tiny_run.store
+    documents = [
+        row
+        for crawl in ("tiny-2024-10", "tiny-2024-18")
+        for row in store.read_table(require(store, "ingest", crawl), ["id", "text"]).to_pylist()
+    ]
+    # Every second document, half of them by id and half by text under other ids, and two rows that are of no use.
+    chosen = documents[::2]
+    rows: list[dict[str, Any]] = [{"id": row["id"]} for row in chosen[::2]]
+    rows += [{"id": f"theirs-{place}", "text": row["text"]} for place, row in enumerate(chosen[1::2])]
+    rows += [{"id": "unknown"}, {"id": None}]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copytree(tiny_config_file.parent / "crawls", folder / "crawls")
+    theirs = folder / "theirs.jsonl"
+    theirs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arms = {
+        **{name: ARMS[name] for name in ("random", "random_again")},
+        "theirs": {"subset": "${data}/theirs.jsonl"},
+    }
+    changes: dict[str, Any] = {"arms": arms, "contrast": ["theirs", "random"], "pools": {"whole": {}}}
+    path = experiment_file(tmp_path, tiny_config_file, ratio=0.3, **changes)
+    record = tmp_path / "record"
+    shutil.copytree(store.root, record)
+    told = run(path, folder, record, "--to", str(tmp_path))
+    assert "theirs" in told
+    store = Store(str(record))
+    refs = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
+    about = store.manifest(refs[0])["metadata"]["outside"]["theirs"]
+    assert about["rows"] == len(rows)
+    # The pool has no exact copies and no held-out documents: of half of all there are about half of its documents.
+    pool = store.manifest(refs[0])["metadata"]["pool_documents"]
+    assert 0.4 * pool < about["documents"] <= len(chosen)
+    assert (
+        f"of its {len(rows):,} rows {about['documents']:,} are documents"
+        in (tmp_path / "small.md").read_text()
+    )
+    # Of a half it learns its own documents and no other.
+    config, chain = load_experiment(path, folder)
+    pipeline = Pipeline(chain.model_copy(update={"store": str(record)}))
+    inputs = _inputs(pipeline, "first")
+    ruler = read_ruler(store, inputs, tmp_path / "scratch")
+    found = read_documents(store, inputs, ruler, {"theirs": read_outside(theirs)})
+    # A row without a text stands for itself alone, not for exact copies of it.
+    by_id, by_text = (
+        {row[name] for row in part} for name, part in (("id", chosen[::2]), ("text", chosen[1::2]))
+    )
+    names = {row["text"]: row["id"] for row in documents if row["id"] in by_id}
+    expected = [text in by_text or (text in names) for text in found.texts]
+    held = found.outside["theirs"].tolist()
+    assert not any(held and not wanted for held, wanted in zip(held, expected, strict=True))
+    assert sum(held) > 0.9 * sum(expected)
+    texts = by_text | set(names)
+    half = found.part(half_of(config, len(found.texts), 1))
+    places = chosen_places(
+        config.arms["theirs"], None, half, 100, np.random.default_rng(0), {}, half.outside["theirs"]
+    )
+    assert {half.texts[place] for place in places} <= texts
+    # Another file is another arm; the same rows in another order are not.
+    theirs.write_text("".join(json.dumps(row) + "\n" for row in rows[::-1]))
+    run(path, folder, record, "--to", str(tmp_path))
+    assert require(store, "experiment", "small/whole/000") == refs[0]
+    theirs.write_text("".join(json.dumps(row) + "\n" for row in rows[3:]))
+    run(path, folder, record, "--to", str(tmp_path))
+    assert require(store, "experiment", "small/whole/000") != refs[0]
+    # What cannot be measured is refused with the reason.
+    arguments = ["experiment", str(path), "--data", str(folder), "--store", str(record)]
+    for content, reason in (
+        ('{"id": "unknown"}\n', "none of the subset's rows is a document of the pool"),
+        ('{"name": "a"}\n', "none of 1 rows has an id or a text"),
+        ("".join(json.dumps(row) + "\n" for row in rows[:3]), "tokens where"),
+    ):
+        theirs.write_text(content)
+        failed = CliRunner().invoke(app, arguments)
+        assert isinstance(failed.exception, InputError)
+        assert reason in str(failed.exception)
+    theirs.unlink()
+    failed = CliRunner().invoke(app, arguments)
+    assert isinstance(failed.exception, ConfigurationError)
+    assert "arms.theirs.subset: no such file or folder" in str(failed.exception)
 
 
 PROXY: dict[str, Any] = {
@@ -359,6 +449,11 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         ({"grid": {**GRID, "diversity": ["Pear_simi"]}, "redraws": 8}, "Pear_simi"),
         ({"num_random": 1}, "num_random"),
         ({"proxy": {"model": {"seed": 1}}}, "proxy.model.seed"),
+        ({"proxy": {"model": {"checkpoint_every_steps": 1}}}, "see proxy.checkpoints"),
+        (
+            {"arms": {**ARMS, "theirs": {"subset": "a.jsonl", "collapse": 0.98}}},
+            "arms.theirs: a subset is chosen already",
+        ),
         ({"proxy": {"model": {"hidden_sise": 1}}}, "hidden_sise"),
         ({"contrast": ["joint", "nothing"]}, "'nothing' is no arm; the arms are: random"),
         ({"redraws": 5}, "redraws"),
