@@ -2,9 +2,11 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -336,6 +338,50 @@ def test_machines_share_draws_by_the_files_of_their_networks(
     beyond = CliRunner().invoke(app, [*arguments, "--draw", "4"])
     assert isinstance(beyond.exception, ConfigurationError)
     assert "draws 0 to 3" in str(beyond.exception)
+
+
+#: Ends itself by kill -9 once the second arm's network has passed its second checkpoint.
+KILLED = """
+import os, signal
+from pathlib import Path
+from datamask_pipeline.pretraining import checkpoints
+publish = checkpoints.publish
+def publish_or_die(model, models, step):
+    publish(model, models, step)
+    if models.parent.name == "random_again" and len(list(models.iterdir())) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+checkpoints.publish = publish_or_die
+from datamask_pipeline.cli import main
+main()
+"""
+
+
+def test_killed_in_the_midst_of_a_training_it_finds_the_same_bits(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    arms = {name: ARMS[name] for name in ("random", "random_again", "joint")}
+    changes: dict[str, Any] = {"arms": arms, "contrast": ["joint", "random"], "pools": {"whole": {}}}
+    path = experiment_file(tmp_path, tiny_config_file, num_random=0, proxy=PROXY, **changes)
+    data = tiny_config_file.parent
+    found = {}
+    for name in ("undisturbed", "killed"):
+        record = shutil.copytree(tiny_run.store.root, tmp_path / name)
+        if name == "killed":
+            arguments = ["experiment", str(path), "--data", str(data), "--store", str(record), "--draw", "0"]
+            done = forked.run(KILLED, *arguments)
+            assert done.returncode == -signal.SIGKILL
+            (scratch,) = record.glob(".scratch/**/random_again")
+            assert len(list((scratch / "models").iterdir())) == 2
+            assert len(list(scratch.parent.glob("random/bits-*.parquet"))) == 1  # is not trained again
+        run(path, data, record, "--draw", "0")
+        store = Store(str(record))
+        ref = require(store, "experiment", "small/whole/000")
+        found[name] = (
+            ref.fingerprint,
+            ref.content_digest,
+            np.load(store.file_path(ref, "curve.npy")).tobytes(),
+        )
+    assert found["killed"] == found["undisturbed"]
 
 
 def bits_of(kept: Path, number: int, arm: str) -> Any:
