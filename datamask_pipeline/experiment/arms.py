@@ -62,10 +62,12 @@ def chosen_places(
         if arm.weights is not None:
             half = replace(half, quality_N=combined_quality(half.scores, arm.weights))
         offered_N = np.arange(len(half.lengths_N)) if arm.collapse is None else _standing(half, arm.collapse)
-        if engine is None:
+        offered = int(half.lengths_N[offered_N].sum())
+        _refuse_too_few(offered, num_tokens)
+        # With no more than the engine may choose, there is nothing to choose.
+        if engine is None or offered <= (engine.num_tokens or num_tokens):
             chosen_n = offered_N[draws.permutation(len(offered_N))]
         else:
-            _refuse_too_few(int(half.lengths_N[offered_N].sum()), engine.num_tokens or num_tokens)
             result = select_documents(
                 half.vectors.chosen(offered_N),
                 half.quality_N[offered_N],

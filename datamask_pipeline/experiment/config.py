@@ -11,12 +11,13 @@ import yaml
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.experiment.grid import LEAST_DRAWS, GridConfig
 from datamask_pipeline.experiment.planted import PlantConfig
-from datamask_pipeline.families import METRICS
+from datamask_pipeline.families import METRICS, SCORERS
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import Settings, execution_field, validated
+from datamask_pipeline.yaml_text import parse_yaml
 
 #: Stands in the file for the folder of data that the command is given.
 DATA = "${data}"
@@ -300,7 +301,7 @@ def load_experiment(
         ConfigurationError: no such file, broken YAML, or a setting that is unknown or out of bounds.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f"experiment {str(path)!r} cannot be read: {error}; name a YAML file"
@@ -335,7 +336,22 @@ def load_experiment(
         if name not in experiment.pools:
             raise UnknownNameError("pool", name, experiment.pools)
     wanted = {name: pool for name, pool in experiment.pools.items() if not pools or name in pools}
-    return experiment.model_copy(update={"pools": wanted}), chain
+    experiment = experiment.model_copy(update={"pools": wanted})
+    _refuse_blind_scorers(experiment, chain)
+    return experiment, chain
+
+
+def _refuse_blind_scorers(experiment: ExperimentConfig, chain: PipelineConfig) -> None:
+    """Refuse to plant where a scorer reads neither texts nor vectors: planted documents have nothing else."""
+    planting = [name for name, pool in experiment.pools.items() if pool.planted is not None]
+    if not planting:
+        return
+    for scorer in SCORERS.make_each(chain.score.scorers, chain.score.options, "chain.score.options"):
+        if "text" not in scorer.columns and not scorer.needs_embeddings:
+            raise ConfigurationError(
+                f"pools.{planting[0]}.planted: scorer {scorer.name!r} reads its score from column {scorer.columns[0]!r}, "
+                "which says nothing of planted documents; leave the scorer out, or plant nothing"
+            )
 
 
 def _with_grid(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from datamask_pipeline.experiment.judge import LEVEL, POWER
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
-from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
+from datamask_pipeline.experiment.report_sweep import FEW_PAIRS, plot_of_sweep, sweep
 from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
 
-FEW_DRAWS = 8
+FEW_DRAWS = 2 * FEW_PAIRS
 
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:

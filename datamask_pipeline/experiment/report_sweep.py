@@ -8,6 +8,9 @@ from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.recommend import on_frontier
 from datamask_pipeline.experiment.shown import number, png, signed, table
 
+#: From so many pairs of draws on an interval over them is more than a guess.
+FEW_PAIRS = 4
+
 
 def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
     """What the sweep recommends, in one paragraph."""
@@ -20,6 +23,8 @@ def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
         f"{reference} there, which is too good), judged on the other {found.num_pairs} pairs and {found.num_questions:,} "
         f"questions; those would have chosen {found.other_way}"
     )
+    if found.num_pairs < FEW_PAIRS:
+        how += f"; so few pairs that the interval is itself a guess: give `redraws` at least {4 * FEW_PAIRS}"
     less = f"{signed(found.less_reference)} bits per byte less {reference}"
     random = f"{signed(found.less_baseline)} less {config.baseline}"
     figures = f"{less}, detectable {number(found.less_reference.detectable)}; {random}"
@@ -47,10 +52,11 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
     yield f"**{recommendation(config, verdict)}**"
     yield ""
     yield (
-        "What was chosen, means over all draws. *Quality*: mean rank by quality in the half, 0 to 1. *Coverage*: mean over "
-        "its documents of the cosine to the nearest chosen one. *Likeness*: mean cosine of two chosen ones. *On the "
-        "frontier*: no other arm of the sweep has as much quality and as much coverage, and more of either. Right answers "
-        "are those of the table above: the first row is the best of many, and so better than it would be again "
+        "What was chosen, means over all draws. *Quality*: mean rank by quality in the half, 0 to 1, all scorers weighing "
+        "the same whatever the arm's weights. *Coverage*: mean over its documents of the cosine to the nearest chosen one. "
+        "*Likeness*: mean cosine of two chosen ones. *On the frontier*: no other arm of the sweep has as much quality and "
+        "as much coverage, and more of either. Right answers are those of the table above: the first row is the best of "
+        "many, and so better than it would be again "
         f"(`{config.name}_sweep.png`)."
     )
     yield ""

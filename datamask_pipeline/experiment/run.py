@@ -34,6 +34,7 @@ def make_shared(pipeline: Pipeline, progress: Progress) -> None:
         progress: Told of stages.
     """
     (release,) = pipeline.config.releases
+    pipeline.store.sweep()  # of what killed runs left
     for stage in _SHARED:
         for name, key, call in pipeline.steps(release, stage):
             progress(f"{name} {key}", 0, None)

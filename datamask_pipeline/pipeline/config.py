@@ -18,6 +18,7 @@ from datamask_pipeline.pretraining import presets
 from datamask_pipeline.pretraining.config import READ_BY_MOE, PretrainConfig
 from datamask_pipeline.settings import Settings, each_once, execution_field, validated
 from datamask_pipeline.stages.select import SelectConfig
+from datamask_pipeline.yaml_text import parse_yaml
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
@@ -351,7 +352,7 @@ def _text_of(path: str, packaged: Iterable[str]) -> str:
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(text)
+        values = parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{name} is not YAML: {error}") from error
     if not isinstance(values, dict):

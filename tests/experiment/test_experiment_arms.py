@@ -124,6 +124,25 @@ def test_an_arm_with_too_few_tokens_is_refused(half: Documents) -> None:
         chosen_places(ArmConfig(), None, half, 99_999_999, np.random.default_rng(0), {})
 
 
+def test_an_arm_that_needs_nearly_all_tokens_takes_all_documents(half: Documents) -> None:
+    """The engine is given a little more than is learnt, which may be more than there is."""
+    total = int(half.lengths_N.sum())
+    for num_tokens in (int(0.97 * total), total):
+        engine = SelectionConfig(policy="quality_topk", num_tokens=engine_budget(half, num_tokens))
+        places = chosen_places(
+            ArmConfig(select={"policy": "quality_topk"}),
+            engine,
+            half,
+            num_tokens,
+            np.random.default_rng(0),
+            {},
+        )
+        assert half.lengths_N[places].sum() >= num_tokens
+        assert len(set(places.tolist())) == len(places)
+    with pytest.raises(InputError, match=f"it has {total:,} tokens where {total + 1:,} are needed"):
+        chosen_places(ArmConfig(), None, half, total + 1, np.random.default_rng(0), {})
+
+
 def test_draws_come_in_halves_without_a_common_document() -> None:
     arms = {"random": {}, "random_again": {}}
     config = ExperimentConfig(

@@ -535,6 +535,24 @@ def test_an_arm_with_too_few_tokens_stops_it(
     assert "on draw 0: it has" in str(result.exception)
 
 
+def test_planting_is_refused_where_a_scorer_reads_no_text(tiny_config_file: Path, tmp_path: Path) -> None:
+    """At once, whatever pool comes first: planted documents have none of the source's columns."""
+    path = experiment_file(
+        tmp_path, tiny_config_file, pools={"whole": {}, "controlled": {"planted": PLANTED}}
+    )
+    values = yaml.safe_load(path.read_text())
+    values["chain"]["score"] = {
+        "scorers": ["rules", "column:grade"],
+        "options": {"column:grade": {"column": "grade"}},
+    }
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(
+        ConfigurationError, match=r"pools\.controlled\.planted: scorer 'column:grade' .* 'grade'"
+    ):
+        load_experiment(path, tiny_config_file.parent)
+    load_experiment(path, tiny_config_file.parent, ["whole"])
+
+
 @pytest.mark.parametrize("name", ["ngram", "proxy", "controlled", "sweep"])
 def test_those_that_come_with_the_project_can_be_read(tmp_path: Path, name: str) -> None:
     config, chain = load_experiment(Path(__file__).parents[2] / "experiments" / f"{name}.yaml", tmp_path)
