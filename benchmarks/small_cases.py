@@ -32,13 +32,17 @@ CHOICES: tuple[str | dict[str, float], ...] = (
     {"Pair_simi": 0.5, "DiSF_uncentred": 0.5},
     {"DiSF_uncentred": 0.7, "LogDet": 0.3},
 )
-KINDS = ("isotropic", "positive", "copies", "clusters")
+KINDS = ("isotropic", "positive", "copies", "equal", "orthogonal", "clusters")
+LAMBDAS = (0.0, 0.1, 0.5, 0.9, 1.0)
 ROUNDING = 2e-6
 """Of the objective's own scale, times the ratio of a metric's largest raw value to its range."""
 
 
 def run(context: Context) -> Outcome:
-    """So many blocks of 6 to 11 documents, of which 2 to 5 are chosen, with quotas in a quarter of them."""
+    """So many blocks of 6 to 11 documents, of which 2 to 5 are chosen, with quotas in a quarter of them.
+
+    In another quarter quality has one of two values.
+    """
     outcome, begun = Outcome(), processor_seconds()
     cases, found, refused = Counter[str](), Counter[str](), Counter[str]()
     worst: dict[str, float] = {}
@@ -76,7 +80,8 @@ def run(context: Context) -> Outcome:
     outcome.notes.append(
         f"{sum(cases.values())} cases, {processor_seconds() - begun:.0f} processor seconds. What a mask exceeds its bound "
         "by, and what the engine's mask is short of the best by, are shares of the larger of 1 and the ratio of raw value "
-        "to range, in float64; refused were blocks in which a metric has no range."
+        "to range, in float64; refused were blocks in which a metric or quality has no "
+        "range."
     )
     return outcome
 
@@ -88,8 +93,10 @@ def _checked(case: int, choice: str | dict[str, float]) -> tuple[float | None, f
     budget = int(draws.integers(2, min(6, size - 1)))
     rows_ND = _rows(draws, KINDS[int(draws.integers(len(KINDS)))], size, int(draws.integers(2, 9)))
     quality_N = draws.standard_normal(size)
+    if draws.random() < 0.25:
+        quality_N = np.where(quality_N > 0, 1.0, 0.0)
     groups = ["a" if place % 2 else "b" for place in range(size)] if draws.random() < 0.25 else None
-    of_a, lamb = budget // 2, float(draws.choice([0.0, 0.1, 0.5, 0.9]))
+    of_a, lamb = budget // 2, float(draws.choice(LAMBDAS))
     shares = {"a": of_a / budget, "b": 1 - of_a / budget}
     shared: dict[str, Any] = {"groups": groups, "quotas": shares} if groups else {}
     result = select_documents(
@@ -145,6 +152,10 @@ def _rows(draws: np.random.Generator, kind: str, size: int, dimensions: int) -> 
     elif kind == "copies":
         half = size // 2
         rows_ND[:half] = rows_ND[half : 2 * half] + 0.02 * draws.standard_normal((half, dimensions))
+    elif kind == "equal":
+        rows_ND[: size // 2] = rows_ND[size // 2 : 2 * (size // 2)]
+    elif kind == "orthogonal":
+        rows_ND = np.eye(dimensions)[draws.integers(dimensions, size=size)]
     elif kind == "clusters":
         rows_ND = draws.standard_normal((2, dimensions))[draws.integers(2, size=size)] + 0.3 * rows_ND
     unit_ND: NDArray[np.float32] = (rows_ND / np.linalg.norm(rows_ND, axis=1, keepdims=True)).astype(

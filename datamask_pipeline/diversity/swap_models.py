@@ -47,6 +47,12 @@ class SwapModel(ABC):
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
         """The change on taking in one candidate and giving up another: shape (O, I)."""
 
+    def bends(self, left: Places, right: Places) -> Floats | None:
+        """Exact second derivatives of some candidates by others, by which two swaps at once differ from one and one; none
+        where there are no such."""
+        del left, right
+        return None
+
     @abstractmethod
     def swap(self, into: int, out: int) -> None:
         """Takes note that one candidate came in for another."""
@@ -90,6 +96,9 @@ class QuadraticSwaps(SwapModel):
             # Two documents alike attract: taking one in while the other stays costs their interaction.
             changes_OI -= self.interactions(outside_O, inside_I)
         return changes_OI
+
+    def bends(self, left: Places, right: Places) -> Floats | None:
+        return None if self.interactions is None else self.interactions(left, right)
 
     def swap(self, into: int, out: int) -> None:
         if self.interactions is not None:
@@ -135,6 +144,15 @@ class SummedSwaps(SwapModel):
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
         linear_OI = self.linear_T[outside_O][:, None] - self.linear_T[inside_I]
         return linear_OI + sum(weight * part.table(outside_O, inside_I) for weight, part in self.parts)
+
+    def bends(self, left: Places, right: Places) -> Floats | None:
+        total = np.zeros((len(left), len(right)))
+        for weight, part in self.parts:
+            bends = part.bends(left, right)
+            if bends is None:
+                return None
+            total += weight * bends
+        return total
 
     def swap(self, into: int, out: int) -> None:
         for _, part in self.parts:

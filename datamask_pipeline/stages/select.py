@@ -50,7 +50,7 @@ BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "20"
+VERSION: Final = "21"
 
 
 class Compute(Protocol):

@@ -1,6 +1,6 @@
 """Which pairs of documents to swap, by a model of what that does. Knows no metric, moments or relaxation.
 
-Shape suffixes: T candidates.
+Shape suffixes: T candidates, P pairs of them that are tried.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ LEAST_GAIN = 1e-12
 NOWHERE: tuple[Places, Places] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 HOT = 64
 """Documents outside that a look at all pairs hands back, those of the best pairs."""
+FEW_PAIRS, TRIED_IN_TWOS = 2**18, 512
+"""Pairs up to which two are exchanged at once where no single one gains, and how many, the least bad, are tried by twos."""
 
 
 class TokensLeft:
@@ -68,13 +70,18 @@ class Search:
         return self.pairs
 
     def thorough(self, most: int) -> list[tuple[int, int]]:
-        """Every pair found, until of all pairs that are affordable to look at none gains, or `most` are found."""
+        """Every pair found, until of all pairs that are affordable to look at none gains, or `most` are found.
+
+        Of few pairs of an exact model those are tried two at once, too, that alone would cost least.
+        """
         self.promising()
         found = -1
         while found < len(self.pairs) < most:
             found = len(self.pairs)
             for group in np.unique(self.groups_T):
                 self._exhaust(group, most - len(self.pairs), self._look(group))
+            if found == len(self.pairs) <= most - 2:
+                self._exchange_two()
         return self.pairs
 
     def _exhaust(self, group: int, most: int, hot: tuple[Places, Places]) -> None:
@@ -116,6 +123,31 @@ class Search:
         order = np.argsort(-gains_O, kind="stable")[:HOT]
         order = order[gains_O[order] > self.least_gain]
         return outside[order], np.unique(partners_O[order])
+
+    def _exchange_two(self) -> None:
+        """The best two pairs at once, if they gain together."""
+        if self.tokens is not None or self.model.bends(*NOWHERE) is None:
+            return
+        sides = [self._sides(group) for group in np.unique(self.groups_T)]
+        sides = [both for both in sides if len(both[0]) and len(both[1])]
+        if not 0 < sum(len(outside) * len(inside) for outside, inside in sides) <= FEW_PAIRS:
+            return
+        gains_P = np.concatenate([self._table(*both).ravel() for both in sides])
+        into_P = np.concatenate([np.repeat(outside, len(inside)) for outside, inside in sides])
+        out_P = np.concatenate([np.tile(inside, len(outside)) for outside, inside in sides])
+        tried = _best(gains_P, np.arange(len(gains_P)), TRIED_IN_TWOS)
+        into_P, out_P = into_P[tried], out_P[tried]
+        places, where_2P = np.unique(np.concatenate([into_P, out_P]), return_inverse=True)
+        bends = self.model.bends(places, places)
+        assert bends is not None, "asked for above"
+        first_P, last_P = np.split(where_2P, 2)
+        moved = bends[first_P] - bends[last_P]
+        table_PP = gains_P[tried][:, None] + gains_P[tried] + moved[:, first_P] - moved[:, last_P]
+        table_PP[(into_P[:, None] == into_P) | (out_P[:, None] == out_P)] = -np.inf
+        left, right = divmod(int(table_PP.argmax()), len(tried))
+        if table_PP[left, right] > self.least_gain:
+            self._swap(int(into_P[left]), int(out_P[left]))
+            self._swap(int(into_P[right]), int(out_P[right]))
 
     def _sides(self, group: int) -> tuple[Places, Places]:
         members_T = (self.groups_T == group) & self.movable_T

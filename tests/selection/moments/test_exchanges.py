@@ -1,4 +1,5 @@
-"""Greedy and exchanges on whole blocks: budgets are kept, values never fall, and no pair of documents is left that gains."""
+"""Greedy and exchanges on whole blocks: budgets are kept, values never fall, and no exchange is left that gains, nor, of
+quadratic metrics, two at once."""
 
 from itertools import combinations, product
 
@@ -17,6 +18,7 @@ from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
 
 MOMENTS = [name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric)]
+QUADRATIC = [name for name in MOMENTS if METRICS.classes()[name].quadratic]
 LIMITS = {"documents": (9.0,), "quotas": (5.0, 4.0, 0.0), "tokens": (260.0,)}
 
 
@@ -76,6 +78,25 @@ def test_no_exchange_is_left_that_gains(name: str, kind: str) -> None:
             if block.budget.breach(other_N) is None:
                 # Token budgets have marginals at the number of documents that the mask has.
                 assert block.value(other_N) <= value + 1e-6, (seed, out, into)
+
+
+@pytest.mark.parametrize("kind", ["documents", "quotas"])
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_no_two_exchanges_are_left_that_gain_together(name: str, kind: str) -> None:
+    for seed in range(4):
+        block = Block(name, kind, seed, 6, size=24)
+        mask_N = block.exchanges().improved(block.budget.random("first"))
+        inside, outside = (np.flatnonzero(side_N) for side_N in (mask_N, ~mask_N))
+        others = []
+        for out, into in product(combinations(inside, 2), combinations(outside, 2)):
+            other_N = mask_N.clone()
+            other_N[list(out)], other_N[list(into)] = False, True
+            if block.budget.breach(other_N) is None:
+                others.append(other_N)
+        others_GN = torch.stack(others)
+        raw_G = METRICS.make(name).values(block.rows_ND.double(), others_GN)
+        values_G = 0.1 * others_GN.double() @ block.function.quality_N / 9 + 0.9 * raw_G
+        assert float(values_G.max()) <= block.value(mask_N) + 1e-6, seed
 
 
 @pytest.mark.parametrize("kind", ["documents", "quotas"])
