@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.near_copies.buckets import Buckets, Pairs, order_of, pairs_between, pairs_within
+from datamask_pipeline.near_copies.buckets import Buckets, Pairs, pairs_between, pairs_within
 from datamask_pipeline.near_copies.signatures import Keys
 from datamask_pipeline.near_copies.vectors import Vectors, cosines
 
@@ -101,12 +101,8 @@ class Block:
         """The same: of a large group the first half has one representative, which then stands for the second."""
         middle = len(asked_n) // 2
         first_n, second_n = self.decide(asked_n[:middle]), asked_n[middle:]
-        bands_nL = self.keys.bands_NL[first_n]
-        self.match(
-            second_n,
-            Buckets(bands_nL, order_of(bands_nL), self.keys.sketches_NS[first_n]),
-            self.first_row + first_n,
-        )
+        first = self.keys.chosen(first_n)
+        self.match(second_n, Buckets(first.bands_NL, first.sketches_NS), self.first_row + first_n)
         return np.concatenate([first_n, self.decide(second_n[self.representatives_Q[second_n] < 0])])
 
     def _cosines(self, asked_P: NDArray[np.int64], rows_P: NDArray[np.int64]) -> NDArray[np.float64]:

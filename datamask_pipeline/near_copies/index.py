@@ -19,14 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
-from datamask_pipeline.near_copies.buckets import Buckets, order_of
+from datamask_pipeline.near_copies.buckets import Buckets
 from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
-FORMAT = 2
+FORMAT = 3
 BLOCK_ROWS = 2**17
 """Vectors decided at a time: their signatures are in memory, about a kilobyte a vector."""
+HELD_ROWS = 2**19
+"""Held vectors sought through at a time, or those of one block: their signatures are in memory."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
 
@@ -197,13 +199,28 @@ class NearCopyIndex:
             np.zeros(num_rows),
         )
         compared = 0
-        for segment in self._state["segments"]:  # the oldest first: the first near one stands for a vector
+        for names in self._held():  # the oldest first: the first near one stands for a vector
             open_n = np.flatnonzero(block.representatives_Q < 0)
-            name = segment["name"]
-            buckets = Buckets(*(self._load(f"{name}/{of}.npy") for of in ("bands", "order", "sketches")))
-            compared += block.match(open_n, buckets, self._load(f"{name}/rows.npy"))
+            bands_HL, sketches_HS, rows_H = (
+                np.concatenate([self._load(f"{name}/{of}.npy") for name in names])
+                for of in ("bands", "sketches", "rows")
+            )
+            compared += block.match(open_n, Buckets(bands_HL, sketches_HS), rows_H)
         own_n = block.decide(np.flatnonzero(block.representatives_Q < 0))
         self._write(block, own_n, compared)
+
+    def _held(self) -> Iterator[list[str]]:
+        """The names of the segments, so many together as hold `HELD_ROWS`."""
+        names: list[str] = []
+        held = 0
+        for segment in self._state["segments"]:
+            if names and held + segment["num_representatives"] > HELD_ROWS:
+                yield names
+                names, held = [], 0
+            names.append(segment["name"])
+            held += segment["num_representatives"]
+        if names:
+            yield names
 
     def _write(self, block: Block, own_n: NDArray[np.int64], num_compared: int) -> None:
         """A segment under a private name, then its folder, then the index that names it."""
@@ -212,9 +229,7 @@ class NearCopyIndex:
         for left_behind in (private, target):
             shutil.rmtree(left_behind, ignore_errors=True)
         private.mkdir()
-        bands_HL = block.keys.bands_NL[own_n]
-        np.save(private / "bands.npy", bands_HL)
-        np.save(private / "order.npy", order_of(bands_HL))
+        np.save(private / "bands.npy", block.keys.bands_NL[own_n])
         np.save(private / "sketches.npy", block.keys.sketches_NS[own_n])
         np.save(private / "rows.npy", block.first_row + own_n)
         np.save(private / "representatives.npy", block.representatives_Q)

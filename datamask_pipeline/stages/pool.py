@@ -209,7 +209,9 @@ def run(
                 connection, store.read_table(question_texts), contents, config.decontaminate.ngram
             )
         num_prefixes = _LARGEST_PART * config.validation_documents
-        suspects, prefixes = find_suspects(connection, store, refs, builder.scratch(), num_prefixes)
+        suspects, prefixes = find_suspects(
+            connection, store, refs, builder.scratch(), num_prefixes, num_judged=len(carried)
+        )
         _judge(connection, store, refs, suspects, before, len(carried))
         held_out_below = _held_out_below(
             config, prefixes, crawls, {} if held is None else store.manifest(held)["metadata"]

@@ -176,7 +176,8 @@ def with_index(
     """
     first = done = 0
     for batch in store.iter_batches(index, ["position", "crawl", "id"]):
-        kept = batch.filter(pa.array(rows.scored_R[first : first + batch.num_rows]))
+        scored_n = rows.scored_R[first : first + batch.num_rows]
+        kept = batch if scored_n.all() else batch.filter(pa.array(scored_n))
         first += batch.num_rows
         values = {name: _column(column_N[done : done + kept.num_rows]) for name, column_N in columns.items()}
         done += kept.num_rows

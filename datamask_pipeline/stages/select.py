@@ -49,6 +49,8 @@ Constants = dict[str, tuple[float, float]]
 BlockGiven = tuple["Given | None", Constants | None]
 
 STAGE: Final = "select"
+#: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
+_PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
 VERSION: Final = "21"
 
@@ -250,7 +252,9 @@ def run(
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
     columns = {"quality": rows.quality_N, **_columns(len(rows), blocks, results, before)}
-    part = builder.write_part("00000", with_index(store, index, rows, columns), schema.SELECTION)
+    part = builder.write_part(
+        "00000", with_index(store, index, rows, columns), schema.SELECTION, plain=_PLAIN
+    )
     curve = _curve_table(results)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
     selected, unscored = int(columns["selected"].sum()), index.rows - len(rows)
@@ -293,7 +297,8 @@ def run(
     for name in schema.CERTIFICATE.names:
         if (values := _certified_at(name, len(rows), blocks, results)) is not None:
             builder.write_file(f"{name}.npy", npy_bytes(values))
-    return builder.commit([part], counts=counts, metadata=metadata), curve_ref
+    rows_of = None if unscored else index
+    return builder.commit([part], counts=counts, metadata=metadata, rows_of=rows_of), curve_ref
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:

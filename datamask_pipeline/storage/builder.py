@@ -29,7 +29,14 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
-from datamask_pipeline.storage.row_index import INDEX_FILES, Begun, indexed_columns, write_index
+from datamask_pipeline.storage.row_index import (
+    INDEX_FILES,
+    Begun,
+    StatedIndex,
+    indexed_columns,
+    stated_indexes,
+    write_index,
+)
 from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
@@ -267,7 +274,9 @@ class ArtefactBuilder:
             "files": dict(named),
         }
 
-    def _write_index(self, parts: Sequence[str], more: Sequence[str], carried: Ref | None) -> None:
+    def _write_index(
+        self, parts: Sequence[str], more: Sequence[str], carried: Ref | None, rows_of: Ref | None
+    ) -> None:
         """The indexes of rows by document, and digests of what is read by them, where the parts name documents."""
         named = [*indexed_columns(self._schema_of(parts[0])), *more] if parts else []
         columns = [column for column in INDEX_FILES if column in named]
@@ -277,8 +286,9 @@ class ArtefactBuilder:
         for path in paths if columns else []:
             with self.store.fs.open(path, "rb") as stream:
                 digests += digests_of(stream)
+        known = {} if rows_of is None else stated_indexes(self.store, rows_of)
         with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
-            indexed = partial(self._indexed, paths, begun)
+            indexed = partial(self._indexed, paths, begun, known)
             for column, (record, pieces) in zip(columns, pool.map(indexed, columns), strict=True):
                 self._files[INDEX_FILES[column]] = record
                 digests += pieces
@@ -286,10 +296,13 @@ class ArtefactBuilder:
             self.write_file(PIECES_FILE, bytes(digests))
 
     def _indexed(
-        self, paths: Sequence[str], begun: Begun | None, column: str
+        self, paths: Sequence[str], begun: Begun | None, known: Mapping[str, StatedIndex], column: str
     ) -> tuple[dict[str, Any], bytes]:
         """Write the index by a column: its record, and the digests of what is read of it."""
         name = INDEX_FILES[column]
+        if column in known and known[column].is_whole(self.store):
+            self.store.copy_file(known[column].path, f"{self.location}/{name}")
+            return known[column].record, known[column].digests
         with self.store.staged(f"{self.location}/{name}") as private:
             record = write_index(self.store, paths, column, private, self.scratch(), begun)
             with private.open("rb") as stream:
@@ -308,6 +321,7 @@ class ArtefactBuilder:
         metadata: Mapping[str, Any] | None = None,
         indexes: Sequence[str] = (),
         carried: Ref | None = None,
+        rows_of: Ref | None = None,
     ) -> Ref:
         """Write the manifest, point to the artefact, drop its scratch.
 
@@ -319,13 +333,14 @@ class ArtefactBuilder:
             metadata: Anything else worth reading; not part of the content digest.
             indexes: Columns of ``INDEX_FILES`` by which it gets an index beside those that every table gets.
             carried: Whose parts the first of these are, as ``carry_parts`` made them: its indexes are gone on from.
+            rows_of: An artefact with the same documents in the same rows, if there is one: its indexes are these, too.
 
         Raises:
             IntegrityError: the counts do not balance.
         """
         totals = dict(counts or {})
         check_balance(self.stage, self.key, totals)
-        self._write_index([str(part["name"]) for part in parts], indexes, carried)
+        self._write_index([str(part["name"]) for part in parts], indexes, carried, rows_of)
         arrays = [{"name": f"{part['name']}.npy", **part["array"]} for part in parts if "array" in part]
         content = [(str(item["name"]), str(item["digest"])) for item in [*parts, *arrays, *trees]]
         manifest = {

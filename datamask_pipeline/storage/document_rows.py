@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.pieces import PIECES_FILE, CheckedFile, split
 from datamask_pipeline.storage.ref import MANIFEST, Ref, manifest_digest, pretty_json, ref_of
-from datamask_pipeline.storage.row_index import CONTENT, ID, INDEX_FILES, URL, find, indexed_columns, key_of
+from datamask_pipeline.storage.row_index import (
+    CONTENT,
+    ID,
+    INDEX_FILES,
+    URL,
+    find,
+    indexed_columns,
+    key_of,
+    sizes_of,
+)
 from datamask_pipeline.storage.store import Store
 
 _REMEDY: Final = "`datamask audit prove` tells more; delete it and run its stage again, which makes it anew"
@@ -217,7 +226,7 @@ class CheckedTables:
     def _checked(self, location: str, name: str) -> CheckedFile:
         path = f"{location}/{name}"
         manifest = self.manifest(location)
-        sizes = _sizes(manifest)
+        sizes = sizes_of(manifest)
         try:
             size = self.store.fs.size(f"{self.store.root}/{path}")
         except FileNotFoundError:
@@ -233,7 +242,7 @@ class CheckedTables:
             manifest = self.manifest(location)
             stated = next((file for file in manifest.get("files", ()) if file["name"] == PIECES_FILE), None)
             digests = b"" if stated is None else self._whole(f"{location}/{PIECES_FILE}", stated["sha256"])
-            self._digests[location] = {} if stated is None else split(digests, _sizes(manifest))
+            self._digests[location] = {} if stated is None else split(digests, sizes_of(manifest))
         return self._digests[location]
 
     def _check_whole(self, location: str, part: str) -> None:
@@ -262,13 +271,6 @@ class CheckedTables:
 
     def _altered(self, path: str, problem: str) -> IntegrityError:
         return IntegrityError(f"{self.store.root}/{path} {problem}; {_REMEDY}")
-
-
-def _sizes(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """The files with digests of their pieces, in their order, and the bytes of each."""
-    sizes = {f"{part['name']}.parquet": int(part["bytes"]) for part in manifest["parts"]}
-    stated = {file["name"]: int(file["bytes"]) for file in manifest.get("files", ())}
-    return sizes | {name: stated[name] for name in INDEX_FILES.values() if name in stated}
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,9 +10,9 @@ import dataclasses
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from datamask_pipeline import domains
 from datamask_pipeline.arrays import are_null
 from datamask_pipeline.storage.maps import new_map
-from datamask_pipeline.storage.pieces import DIGEST_BYTES, PIECES_FILE, CheckedFile, num_pieces
+from datamask_pipeline.storage.pieces import (
+    DIGEST_BYTES,
+    PIECES_FILE,
+    CheckedFile,
+    digests_of,
+    num_pieces,
+    split,
+)
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import Store
 
@@ -94,6 +101,50 @@ class Begun:
             rows=ref.rows,
             digests=digests[: num_pieces_of_parts * DIGEST_BYTES],
         )
+
+
+def sizes_of(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """The files with digests of their pieces, in their order, and the bytes of each."""
+    sizes = {f"{part['name']}.parquet": int(part["bytes"]) for part in manifest["parts"]}
+    stated = {file["name"]: int(file["bytes"]) for file in manifest.get("files", ())}
+    return sizes | {name: stated[name] for name in INDEX_FILES.values() if name in stated}
+
+
+@dataclasses.dataclass(frozen=True)
+class StatedIndex:
+    """An index as its artefact's manifest states it.
+
+    Attributes:
+        path: Where it lies in the record.
+        record: ``name``, ``bytes`` and ``sha256``.
+        digests: Those of its pieces.
+    """
+
+    path: str
+    record: dict[str, Any]
+    digests: bytes
+
+    def is_whole(self, store: Store) -> bool:
+        """Whether it holds what was written to it."""
+        path = f"{store.root}/{self.path}"
+        if not store.fs.exists(path):
+            return False
+        with store.fs.open(path, "rb") as stream:
+            return digests_of(stream) == self.digests
+
+
+def stated_indexes(store: Store, ref: Ref) -> dict[str, StatedIndex]:
+    """An artefact's indexes by column, none where an earlier version wrote it."""
+    manifest = store.manifest(ref)
+    stated = {file["name"]: file for file in manifest.get("files", ())}
+    if PIECES_FILE not in stated:
+        return {}
+    digests = split(store.fs.cat_file(store.file_path(ref, PIECES_FILE)), sizes_of(manifest))
+    return {
+        column: StatedIndex(f"{ref.location}/{name}", stated[name], digests[name])
+        for column, name in INDEX_FILES.items()
+        if name in stated
+    }
 
 
 def write_index(

@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
-from datamask_pipeline.near_copies import NearCopyIndex, buckets, groups, sample_of
+from datamask_pipeline.near_copies import NearCopyIndex, buckets, groups, index, sample_of
+from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys
 from datamask_pipeline.selection.sharded import ShardedVectors
 
 Rows = NDArray[np.int64]
@@ -115,6 +117,38 @@ def test_later_crawls_leave_the_groups_that_all_at_once_make(
     for one, other in zip(found(at_once), found(by_crawl), strict=True):
         np.testing.assert_array_equal(one, other)
     assert by_crawl.num_representatives == len(np.unique(found(at_once)[0]))
+
+
+@pytest.mark.parametrize("held_rows", [1, 70, 10_000])
+def test_the_first_near_one_stands_for_a_vector_however_many_held_ones_are_sought_through_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_rows: int
+) -> None:
+    vectors_ND = planted(4, num_rows=500)
+    monkeypatch.setattr(index, "HELD_ROWS", held_rows)
+    by_block = NearCopyIndex.create(tmp_path / "by-block", sample_of(vectors_ND))
+    by_block.add(vectors_ND, block_rows=60)
+    np.testing.assert_array_equal(found(by_block)[0], exhaustive(vectors_ND, 0.98))
+
+
+KEYS = st.sampled_from([0, 1, 33, 40, 63, 64, 127, 128, 1 << 20, 2**BAND_BITS - 64, 2**BAND_BITS - 1])
+
+
+@given(asked=st.lists(KEYS, min_size=1, max_size=30), held=st.lists(KEYS, max_size=30))
+@settings(deadline=None, max_examples=50)
+def test_pairs_are_all_that_share_a_key_with_or_without_one_bit_turned_round(
+    asked: list[int], held: list[int]
+) -> None:
+    asked_N1, held_H1 = np.array(asked, np.uint32)[:, None], np.array(held, np.uint32)[:, None]
+    bits = [0, 6, BAND_BITS - 1]
+    keys = Keys(
+        asked_N1, np.tile(np.array(bits, np.uint8), (len(asked), 1, 1)), np.zeros((len(asked), 32), np.int8)
+    )
+    told = buckets.pairs_between(keys, buckets.Buckets(held_H1, np.zeros((len(held), 32), np.int8)), 0)
+    turned = [sum(1 << bit for bit in chosen) for n in range(4) for chosen in combinations(bits, n)]
+    wanted = {
+        (row, other) for row, key in enumerate(asked) for other, its in enumerate(held) if key ^ its in turned
+    }
+    assert {pair for rows in told for pair in zip(*(each.tolist() for each in rows), strict=True)} == wanted
 
 
 def test_files_of_a_crawl_are_read_where_they_lie(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Selection over the record: blocks share one budget, missing scores leave with a reason, nothing is lost."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityEr
 from datamask_pipeline.selection.inputs import budget_of
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.document_rows import CheckedTables
+from datamask_pipeline.storage.row_index import INDEX_FILES, write_index
 
 NUM_DOCUMENTS = 120
 CRAWL = "one"
@@ -166,6 +169,37 @@ def test_documents_without_a_score_leave_with_a_counted_reason(tmp_path: Path) -
     assert [row["position"] for row in rows] == list(range(7, NUM_DOCUMENTS))
     assert [row["id"] for row in rows] == [f"d{number:03d}" for number in range(7, NUM_DOCUMENTS)]
     assert counts["kept"] + counts["dropped_not_selected"] + 7 == NUM_DOCUMENTS
+
+
+@pytest.mark.parametrize("unscored", [0, 3])
+def test_documents_are_found_in_the_mask_by_their_ids(tmp_path: Path, unscored: int) -> None:
+    store = Store(str(tmp_path / "record"))
+    mask, _ = Inputs(store, unscored=unscored).select(policy="random", ratio=0.2)
+    tables = CheckedTables(store)
+    for number in range(unscored, NUM_DOCUMENTS):
+        (row,) = tables.rows(mask.location, f"d{number:03d}")
+        assert row["position"] == number
+    assert not any([*tables.rows(mask.location, f"d{number:03d}")] for number in range(unscored))
+    assert not tables.scanned
+    (stated,) = [file for file in store.manifest(mask)["files"] if file["name"] == INDEX_FILES["id"]]
+    path = Path(store.file_path(mask, stated["name"]))
+    assert stated["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    write_index(store, store.part_paths(mask), "id", tmp_path / "anew", tmp_path)
+    assert path.read_bytes() == (tmp_path / "anew").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["turned round", "cut", "lost"])
+def test_a_damaged_index_of_the_release_is_not_taken_for_the_mask(tmp_path: Path, damage: str) -> None:
+    store = Store(str(tmp_path / "record"))
+    inputs = Inputs(store)
+    path = Path(store.file_path(inputs.index, INDEX_FILES["id"]))
+    data = path.read_bytes()
+    path.unlink()
+    if damage != "lost":
+        path.write_bytes(data[::-1] if damage == "turned round" else data[:-16])
+    mask, _ = inputs.select(policy="random", ratio=0.2)
+    (row,) = CheckedTables(store).rows(mask.location, "d001")
+    assert row["position"] == 1
 
 
 def test_an_index_of_other_vectors_is_refused(tmp_path: Path) -> None:
