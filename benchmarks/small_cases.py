@@ -18,7 +18,7 @@ from datamask_pipeline import select_documents
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS
 
-TITLE = "Certificates of 5 000 small blocks against every mask"
+TITLE = "Certificates of small blocks against every mask"
 QUESTION = "Does any mask exceed its bound by more than float32 rounding of its value, and how often is the best one found?"
 LONG = True
 CASES = 5_000
