@@ -100,7 +100,8 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
     "benchmark_results": {**_RESULT, "num_truncated": "pretrained_model.step"},
     "benchmark_answers": {
         **{name: _RESULT[name] for name in ("checkpoint", "value")},
-        **dict.fromkeys(("gold_bits", "gold_probability"), "pretrained_model.step"),
+        "gold_bits": "pretrained_model.step candidate_documents.validation crawl_documents.text",
+        "gold_probability": "pretrained_model.step",
     },
     "comparison_report": _same("benchmark_results", schema.RESULTS.names),
 }

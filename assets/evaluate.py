@@ -3,7 +3,10 @@
 from assets.checks import Artefact, Shown, Verdict
 from assets.metadata import Metadata, scalars
 from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+from datamask_pipeline.schema import OF_DOCUMENTS
 from datamask_pipeline.stages import evaluate
+from datamask_pipeline.stages import pool as pool_stage
+from datamask_pipeline.stages import questions as questions_stage
 
 
 def every_task_was_asked(artefact: Artefact) -> Verdict:
@@ -36,12 +39,13 @@ def values_are_finite(artefact: Artefact) -> Verdict:
 def every_question_was_answered_once(artefact: Artefact) -> Verdict:
     """As many distinct questions per checkpoint and task as the results say, each with finite score and bits."""
     results = artefact.neighbour(evaluate.STAGE)
+    questions = f"task NOT IN {OF_DOCUMENTS}"
     asked, answered, wrong = artefact.query(
         f"""
         SELECT
             (SELECT sum(n)::BIGINT FROM {artefact.sql(results)} WHERE headline),
-            count(DISTINCT (checkpoint, task, question_id)),
-            count(*) FILTER (NOT coalesce(
+            count(DISTINCT (checkpoint, task, question_id)) FILTER ({questions}),
+            count(*) FILTER ({questions} AND NOT coalesce(
                 isfinite(value) AND isfinite(gold_bits) AND gold_bits >= 0 AND gold_bytes > 0
                 AND coalesce(gold_probability BETWEEN 0 AND 1, true), false))
         FROM {artefact.sql()}
@@ -52,6 +56,28 @@ def every_question_was_answered_once(artefact: Artefact) -> Verdict:
     )
 
 
+def every_document_was_read_once(artefact: Artefact) -> Verdict:
+    """Each checkpoint has all held-out and all curated documents, each with bits and without a score."""
+    pool = artefact.neighbour(pool_stage.STAGE, artefact.release)
+    questions = artefact.neighbour(questions_stage.STAGE, artefact.release)
+    about = artefact.pipeline.store.manifest(questions)["metadata"].get("curated", {"num_documents": 0})
+    documents = f"task IN {OF_DOCUMENTS}"
+    checkpoints, held_out, distinct, read, wrong = artefact.query(
+        f"""
+        SELECT count(DISTINCT checkpoint), (SELECT count(*) FROM {artefact.sql(pool)} WHERE validation),
+            count(DISTINCT (checkpoint, task, question_id)) FILTER ({documents}), count(*) FILTER ({documents}),
+            count(*) FILTER ({documents} AND NOT coalesce(
+                value IS NULL AND isfinite(gold_bits) AND gold_bits > 0 AND gold_bytes > 0, false))
+        FROM {artefact.sql()}
+        """
+    )
+    wanted = checkpoints * (held_out + about["num_documents"])
+    return Verdict(
+        wanted == distinct == read and wrong == 0,
+        {"wanted": wanted, "read": read, "without bits": wrong},
+    )
+
+
 def _headline(artefact: Artefact) -> Metadata:
     scores: dict[str, float] = artefact.found["headline"]
     return {**scalars(scores, *scores), "mean of tasks": sum(scores.values()) / len(scores)}
@@ -59,5 +85,5 @@ def _headline(artefact: Artefact) -> Metadata:
 
 SHOWN = {
     "benchmark_results": Shown(blocking=(every_task_was_asked, values_are_finite), headline=_headline),
-    "benchmark_answers": Shown(blocking=(every_question_was_answered_once,)),
+    "benchmark_answers": Shown(blocking=(every_question_was_answered_once, every_document_was_read_once)),
 }

@@ -11,6 +11,11 @@ import pyarrow as pa
 
 EMBEDDING_DIM: Final = 768
 
+#: Tasks of rows that are documents, not questions: those that the pool holds out, a plain sample; and curated ones.
+HELD_OUT: Final = "held_out_documents"
+CURATED: Final = "curated_documents"
+OF_DOCUMENTS: Final = (HELD_OUT, CURATED)
+
 #: What a vector's numbers are stored as.
 EMBEDDING_DTYPE: Final = "float16"
 
@@ -182,11 +187,14 @@ CANDIDATES: Final = pa.schema(
 #: What is asked to be withdrawn from a release, one entry of its list a row, or one host of a robots snapshot.
 QUESTION_TEXTS: Final = pa.schema(
     [
-        column("task", TEXT, "The benchmark."),
+        column("task", TEXT, "The benchmark; `curated_documents` for a curated document."),
         column(
-            "question", INTEGER, "Row of the question among the task's usable ones.", unit="counted from 0"
+            "question",
+            INTEGER,
+            "Row of the question, or document, among the task's usable ones.",
+            unit="counted from 0",
         ),
-        column("text", TEXT, "One of its texts: the question, one of its choices, ..."),
+        column("text", TEXT, "One of its texts: the question, one of its choices, ...; the document."),
     ]
 )
 TAKEDOWN: Final = pa.schema(
@@ -452,8 +460,16 @@ NGRAM: Final = pa.schema(
     [
         column("release", TEXT, "The release."),
         column("arm", TEXT, "The arm that the model learnt from."),
-        column("task", TEXT, "The benchmark; `held_out_documents` for a document that no arm holds."),
-        column("question_id", TEXT, "The question, equal for all models; the document's id."),
+        column(
+            "task",
+            TEXT,
+            "The benchmark; `held_out_documents` for a document that no arm holds, `curated_documents` for a curated one.",
+        ),
+        column(
+            "question_id",
+            TEXT,
+            "The question, equal for all models; the document's id, of a curated one the start of its text's SHA-256.",
+        ),
         column(
             "gold_bits",
             NUMBER,
@@ -498,12 +514,12 @@ _OF_A_RUN: Final = (
     column("seed", INTEGER, "Seed of its pretraining."),
     column("checkpoint", INTEGER, "Step of the optimiser at which its weights were kept.", unit="steps"),
     column("final", FLAG, "Whether it is one of the last checkpoints, whose mean is the model's result."),
-    column("task", TEXT, "The benchmark."),
 )
 
 RESULTS: Final = pa.schema(
     [
         *_OF_A_RUN,
+        column("task", TEXT, "The benchmark."),
         column(
             "metric",
             TEXT,
@@ -539,26 +555,36 @@ RESULTS: Final = pa.schema(
 ANSWERS: Final = pa.schema(
     [
         *_OF_A_RUN,
-        column("question_id", TEXT, "The question, equal for all models."),
-        column("metric", TEXT, "The benchmark's headline metric."),
-        column("value", NUMBER, "What the answer adds to it.", unit="0 to 1"),
+        column(
+            "task",
+            TEXT,
+            "The benchmark; `held_out_documents` for a document that no arm holds, `curated_documents` for a curated one.",
+        ),
+        column(
+            "question_id",
+            TEXT,
+            "The question, equal for all models; the document's id, of a curated one the start of its text's SHA-256.",
+        ),
+        column("metric", TEXT, "The benchmark's headline metric; null: a document, which has none."),
+        column("value", NUMBER, "What the answer adds to it; null: a document.", unit="0 to 1"),
         column(
             "gold_bits",
             NUMBER,
             "Negative log-likelihood of the right answer given its prompt; of an open question, of the first answer that is "
-            "accepted.",
+            "accepted; of a document, of all of it with its end.",
             unit="bits",
         ),
         column(
             "gold_bytes",
             INTEGER,
-            "Length of the right answer as it is scored, with the blank before it.",
+            "Length of the right answer as it is scored, with the blank before it; of the document.",
             unit="bytes of UTF-8",
         ),
         column(
             "gold_probability",
             NUMBER,
-            "Likelihood of the right answer as a share of those of all choices; null: an open question, which has none.",
+            "Likelihood of the right answer as a share of those of all choices; null: a document, or an open question, "
+            "which has none.",
             unit="0 to 1",
         ),
     ]
@@ -597,7 +623,7 @@ REPORT_ARMS: Final = pa.schema(
         column(
             "bits_per_byte",
             NUMBER,
-            "Mean over the arm's models, on the held-out texts.",
+            "Mean over the arm's models, of each over its last checkpoints, on held-out documents; null: not measured.",
             unit="bits per byte of UTF-8",
         ),
         column("runs", INTEGER, "Models of the arm.", unit="models"),
@@ -689,7 +715,11 @@ PROBE: Final = pa.schema(
 EXPERIMENT: Final = pa.schema(
     [
         column("arm", TEXT, "The arm."),
-        column("task", TEXT, "The benchmark; `held_out_documents` for documents that no arm holds."),
+        column(
+            "task",
+            TEXT,
+            "The benchmark; `held_out_documents` for documents that no arm holds, `curated_documents` for curated ones.",
+        ),
         column(
             "bits",
             NUMBER,
@@ -733,7 +763,9 @@ TABLES: Final = {
     "embed": Table("crawl", "document", EMBEDDINGS, "`score_<scorer>` of each scorer in `embed.heads`"),
     "score": Table("crawl", "document and scorer", SCORES),
     "decontaminate": Table(
-        "release", "text of a question, where `pool.decontaminate` is set", QUESTION_TEXTS
+        "release",
+        "text of a question, or curated document, where `pool.decontaminate` is set",
+        QUESTION_TEXTS,
     ),
     "takedown": Table(
         "release", "entry of `pool.takedown`, or host of `pool.robots`, where one is set", TAKEDOWN
@@ -757,10 +789,10 @@ TABLES: Final = {
         "`num_near_copies` where near-copies were collapsed; `score_<scorer>` of each scorer",
     ),
     "redundancy": Table("release/arm", "subset", REDUNDANCY),
-    "ngram": Table("release/arm", "question, and held-out document", NGRAM),
+    "ngram": Table("release/arm", "question, held-out and curated document", NGRAM),
     "pretrain": Table("release/run", "logged step of the optimiser", LOSS_CURVE),
     "evaluate": Table("release/run", "checkpoint, task and metric", RESULTS),
-    "answers": Table("release/run", "checkpoint, task and question", ANSWERS),
+    "answers": Table("release/run", "checkpoint, and question, held-out or curated document", ANSWERS),
     "compare": Table("release", "checkpoint, task and metric of every run", RESULTS),
     "experiment": Table("experiment/pool/draw", "arm and task", EXPERIMENT),
     "probe": Table("labelled examples", "probe", PROBE),

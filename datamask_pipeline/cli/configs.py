@@ -7,6 +7,7 @@ import typer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.config import packaged_configs
+from datamask_pipeline.pipeline.curated import not_held_against
 from datamask_pipeline.pipeline.describe import described
 from datamask_pipeline.pipeline.order import told
 from datamask_pipeline.printable import inert
@@ -35,11 +36,11 @@ def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] 
 def check(config: ConfigOption = None, settings: SetOption = None) -> None:
     """Refuse all that a run would refuse before its work, and print every setting with its default and its meaning.
 
-    Comments below tell which crawls each release has or will have.
+    Comments below tell which crawls each release has or will have, and what to be careful with.
     """
     pipeline = build_pipeline(config, settings)
     pipeline.check()
     for line in described(pipeline.config):
         typer.echo(line)
-    for line in told(pipeline):
+    for line in (*told(pipeline), *not_held_against(pipeline.config)):
         typer.echo(f"# {inert(line)}")

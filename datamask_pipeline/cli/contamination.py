@@ -10,6 +10,7 @@ from rich.console import Console
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.compliance.contamination import contamination as contamination_of
+from datamask_pipeline.schema import CURATED
 from datamask_pipeline.storage import storage_errors
 
 
@@ -26,11 +27,11 @@ def contamination(
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> None:
-    """Find documents that share words with the evaluation questions, before anything is trained on them.
+    """Find documents that share words with evaluation questions or curated documents, before anything is trained on them.
 
     Needs candidates and questions (`datamask run --until questions`), no selection and no model. Nothing is left out by it:
-    give its list to the release, which leaves the documents out of every arm. Questions from files of your own are left out
-    by the pool itself, where `pool.decontaminate` names them.
+    give its list to the release, which leaves the documents out of every arm. For questions and curated documents from files
+    of your own the pool does so itself, where `pool.decontaminate` names them.
 
     Example:
 
@@ -50,17 +51,21 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"left out by pool.decontaminate: {before['documents']:,} documents with {before['ngram']} words of a question"
         for task, of in before["tasks"].items():
             short = f", {of['too_short']} too short to tell" if of["too_short"] else ""
-            by = f"{of['questions_hit']} of {of['questions']} questions"
+            by = f"{of['questions_hit']} of {of['questions']} {_items(task)}"
             yield f"  {task}: {of['documents_left_out']} documents by {by}{short}"
     yield (
         f"release {found['release']}: {found['documents_hit']:,} of {found['documents']:,} eligible documents share "
-        f"{found['ngram']} words in a row with a question"
+        f"{found['ngram']} words in a row with what its models are asked"
     )
     yield "  each task with its file in the record; the rows of its questions are counted from 0"
     for task, of in found["tasks"].items():
         short = f", {of['too_short']} too short to tell" if of["too_short"] else ""
         yield f"  {task} ({of['file']})"
-        yield f"    {of['questions_hit']} of {of['questions']} questions in {of['documents_hit']} documents{short}"
+        yield f"    {of['questions_hit']} of {of['questions']} {_items(task)} in {of['documents_hit']} documents{short}"
         for example in of["examples"]:
             asked = "" if example["question_id"] is None else f", question_id {example['question_id']}"
             yield f"    e.g. {example['document']} and row {example['row']}{asked}: {example['words']}"
+
+
+def _items(task: str) -> str:
+    return "curated documents" if task == CURATED else "questions"

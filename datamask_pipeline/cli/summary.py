@@ -9,6 +9,7 @@ from rich.console import Console
 from datamask_pipeline import schema
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.curated import was_not_held_against
 from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.behind import made_from
 from datamask_pipeline.report.arms import caveat, print_arms
@@ -50,8 +51,9 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     checkpoints a model's scores are the mean; ``caveat`` warns where most
     tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
     `schema.REDUNDANCY` names it; ``ngram`` what n-gram models of those documents say; ``subsets`` are those that the
-    models were trained on, by arm; ``superseded`` says which arms have another selection by now; ``stale`` what else it was
-    made from is another by now.
+    models were trained on, by arm; ``not_held_against`` warns where documents were not held against the curated ones that
+    models are asked; ``superseded`` says which arms have another selection by now; ``stale`` what else it was made from is
+    another by now.
 
     Raises:
         ConfigurationError: the release has not been compared yet.
@@ -61,6 +63,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     rows = final_rows(pipeline.store.read_table(results).to_pylist())
     tasks = tasks_asked([row for row in rows if row["headline"]])
     checkpoints = sorted({row["checkpoints"] for row in rows})
+    made = [current_manifest(pipeline.store, stage, release) for stage in ("questions", "pool")]
     superseded = dict(_superseded(pipeline, release, _locations(manifest, "selections")))
     selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
@@ -73,6 +76,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "redundancy": dict(_redundancy(pipeline, release, manifest)),
         "ngram": _ngram(pipeline, release, manifest),
         "subsets": _locations(manifest, "subsets"),
+        "not_held_against": list(was_not_held_against(pipeline.store, *made)),
         "superseded": superseded,
         "stale": [line for line in stale(pipeline.store, results) if not line.startswith(selections)],
     }
@@ -105,6 +109,7 @@ def _print_next(
             f"{name} has a newer selection, not in this table ({'; '.join(why)}): `{command('run')}` compares it"
         )
     lines += [f"STALE: {line}, and is not in this table: `{command('run')}`" for line in about["stale"]]
+    lines += about["not_held_against"]
     if about["caveat"]:
         lines.append(about["caveat"])
     for line in lines:

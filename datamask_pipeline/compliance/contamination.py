@@ -1,6 +1,6 @@
-"""Finds documents of a release that hold pieces of its evaluation questions: n-grams of words. Writes nothing.
+"""Finds documents of a release that hold pieces of what its models are asked: n-grams of words. Writes nothing.
 
-Memory holds the questions' n-grams and what was found of them, however many documents there are.
+Memory holds the n-grams of questions and curated documents and what was found of them, however many documents there are.
 """
 
 import collections
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from datamask_pipeline import texts
+from datamask_pipeline import schema, texts
 from datamask_pipeline.evaluation.overlap import QuestionNgrams, fields
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.stages import questions as questions_stage
@@ -21,7 +21,9 @@ _EXAMPLES: Final = 3
 
 
 def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[str, Any], list[str]]:
-    """Which documents that an arm may select share an n-gram with a question, and which questions.
+    """Which documents that an arm may select share an n-gram with a question or a curated document, and with which.
+
+    Curated documents are told of as questions of the task ``curated_documents``.
 
     Words are runs of letters, digits and underscores in lower case; an n-gram lies within one field of a question (its text,
     one of its choices, ...).
@@ -44,11 +46,16 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
     wanted, asked = require(store, "questions", release), require(store, "pool", release)
     with tempfile.TemporaryDirectory() as scratch:
         folder = store.local_copy(wanted, questions_stage.TREE, Path(scratch))
-        sets = store.manifest(wanted)["metadata"]["sets"]
-        files = {item["task"]: folder / item["file"] for item in sets}
+        told_of = store.manifest(wanted)["metadata"]
+        files = {item["task"]: folder / item["file"] for item in told_of["sets"]}
+        if "curated" in told_of:
+            files[schema.CURATED] = folder / questions_stage.CURATED_FILE
         read = {task: pq.read_table(path).to_pylist() for task, path in files.items()}
     questions = QuestionNgrams(itertools.chain.from_iterable(itertools.starmap(fields, read.items())), ngram)
-    names = {task: [row.get("question_id") for row in rows] for task, rows in read.items()}
+    names = {
+        task: [row.get("document_id") if task == schema.CURATED else row.get("question_id") for row in rows]
+        for task, rows in read.items()
+    }
     about: dict[str, dict[str, Any]] = {
         task: {
             **of,

@@ -6,6 +6,7 @@ from pathlib import Path
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.evaluation.benchmarks import Benchmark, benchmarks_named
 from datamask_pipeline.evaluation.config import HUB, LOCAL, EvaluateConfig, QuestionsConfig
+from datamask_pipeline.evaluation.curated import check_curated
 from datamask_pipeline.evaluation.layouts.base import BadRow
 from datamask_pipeline.evaluation.question_files import splits_read
 from datamask_pipeline.evaluation.reading import read_rows
@@ -44,7 +45,8 @@ def check_room(config: EvaluateConfig) -> None:
 
 
 def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
-    """Check that every task exists and, but for local questions, has files that begin with usable rows.
+    """Check that every task exists and, but for local questions, has files that begin with usable rows; and that curated
+    documents are there.
 
     Files of the hub are fetched where they are not in the cache.
 
@@ -59,6 +61,8 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
             task's layout.
         StorageError: The hub did not deliver.
     """
+    if config.curated is not None:
+        check_curated(config.curated, config.curated_column)
     for setting in ("question_files", "demonstration_files"):
         benchmarks_named(getattr(config, setting), f"{section}.{setting}")
     benchmarks_named(config.hub.revisions, f"{section}.hub.revisions")

@@ -3,9 +3,9 @@
 Knows no torch, no lm-eval and no files: it is safe to import where the asset graph is built.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from datamask_pipeline.settings import Settings, each_once, execution_field
 
@@ -67,15 +67,23 @@ class QuestionsConfig(Settings):
         lt=2**32,
         description="Seed by which solved examples are drawn, as lm-eval's setting of that name.",
     )
+    curated: str | None = Field(
+        None,
+        min_length=1,
+        description="File, folder or glob of curated documents in JSONL, Parquet or CSV, such as a few that were chosen by "
+        "hand: bits per byte of these are measured beside those of held-out documents. Null: of none.",
+    )
+    curated_column: str = Field("text", min_length=1, description="Column of their text.")
 
 
 class DecontaminationConfig(Settings):
-    """Which questions documents are held against before any is selected."""
+    """Which questions, and curated documents, the pool's documents are held against before any is selected."""
 
-    questions: str = Field(
+    questions: str | None = Field(
+        None,
         min_length=1,
         description="`hub`, or a directory of question files, as `evaluate.questions`; every question of the splits asked "
-        "counts.",
+        "counts. Null: `curated` alone.",
     )
     question_files: dict[str, str] = Field(
         default_factory=dict, description="Task -> glob below `questions`, as `evaluate.question_files`."
@@ -89,12 +97,25 @@ class DecontaminationConfig(Settings):
     ngram: int = Field(
         13,
         ge=1,
-        description="A document that has so many words in a row of a question is left out; 13 and 8 are usual.",
+        description="A document that has so many words in a row of a question, or of a curated document, is left out; 13 "
+        "and 8 are usual.",
     )
+    curated: str | None = Field(
+        None, min_length=1, description="Curated documents, as `evaluate.curated`; null: none."
+    )
+    curated_column: str = Field("text", min_length=1, description="Column of their text.")
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.questions is None and self.curated is None:
+            raise ValueError("documents are held against nothing; give `questions` or `curated`")
+        if self.questions is None and (self.tasks or self.question_files or self.hub != HubConfig()):
+            raise ValueError("tasks, question_files and hub are of `questions`; give it, or leave them out")
+        return self
 
     @field_validator("questions")
     @classmethod
-    def _a_folder(cls, questions: str) -> str:
+    def _a_folder(cls, questions: str | None) -> str | None:
         if questions == LOCAL:
             raise ValueError(
                 "questions of `local` are made of the pool's own held-out documents, so they come after it; name a "

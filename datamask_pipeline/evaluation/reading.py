@@ -1,10 +1,11 @@
-"""Rows of question files, whatever their format.
+"""Rows of files of questions or documents, whatever their format.
 
 Knows no benchmark: a file in, numbered rows or reasons out.
 """
 
 import csv
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,22 +19,28 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 _HENDRYCKS = ["question", "A", "B", "C", "D", "answer"]
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Row | str]]:
+def read_rows(path: Path, *, has_header: bool = False) -> Iterator[tuple[int, Row | str]]:
     """Each row with its number from 0, or, instead of a row, the reason why there is none.
+
+    Args:
+        path: The file; its ending says the format.
+        has_header: Whether the first line of a CSV is its header whatever it says; else it is one where it names question
+            and answer, and the columns are Hendrycks's where it does not.
 
     Raises:
         InputError: The file as a whole cannot be read.
     """
-    readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv}
+    readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     try:
-        for number, row in enumerate(readers[path.suffix](path)):
+        rows = _csv(path, has_header) if path.suffix == ".csv" else readers[path.suffix](path)
+        for number, row in enumerate(rows):
             if isinstance(row, dict):
                 yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
             else:
                 yield number, row
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, pa.ArrowInvalid) as error:
         raise InputError(
-            f"the question file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"
+            f"the file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"
         ) from error
 
 
@@ -55,7 +62,7 @@ def _parsed(line: str) -> Row | str:
 def _json(path: Path) -> Iterator[Row | str]:
     rows = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(rows, list):
-        raise InputError("a .json question file must hold one list of objects", file=str(path))
+        raise InputError("a .json file must hold one list of objects", file=str(path))
     for row in rows:
         yield row if isinstance(row, dict) else "no JSON object"
 
@@ -65,7 +72,7 @@ def _parquet(path: Path) -> Iterator[Row | str]:
         yield from batch.to_pylist()
 
 
-def _csv(path: Path) -> Iterator[Row | str]:
+def _csv(path: Path, has_header: bool) -> Iterator[Row | str]:
     """With a header, or without one in Hendrycks's six columns; a missing subject is read off the name.
 
     A quotation mark inside a field is doubled, as Python and pandas write it.
@@ -73,12 +80,14 @@ def _csv(path: Path) -> Iterator[Row | str]:
     subject = path.stem
     for split in ("_test", "_dev", "_val"):
         subject = subject.removesuffix(split)
+    csv.field_size_limit(sys.maxsize)  # a document may be longer than the usual 131 072 characters
     with path.open(encoding="utf-8", newline="") as stream:
         header = _HENDRYCKS
         for number, cells in enumerate(csv.reader(stream)):
-            if number == 0 and {"question", "answer"} <= {cell.strip() for cell in cells}:
+            if number == 0 and (has_header or {"question", "answer"} <= {cell.strip() for cell in cells}):
                 header = [cell.strip() for cell in cells]
             elif len(cells) != len(header):
                 yield f"{len(cells)} cells where {len(header)} are expected"
             else:
-                yield {"subject": subject, **dict(zip(header, cells, strict=True))}
+                beside = {} if has_header else {"subject": subject}
+                yield {**beside, **dict(zip(header, cells, strict=True))}

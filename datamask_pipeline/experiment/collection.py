@@ -21,7 +21,7 @@ from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
 from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.quality.combine import combine_scores
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import CURATED, HELD_OUT
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
@@ -93,33 +93,33 @@ class Documents:
 
 @dataclass(frozen=True)
 class Ruler:
-    """What every model is asked: questions, then held-out documents.
+    """What every model is asked: questions, then held-out documents, then curated ones where there are some.
 
     Attributes:
         tasks: Name of each item's task.
         bytes_I: UTF-8 bytes of each item.
         right: Prompt and right answer of each question.
-        held_out_texts: The held-out documents' tokens.
+        document_texts: The tokens of the held-out and of the curated documents.
     """
 
     encode: Encode
     end: int
     vocabulary: int
     asked: AskedQuestions
-    held_out: Asked
+    documents: Asked
     tasks: list[str]
     bytes_I: NDArray[np.int64]
     right: list[tuple[str, str]]
-    held_out_texts: Texts
+    document_texts: Texts
 
     def bits(self, learnt: Texts) -> Numbers:
         """Bits of each item by a trigram model of these texts."""
         model = TrigramModel(learnt, vocabulary=self.vocabulary, before=self.end)
-        return np.concatenate([self.asked.answers(model).gold_bits_Q, model.bits(self.held_out)])
+        return np.concatenate([self.asked.answers(model).gold_bits_Q, model.bits(self.documents)])
 
 
 def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
-    """Make tokens of questions and held-out documents once for all models."""
+    """Make tokens of questions and documents once for all models."""
     loaded = load_tokenizer(store.local_copy(inputs.tokenizer, tokenizer_stage.TREE, scratch))
     encode, end = encoder(loaded), int(loaded.eos_token_id)
     settings = store.manifest(inputs.questions)["basis"]["config"]
@@ -136,18 +136,19 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
         raise InputError(
             "the release holds out no document to measure on", remedy="raise pool.validation_share"
         )
-    sizes = [len(text.encode()) for text in held_out]
-    held_out_texts = Texts.of(list(encoded(held_out, encode, end)))
+    curated = [text for _, text in questions_stage.load_curated(store, inputs.questions, scratch)]
+    sizes = [len(text.encode()) for text in (*held_out, *curated)]
+    document_texts = Texts.of(list(encoded([*held_out, *curated], encode, end)))
     return Ruler(
         encode,
         end,
         len(loaded),
         asked,
-        Asked.of(held_out_texts, end),
-        [question.task for question in questions] + [HELD_OUT] * len(held_out),
+        Asked.of(document_texts, end),
+        [question.task for question in questions] + [HELD_OUT] * len(held_out) + [CURATED] * len(curated),
         np.concatenate([asked.gold_bytes_Q, np.array(sizes, np.int64)]),
         [one.pairs[0] for one in right],
-        held_out_texts,
+        document_texts,
     )
 
 

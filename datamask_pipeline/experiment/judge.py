@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import OF_DOCUMENTS
 
 Numbers = NDArray[np.float64]
 NUM_SAMPLES = 1_000
@@ -49,7 +49,7 @@ class Bootstrap:
 
     Attributes:
         arms: Names.
-        tasks: Names of the benchmarks, and of the held-out documents.
+        tasks: Names of the benchmarks, and of the documents' sets.
         values_ART: Bits per byte less the mean over arms and draws.
         sampled_ARTB: The same on questions drawn again.
     """
@@ -182,7 +182,7 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
 
 def benchmarks_of(bootstrap: Bootstrap) -> list[str]:
     """The tasks that are questions."""
-    return [task for task in bootstrap.tasks if task != HELD_OUT]
+    return [task for task in bootstrap.tasks if task not in OF_DOCUMENTS]
 
 
 def without_largest_mover(bootstrap: Bootstrap, arm: str, other: str) -> tuple[str, Difference] | None:

@@ -4,10 +4,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import (
     Bootstrap,
@@ -22,7 +24,9 @@ from datamask_pipeline.experiment.judge import (
 )
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.pipeline.curated import was_not_held_against
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.schema import CURATED, HELD_OUT
 from datamask_pipeline.storage import Ref, Store
 
 NUM_RANDOM_PAIRS = 400
@@ -36,15 +40,21 @@ class CurvePoint:
         tokens: Tokens they had read, those read again counted again.
         gold_answers: Of each arm, bits per byte of right answers, the mean over benchmarks and draws.
         held_out: Of each arm, bits per byte of held-out documents.
+        curated: Of each arm, those of curated documents; empty where none were asked.
         against_baseline: Each other arm less the baseline, on right answers.
+        curated_against_baseline: The same on curated documents; empty where none were asked.
         contrast: The difference that answers the question.
+        curated_contrast: The same on curated documents; ``None``: none were asked.
     """
 
     tokens: int
     gold_answers: Mapping[str, float]
     held_out: Mapping[str, float]
+    curated: Mapping[str, float]
     against_baseline: Mapping[str, Difference]
+    curated_against_baseline: Mapping[str, Difference]
     contrast: Difference
+    curated_contrast: Difference | None
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,11 @@ class Verdict:
 
     Attributes:
         arms: Of each arm: ``documents, tokens``, its lengths' quantiles, bits per byte ``gold_answers`` and ``held_out``,
-            and ``trigram_held_out``, the latter by the trigram model of the same tokens.
+            ``trigram_held_out`` by the trigram model of the same tokens, and ``curated`` where such documents were asked.
         against_baseline: Each other arm less the baseline, on right answers.
         corrected: Their probabilities, corrected for their number; without those that have none.
         held_out: Each other arm less the baseline, on held-out documents.
+        curated: The same on curated documents; empty where none were asked.
         contrast: The difference that answers the question.
         per_task: The same for each benchmark.
         largest_mover: The benchmark that differs most, and the difference without it; ``None``: there is only one.
@@ -65,13 +76,14 @@ class Verdict:
         below_gate: Arms whose networks predict held-out documents no better than trigram models; empty without networks.
         has_power: Whether the instrument finds a dose, holds random against random for equal often enough, and no arm is
             below the gate.
-        items: Questions of each benchmark, and held-out documents.
+        items: Questions of each benchmark, held-out documents, and curated ones where there are some.
         pool_documents: Documents of the pool; every draw has half of them.
         planted: What of the planted documents each arm chose, by arm and by the figure's name as `found_of` has them: mean
             over draws, and half of its 95 % interval over pairs of draws; empty where nothing was planted.
         measures: What `measured` says of each arm's choice, means over draws; empty where nothing was swept.
         recommendation: The best arm of a sweep, judged apart; ``None``: nothing was swept.
         outside: Of each subset that somebody else chose its `rows`, and how many `documents` of the pool they are.
+        not_held_against: Lines of warning where documents were not held against the curated ones.
         curve: The same comparisons at each checkpoint, the last of which is what all else speaks of; empty without networks.
     """
 
@@ -79,6 +91,7 @@ class Verdict:
     against_baseline: Mapping[str, Difference]
     corrected: Mapping[str, float]
     held_out: Mapping[str, Difference]
+    curated: Mapping[str, Difference]
     contrast: Difference
     per_task: Mapping[str, Difference]
     largest_mover: tuple[str, Difference] | None
@@ -92,12 +105,13 @@ class Verdict:
     measures: Mapping[str, Mapping[str, float]]
     recommendation: Recommendation | None
     outside: Mapping[str, Mapping[str, int]]
+    not_held_against: Sequence[str]
     curve: Sequence[CurvePoint]
 
 
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
     """Judge one pool's draws, which are all there are, in their order."""
-    manifest = store.manifest(draws[0])["metadata"]
+    drawn = store.manifest(draws[0])
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         bits_RAI = np.stack([np.load(store.local_copy(ref, BITS, folder / ref.fingerprint)) for ref in draws])
@@ -127,6 +141,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         against_baseline=against,
         corrected=holm({name: one.p for name, one in against.items()}),
         held_out={name: bootstrap.difference(name, config.baseline, [HELD_OUT]) for name in others},
+        curated=_on_curated(bootstrap, others, config.baseline),
         contrast=bootstrap.difference(*config.contrast, tasks),
         per_task={task: bootstrap.difference(*config.contrast, [task]) for task in sorted(tasks)},
         largest_mover=without_largest_mover(bootstrap, *config.contrast),
@@ -135,7 +150,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         below_gate=below_gate,
         has_power=found is not None and coverage.is_sound and not below_gate,
         items=items,
-        pool_documents=manifest["pool_documents"],
+        pool_documents=drawn["metadata"]["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
         measures=_means([store.manifest(ref)["metadata"].get("measures", {}) for ref in draws]),
         recommendation=None
@@ -150,7 +165,8 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
             items,
             seed=config.seed,
         ),
-        outside=manifest.get("outside", {}),
+        outside=drawn["metadata"].get("outside", {}),
+        not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
         curve=() if config.proxy is None else _curve(config, store, draws, bytes_I, items),
     )
 
@@ -181,23 +197,48 @@ def _curve(
             for name in config.arms
             if name != config.baseline
         }
+        first, second = config.contrast
         points.append(
             CurvePoint(
-                tokens,
-                {name: gold for name, (gold, _) in means.items()},
-                {name: held_out for name, (_, held_out) in means.items()},
-                against,
-                bootstrap.difference(*config.contrast, tasks),
+                tokens=tokens,
+                gold_answers={name: of["gold_answers"] for name, of in means.items()},
+                held_out={name: of["held_out"] for name, of in means.items()},
+                curated={name: of["curated"] for name, of in means.items() if "curated" in of},
+                against_baseline=against,
+                curated_against_baseline=_on_curated(bootstrap, list(against), config.baseline),
+                contrast=bootstrap.difference(first, second, tasks),
+                curated_contrast=_on_curated(bootstrap, [first], second).get(first),
             )
         )
     return points
 
 
-def _means_of(bootstrap: Bootstrap, arm: int) -> tuple[float, float]:
-    """Bits per byte of right answers and of held-out documents, means over the draws."""
-    tasks = [bootstrap.tasks.index(task) for task in benchmarks_of(bootstrap)]
+def _means_of(bootstrap: Bootstrap, arm: int) -> dict[str, float]:
+    """Bits per byte of right answers and of each set of documents, means over the draws."""
     means_RT = bootstrap.means_ART[arm]
-    return float(means_RT[:, tasks].mean()), float(means_RT[:, bootstrap.tasks.index(HELD_OUT)].mean())
+    tasks = [bootstrap.tasks.index(task) for task in benchmarks_of(bootstrap)]
+    found = {"gold_answers": float(means_RT[:, tasks].mean())}
+    for name, task in (("held_out", HELD_OUT), ("curated", CURATED)):
+        if task in bootstrap.tasks:
+            found[name] = float(means_RT[:, bootstrap.tasks.index(task)].mean())
+    return found
+
+
+def _on_curated(bootstrap: Bootstrap, arms: Sequence[str], other: str) -> dict[str, Difference]:
+    """Each arm less another one on curated documents; nothing where none were asked."""
+    if CURATED not in bootstrap.tasks:
+        return {}
+    return {name: bootstrap.difference(name, other, [CURATED]) for name in arms}
+
+
+def _not_held_against(store: Store, draw: Mapping[str, Any]) -> list[str]:
+    """Warnings of what the draws were made from; none where a purge has removed that since."""
+    refs = dict(inputs_of(draw))
+    try:
+        questions, pool = (store.manifest(refs[name]) for name in ("questions", "candidates"))
+    except IntegrityError:
+        return []
+    return list(was_not_held_against(store, questions, pool))
 
 
 def _means(draws: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
@@ -236,7 +277,7 @@ def _about_arms(
     for place, arm in enumerate(config.arms):
         mine = [row for row in rows if row["arm"] == arm]
         about: dict[str, float] = {name: float(np.mean([row[name] for row in mine])) for name in names}
-        about["gold_answers"], about["held_out"] = _means_of(bootstrap, place)
+        about |= _means_of(bootstrap, place)
         about["trigram_held_out"] = float(np.mean([row["trigram_bits"] / row["bytes"] for row in mine]))
         found[arm] = about
     return found

@@ -65,9 +65,9 @@ def proxy_bits(
     from transformers import AutoModelForCausalLM
 
     from datamask_pipeline.hardware import present_device, torch_threads
-    from datamask_pipeline.pretraining.checkpoints import bind, published
+    from datamask_pipeline.pretraining.checkpoints import bind, no_progress_bars, published
     from datamask_pipeline.pretraining.data import keep_tokens
-    from datamask_pipeline.pretraining.train import no_progress_bars, train
+    from datamask_pipeline.pretraining.train import train
     from datamask_pipeline.pretraining.validate import answer_bits, document_bits
 
     digest = _digest(learnt, ruler, config)
@@ -81,16 +81,16 @@ def proxy_bits(
     store = keep_tokens(learnt.tokens_T, learnt.offsets_D, states / "tokens")
     train(config, store, states, models, ruler.vocabulary, ruler.end, None)
     asked = [([ruler.end, *ids], length + 1) for ids, length in parted_tokens(ruler.right, ruler.encode)]
-    held_out = [
-        [ruler.end, *ruler.held_out_texts.tokens_T[begin:end].tolist()]
-        for begin, end in itertools.pairwise(ruler.held_out_texts.offsets_D)
+    documents = [
+        [ruler.end, *ruler.document_texts.tokens_T[begin:end].tolist()]
+        for begin, end in itertools.pairwise(ruler.document_texts.offsets_D)
     ]
     length, columns = config.sequence_length, {}
     with torch_threads(config.threads), no_progress_bars(), torch.inference_mode():
         for checkpoint in published(models):
             model = AutoModelForCausalLM.from_pretrained(checkpoint.directory, local_files_only=True)
             model = model.to(device).eval()
-            bits_I = np.array([*answer_bits(model, asked, length), *document_bits(model, held_out, length)])
+            bits_I = np.array([*answer_bits(model, asked, length), *document_bits(model, documents, length)])
             seen = checkpoint.step * config.batch_size * length
             columns[_COLUMN.format(seen)] = bits_I.astype(np.float32)
     found.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def _digest(learnt: Texts, ruler: Ruler, config: PretrainConfig) -> str:
         "right": ruler.right,
     }
     found.update(json.dumps(about, sort_keys=True).encode())
-    for texts in (learnt, ruler.held_out_texts):
+    for texts in (learnt, ruler.document_texts):
         for numbers in (texts.tokens_T, texts.offsets_D):
             found.update(np.ascontiguousarray(numbers, np.int64).data)
             found.update(b"|")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap, Difference
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import OF_DOCUMENTS
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def recommend(
     sizes: list[dict[str, int]] = [{}, {}]
     first = 0
     for task, size in items.items():
-        if task != HELD_OUT:
+        if task not in OF_DOCUMENTS:
             if size < 2:
                 raise InputError(
                     f"task {task!r} has one question, and a sweep chooses on half of them",

@@ -15,6 +15,7 @@ from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
 from datamask_pipeline.experiment.report_sweep import FEW_PAIRS, plot_of_sweep, sweep
 from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
+from datamask_pipeline.schema import CURATED, HELD_OUT
 
 FEW_DRAWS = 2 * FEW_PAIRS
 
@@ -96,7 +97,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     )
     yield (
         f"{verdict.pool_documents:,} documents, {what}. {questions:,} questions of {len(verdict.per_task)} benchmarks, "
-        f"{sum(verdict.items.values()) - questions:,} held-out documents."
+        f"{verdict.items[HELD_OUT]:,} held-out documents"
+        + (f", {verdict.items[CURATED]:,} curated documents." if CURATED in verdict.items else ".")
     )
     yield ""
     yield f"**{conclusion(config, verdict)}**"
@@ -119,6 +121,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         f"- Random against random: {coverage.held} of {coverage.pairs} intervals hold 0 ({coverage.share:.1%}), {right} "
         f"binomial error of {LEVEL:.0%} (± {coverage.error:.1%}){_of_subsets(config)}."
     )
+    for line in verdict.not_held_against:
+        yield f"- {line[0].upper()}{line[1:]}."
     if config.redraws < FEW_DRAWS:
         yield (
             f"- Only {config.redraws // 2} pairs of halves: their spread, and so every interval, is itself a guess. "
@@ -141,6 +145,8 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         "held-out documents",
         f"less {config.baseline}",
     ]
+    if verdict.curated:
+        header += ["curated documents", f"less {config.baseline}"]
     yield from table(header, [_arm_row(name, verdict) for name in verdict.arms])
     yield ""
     if verdict.recommendation is not None:
@@ -209,8 +215,13 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
         one, held_out = verdict.against_baseline[name], verdict.held_out[name]
         corrected = f"{verdict.corrected[name]:.2g}" if name in verdict.corrected else "-"
         row += [signed(one), number(one.detectable), corrected]
-        return [*row, f"{about['held_out']:.4f}", signed(held_out)]
-    return [*row, "", "", "", f"{about['held_out']:.4f}", ""]
+        row += [f"{about['held_out']:.4f}", signed(held_out)]
+    else:
+        row += ["", "", "", f"{about['held_out']:.4f}", ""]
+    if verdict.curated:
+        curated = verdict.curated.get(name)
+        row += [f"{about['curated']:.4f}", "" if curated is None else signed(curated)]
+    return row
 
 
 def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:

@@ -1,17 +1,18 @@
 """What a report tells of networks along their training: a table and a plot. Knows verdicts; knows no record."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.shown import png, signed, table
 
 
 def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
-    """Right answers at every checkpoint, arms below each other."""
-    (first, second), baseline = config.contrast, config.baseline
+    """Right answers at every checkpoint, arms below each other; then curated documents, where some were asked."""
+    baseline = config.baseline
     held_out = ", ".join(f"{point.held_out[baseline]:.4f}" for point in verdict.curve)
     yield (
         f"Along the training, right answers: each arm less {baseline}, after so many tokens, those read again counted "
@@ -19,13 +20,38 @@ def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
         f"networks of {baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
     )
     yield ""
-    rows = [[baseline, *(f"{point.gold_answers[baseline]:.4f}" for point in verdict.curve)]]
-    rows += [
-        [name, *(signed(point.against_baseline[name]) for point in verdict.curve)]
-        for name in config.arms
-        if name != baseline
-    ]
-    rows.append([f"{first} less {second}", *(signed(point.contrast) for point in verdict.curve)])
+    yield from _table(
+        config,
+        verdict,
+        [point.gold_answers for point in verdict.curve],
+        [point.against_baseline for point in verdict.curve],
+        [point.contrast for point in verdict.curve],
+    )
+    contrasts = [point.curated_contrast for point in verdict.curve if point.curated_contrast is not None]
+    if contrasts:
+        yield "The same on curated documents, which are no benchmark and in no mean over benchmarks."
+        yield ""
+        yield from _table(
+            config,
+            verdict,
+            [point.curated for point in verdict.curve],
+            [point.curated_against_baseline for point in verdict.curve],
+            contrasts,
+        )
+
+
+def _table(
+    config: ExperimentConfig,
+    verdict: Verdict,
+    bits: Sequence[Mapping[str, float]],
+    against: Sequence[Mapping[str, Difference]],
+    contrasts: Sequence[Difference],
+) -> Iterable[str]:
+    """One line an arm, one column a checkpoint: the baseline's bits per byte, the others' differences from it."""
+    (first, second), baseline = config.contrast, config.baseline
+    rows = [[baseline, *(f"{of[baseline]:.4f}" for of in bits)]]
+    rows += [[name, *(signed(of[name]) for of in against)] for name in config.arms if name != baseline]
+    rows.append([f"{first} less {second}", *(signed(one) for one in contrasts)])
     yield from table(["arm", *(f"{point.tokens:,} tokens" for point in verdict.curve)], rows)
     yield ""
 

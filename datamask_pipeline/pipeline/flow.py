@@ -70,7 +70,7 @@ FLOW: Final = Flow(
     )),
     Stage(decontaminate, RELEASES, pool.PoolConfig, settings_of="pool", reads={}, makes=(
         Output("question_texts", "decontaminate", "parquet",
-               "The texts of the evaluation questions that a release's documents are held against."),
+               "Texts of evaluation questions, and curated documents, that a release's documents are held against."),
     )),
     Stage(pool, RELEASES, pool.PoolConfig, held={"held": "candidate_documents"}, reads={
         "documents": "crawl_documents",
@@ -135,7 +135,7 @@ FLOW: Final = Flow(
         "documents": "crawl_documents",
     }, makes=(
         Output("benchmark_questions", "questions", "huggingface",
-               "The benchmarks' question sets, built once for all models of a release."),
+               "What all models of a release are asked: the benchmarks' question sets, and curated documents."),
     )),
     Stage(ngram, RULERS, ngram.NgramConfig, uses="compute", seen_as={
         "subset": materialise.documents_digest,
@@ -147,7 +147,7 @@ FLOW: Final = Flow(
         "documents": "crawl_documents",
     }, makes=(
         Output("ngram_answers", "ngram", "duckdb parquet",
-               "Bits of each right answer and each held-out document by an n-gram model of an arm's documents."),
+               "Bits of each right answer, held-out and curated document by an n-gram model of an arm's documents."),
     )),
     Stage(pretrain, MODELS, PretrainConfig, varies=True, named=("architecture", "seed"), uses="compute", seen_as={
         "subset": materialise.documents_digest,
@@ -164,11 +164,13 @@ FLOW: Final = Flow(
         "model": "pretrained_model",
         "tokenizer": "tokenizer",
         "questions": "benchmark_questions",
+        "candidates": "candidate_documents",
+        "documents": "crawl_documents",
     }, makes=(
         Output("benchmark_results", "evaluate", "huggingface parquet",
                "Arm, architecture, seed, checkpoint, task, metric, value, stderr and n of a model."),
         Output("benchmark_answers", "answers", "huggingface parquet",
-               "A model's score on every single question: two models are compared in pairs."),
+               "A model's score on every question, and bits of every document: two models are compared in pairs."),
     )),
     Stage(compare, REPORT, compare.CompareConfig, seen_as={
         "models": _fingerprint,  # it reads figures from the manifests of these three

@@ -7,13 +7,15 @@ leaves a directory that looks like one. Only a directory with our mark, written 
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging
 
 from datamask_pipeline.errors import DataMaskError, IntegrityError
 from datamask_pipeline.pretraining.config import PretrainConfig
@@ -161,3 +163,15 @@ def publish(model: PreTrainedModel, models: Path, step: int) -> None:
 
 def _step(directory: Path) -> int:
     return int(directory.name.rsplit("-", 1)[1])
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """While a model is trained or loaded, transformers draws no bars of its own."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

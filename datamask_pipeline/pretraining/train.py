@@ -6,8 +6,7 @@ out. On the CPU the weights of an interrupted run equal, bit for bit, those of a
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from transformers.utils import logging
 
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.hardware import present_device, torch_threads
@@ -27,6 +25,7 @@ from datamask_pipeline.pretraining.checkpoints import (
     Stopwatch,
     bind,
     loss_history,
+    no_progress_bars,
     published,
     read_stopwatch,
     resumable,
@@ -252,18 +251,6 @@ def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, sto
         while chunk := stream.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """While a model is trained or loaded, transformers draws no bars of its own."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _as_text(path: Path | None) -> str | None:

@@ -7,11 +7,14 @@ different vocabularies can be compared.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.hardware import present_device, torch_threads
+from datamask_pipeline.pretraining.checkpoints import no_progress_bars
 from datamask_pipeline.pretraining.data import batched
 
 _IGNORED = -100  # torch's cross entropy skips this target
@@ -80,6 +83,29 @@ def bits_per_byte(
     return Validation(
         math.fsum(bits) / sum(sizes), len(bits), num_tokens, sum(sizes), tuple(bits), tuple(sizes)
     )
+
+
+def checkpoint_bits(
+    directory: Path, tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], *, device: str, threads: int
+) -> Validation:
+    """`bits_per_byte` by a checkpoint, at the length that it was trained on.
+
+    Args:
+        directory: The checkpoint's.
+        tokenizer: Its tokenizer.
+        texts: As of `bits_per_byte`.
+        device: Where it computes.
+        threads: CPU threads; their number can change the last bits.
+
+    Raises:
+        ConfigurationError: The device is not there.
+        InputError: There is no text.
+    """
+    place = present_device(device)
+    with torch_threads(threads), no_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True).to(place)
+        length = int(model.config.max_position_embeddings)
+        return bits_per_byte(model, tokenizer, texts, sequence_length=length)
 
 
 def document_bits(

@@ -155,8 +155,7 @@ def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
         return []
     of = " or ".join(map(str, numbers))
     return [
-        f"scores are means over each model's last checkpoints ({of}, by evaluate.final_checkpoints); validation bits per "
-        "byte are those of the very last"
+        f"scores and bits per byte are means over each model's last checkpoints ({of}, by evaluate.final_checkpoints)"
     ]
 
 

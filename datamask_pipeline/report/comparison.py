@@ -50,7 +50,7 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
 
     Args:
         answers: One row a question of each run, as of `final_rows`: ``arm, architecture, seed, task, question_id,
-            value``.
+            value``; rows without a value, which are documents, are left out.
         baseline: The arm to compare with.
 
     Returns:
@@ -60,6 +60,8 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
     """
     values: dict[tuple[str, str, str], dict[tuple[int, str], float]] = {}
     for row in answers:
+        if row["value"] is None:
+            continue
         group = values.setdefault((row["arm"], row["architecture"], row["task"]), {})
         group[row["seed"], row["question_id"]] = row["value"]
     compared = []

@@ -1,4 +1,7 @@
-"""The table of right answers: bits per byte and share of each task by arm, and what differs. Knows rows; knows no store."""
+"""Tables of right answers and of documents: bits per byte and shares by arm, and what differs. Knows rows, no store.
+
+Documents never enter a mean over tasks: that is of benchmarks alone.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,21 +12,22 @@ from rich.console import Console
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte, share_differences, shares
 from datamask_pipeline.report.comparison import interval_of
 from datamask_pipeline.report.tables import figure, print_in_blocks, signed
+from datamask_pipeline.schema import OF_DOCUMENTS
 
 Row = Mapping[str, Any]
-#: Name of the mean over tasks among the tasks.
+#: Name of the mean over benchmarks among the tasks.
 MEAN = "mean of tasks"
 BITS, SHARE = "bits_per_byte", "probability"
 
 
 def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
-    """What models say of the right answers.
+    """What models say of the right answers, and of documents.
 
     With several seeds the 95 % interval is Student's over the seeds' differences. With one seed it is over the questions,
     and says nothing of what another seed would give; that of the mean over tasks then holds the tasks fixed.
 
     Args:
-        answers: One row a question of each run, as of `comparison.final_rows`: ``arm, architecture, seed, task,
+        answers: One row a question or document of each run, as of `comparison.final_rows`: ``arm, architecture, seed, task,
             question_id, gold_bits, gold_bytes, gold_probability``.
         baseline: The arm to compare with.
 
@@ -56,7 +60,8 @@ def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
 
 def _over_seeds(of_seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Each task's difference and that of their mean, with their intervals."""
-    means = [_mean_of_tasks(rows) for rows in of_seeds if rows]
+    of_questions = [[row for row in rows if row["task"] not in OF_DOCUMENTS] for rows in of_seeds]
+    means = [_mean_of_tasks(rows) for rows in of_questions if rows]
     by_task: dict[str, list[Row]] = {}
     for row in [*(row for rows in of_seeds for row in rows), *means]:
         by_task.setdefault(row["task"], []).append(row)
@@ -86,11 +91,14 @@ def _mean_of_models(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for task in tasks:
         values = [of[task] for of in found if task in of]
         means[task] = math.fsum(values) / len(values)
-    return {**means, MEAN: math.fsum(means.values()) / len(means)} if means else {}
+    benchmarks = [value for task, value in means.items() if task not in OF_DOCUMENTS]
+    return {**means, MEAN: math.fsum(benchmarks) / len(benchmarks)} if benchmarks else means
 
 
 def print_gold(console: Console, about: Mapping[str, Any]) -> None:
-    """Print both measures by arm, then their differences from the baseline; nothing where a record has none.
+    """Print both measures of right answers by arm, then their differences from the baseline, then the same of documents.
+
+    Nothing where a record has none.
 
     Args:
         console: Where to.
@@ -99,24 +107,46 @@ def print_gold(console: Console, about: Mapping[str, Any]) -> None:
     gold = about.get("gold")
     if not gold or not gold["arms"]:
         return
-    arms: Mapping[str, Mapping[str, Mapping[str, float]]] = gold["arms"]
     tasks = {
-        measure: dict.fromkeys(task for of in arms.values() for task in of[measure])
+        measure: list(dict.fromkeys(task for of in gold["arms"].values() for task in of[measure]))
         for measure in (BITS, SHARE)
     }
-    sections = [
-        [
-            (_name(measure, task), [figure(of[measure].get(task)) for of in arms.values()])
-            for task in tasks[measure]
-        ]
-        for measure in tasks
-    ]
+    answers = {measure: [task for task in tasks[measure] if task not in OF_DOCUMENTS] for measure in tasks}
     title = (
         "right answers: bits per byte, lower is better; and their share among the choices, higher is better"
     )
-    print_in_blocks(console, title, list(arms), [rows for rows in sections if rows])
+    _print(console, about, answers, title, "right answers", "questions")
+    documents = {BITS: [task for task in OF_DOCUMENTS if task in tasks[BITS]]}
+    _print(
+        console, about, documents, "documents: bits per byte, lower is better", "documents' bits", "documents"
+    )
+
+
+def _print(
+    console: Console,
+    about: Mapping[str, Any],
+    tasks: Mapping[str, Sequence[str]],
+    title: str,
+    what: str,
+    items: str,
+) -> None:
+    """Two tables of some tasks by measure: the figures, and their differences."""
+    wanted = [(measure, of_measure) for measure, of_measure in tasks.items() if of_measure]
+    if not wanted:
+        return
+    arms: Mapping[str, Mapping[str, Mapping[str, float]]] = about["gold"]["arms"]
+    sections = [
+        [
+            (_name(measure, task), [figure(of[measure].get(task)) for of in arms.values()])
+            for task in of_measure
+        ]
+        for measure, of_measure in wanted
+    ]
+    print_in_blocks(console, title, list(arms), sections)
     found = {
-        (row["arm"], row["architecture"], row["measure"], row["task"]): row for row in gold["differences"]
+        (row["arm"], row["architecture"], row["measure"], row["task"]): row
+        for row in about["gold"]["differences"]
+        if row["task"] in tasks.get(row["measure"], ())
     }
     columns = list(dict.fromkeys(key[:2] for key in found))
     if not columns:
@@ -124,15 +154,16 @@ def print_gold(console: Console, about: Mapping[str, Any]) -> None:
     sections = [
         [
             (_name(measure, task), [signed(found.get((*column, measure, task))) for column in columns])
-            for task in tasks[measure]
+            for task in of_measure
         ]
-        for measure in tasks
+        for measure, of_measure in wanted
     ]
-    over = " and ".join(sorted({row["interval"] for row in found.values()}))
-    title = f"right answers less those of {about['baseline']}, with the 95 % interval over {over}"
-    names = [" ".join(column) for column in columns]
-    print_in_blocks(console, title, names, [rows for rows in sections if rows])
+    intervals = {items if row["interval"] == "questions" else row["interval"] for row in found.values()}
+    title = f"{what} less those of {about['baseline']}, with the 95 % interval over {' and '.join(sorted(intervals))}"
+    print_in_blocks(console, title, [" ".join(column) for column in columns], sections)
 
 
 def _name(measure: str, task: str) -> str:
+    if task in OF_DOCUMENTS:
+        return task.replace("_", " ")
     return f"{task}, {'bits per byte' if measure == BITS else 'share'}"

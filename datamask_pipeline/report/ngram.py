@@ -7,9 +7,7 @@ from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte, shares
 from datamask_pipeline.report.tables import figure, print_in_blocks, signed
-
-#: Task of the rows that are held-out documents, not questions.
-HELD_OUT = "held_out_documents"
+from datamask_pipeline.schema import HELD_OUT, OF_DOCUMENTS
 
 Row = Mapping[str, Any]
 
@@ -65,19 +63,19 @@ def print_ngram(console: Console, about: Row) -> None:
     ngram: Mapping[str, Row] = about["ngram"]
     if not ngram:
         return
-    tasks = [HELD_OUT, *(task for task in next(iter(ngram.values()))["bits_per_byte"] if task != HELD_OUT)]
-    names = {task: task.replace("_", " ") if task == HELD_OUT else f"{task} answers" for task in tasks}
+    asked = next(iter(ngram.values()))["bits_per_byte"]
+    documents = [task for task in OF_DOCUMENTS if task in asked]
+    tasks = [*documents, *(task for task in asked if task not in OF_DOCUMENTS)]
+    names = {task: task.replace("_", " ") if task in documents else f"{task} answers" for task in tasks}
     learnt = ("tokens learnt from", [f"{of['tokens']:,}" for of in ngram.values()])
     bits = [(names[task], [figure(of["bits_per_byte"].get(task)) for of in ngram.values()]) for task in tasks]
-    title = "n-gram ruler: bits per byte of held-out documents and of right answers, lower is better"
+    title = "n-gram ruler: bits per byte of documents and of right answers, lower is better"
     print_in_blocks(console, title, list(ngram), [[learnt], bits])
     compared = {
         arm: {row["task"]: row for row in of["differences"]} for arm, of in ngram.items() if of["differences"]
     }
     if compared:
-        title = (
-            f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions"
-        )
+        title = f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions or documents"
         rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
         print_in_blocks(console, title, list(compared), [rows])
     for line in [*_caution(ngram), *no_power(about["arms"], ngram)]:
@@ -86,7 +84,10 @@ def print_ngram(console: Console, about: Row) -> None:
 
 def _caution(ngram: Mapping[str, Row]) -> list[str]:
     tokens = [of["tokens"] for of in ngram.values()]
-    lines = ["these intervals cover other questions, not another draw of documents: `docs/experiments.md`"]
+    lines = [
+        "these intervals cover other questions, or documents asked, not another draw of documents to learn from: "
+        "`docs/experiments.md`"
+    ]
     if min(tokens) < max(tokens):
         lines.append(
             f"n-gram models learnt from different numbers of tokens: `-s ngram.max_tokens={min(tokens)}` makes them equal"

@@ -1,4 +1,4 @@
-"""Compare: every run's benchmark results of a release in one table, with paired differences and a plot."""
+"""Compare: a release's benchmark results, and bits of documents, in one table, with paired differences and a plot."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,13 +10,13 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.report.comparison import differences, final_rows, mean_score
-from datamask_pipeline.report.gold import gold_figures
+from datamask_pipeline.report.gold import BITS, gold_figures
 from datamask_pipeline.report.objectives import objective_names
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "5"
+VERSION: Final = "6"
 
 
 class CompareConfig(Settings):
@@ -87,14 +87,17 @@ def run(
         from datamask_pipeline.report.plots import differences_figure, png
 
         builder.write_file("differences.png", png(differences_figure(compared, baseline=config.baseline)))
-    arms = [row | _scores(row["arm"], final) for row in figures]
+    gold = gold_figures(asked, baseline=config.baseline)
+    arms = [
+        row | _scores(row["arm"], final) | {"bits_per_byte": _held_out(gold, row["arm"])} for row in figures
+    ]
     return builder.commit(
         [part],
         metadata={
             "baseline": config.baseline,
             "arms": arms,
             "differences": compared,
-            "gold": gold_figures(asked, baseline=config.baseline),
+            "gold": gold,
         },
     )
 
@@ -102,9 +105,8 @@ def run(
 def _figures(
     store: Store, arm: str, subset: Ref, selection: Ref, models: Mapping[str, Ref]
 ) -> dict[str, Any]:
-    """What manifests say of an arm; bits per byte are the mean over its architectures and seeds."""
+    """What manifests say of an arm."""
     mine = [store.manifest(ref)["metadata"] for name, ref in models.items() if name.split(".")[0] == arm]
-    bits = [metadata["bits_per_byte"] for metadata in mine]
     chosen = store.manifest(selection)["metadata"]
     return {
         "arm": arm,
@@ -114,9 +116,14 @@ def _figures(
         "objective": chosen["objective"],
         "objective_random": chosen["objective_random"],
         "gap": chosen["blocks"][0]["certificate"]["gap"] if len(chosen["blocks"]) == 1 else None,
-        "bits_per_byte": sum(bits) / len(bits) if bits else None,
         "runs": len(mine),
     }
+
+
+def _held_out(gold: Mapping[str, Any], arm: str) -> float | None:
+    """Bits per byte of held-out documents, the mean over an arm's models; ``None``: they were asked none."""
+    found: float | None = gold["arms"].get(arm, {}).get(BITS, {}).get(schema.HELD_OUT)
+    return found
 
 
 def _scores(arm: str, final: list[Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Decontaminate: takes the texts of evaluation questions into the record, for the pool to hold documents against.
+"""Decontaminate: takes evaluation questions and curated documents into the record, for the pool to hold documents against.
 
-Off unless `pool.decontaminate` names a folder of questions. Knows no document: questions that are made of held-out documents
+Off unless `pool.decontaminate` names some. Knows no document: questions that are made of held-out documents
 (`evaluate.questions: local`) come after the pool and cannot be held against it.
 """
 
@@ -29,37 +29,48 @@ def is_off(config: PoolConfig) -> bool:
 
 
 def check(config: PoolConfig) -> None:
-    """Refuse tasks and question files that are not there.
+    """Refuse tasks, question files and curated documents that are not there.
 
     Raises:
         UnknownNameError: a task that does not exist.
         InputError: a folder or file is missing, cannot be read, or is not in its task's layout.
     """
     from datamask_pipeline.evaluation.checks import check_questions
+    from datamask_pipeline.evaluation.curated import check_curated
 
-    if config.decontaminate is not None:
-        check_questions(_asked(config.decontaminate), "pool.decontaminate")
+    if (wanted := config.decontaminate) is None:
+        return
+    if wanted.questions is not None:
+        check_questions(_asked(wanted, wanted.questions), "pool.decontaminate")
+    if wanted.curated is not None:
+        check_curated(wanted.curated, wanted.curated_column, "pool.decontaminate")
 
 
 def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
-    """Take in every text of every question.
+    """Take in every text of every question, and every curated document.
 
     Args:
-        config: The questions.
+        config: The questions and documents.
         store: The record.
         release: The release's name.
 
     Returns:
-        One row per text of a question: its task, the question's row, the text.
+        One row per text of a question, or document: its task, the question's row, the text.
 
     Raises:
-        InputError: a task has no file or no usable row.
+        InputError: a task has no file or no usable row, or there is no curated document.
         UnknownNameError: a task that does not exist.
     """
     assert config.decontaminate is not None, "the stage is off"
     wanted = config.decontaminate
-    settings = {"tasks": wanted.tasks, "question_files": wanted.question_files}
-    inputs: dict[str, Ref | str] = {"files": digest_of_files(_asked(wanted))}
+    asked = None if wanted.questions is None else _asked(wanted, wanted.questions)
+    settings: dict[str, Any] = {"tasks": wanted.tasks, "question_files": wanted.question_files}
+    inputs: dict[str, Ref | str] = {} if asked is None else {"files": digest_of_files(asked)}
+    if wanted.curated is not None:
+        from datamask_pipeline.evaluation.curated import digest_of_curated, read_curated
+
+        settings["curated_column"] = wanted.curated_column
+        inputs["curated"] = digest_of_curated(wanted.curated)
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
@@ -67,26 +78,43 @@ def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     from datamask_pipeline.evaluation.questions import prepare_questions
 
     rows, tasks = [], {}
-    for each in prepare_questions(_asked(wanted), builder.scratch() / "questions"):
+    for each in [] if asked is None else prepare_questions(asked, builder.scratch() / "questions"):
         task = each.benchmark.task
         found = fields(task, pq.read_table(each.file).to_pylist())
         rows += [{"task": task, "question": row, "text": text} for (_, row), text in found]
         tasks[task] = {"questions": each.num_questions, "rejected": each.num_rejected, "digest": each.digest}
+    metadata: dict[str, Any] = {"tasks": tasks}
+    if wanted.questions is not None:
+        metadata["source"] = Path(wanted.questions).name
+    if wanted.curated is not None:
+        curated = read_curated(wanted.curated, wanted.curated_column)
+        rows += [
+            {"task": schema.CURATED, "question": row, "text": text}
+            for row, (_, text) in enumerate(curated.documents)
+        ]
+        metadata["curated"] = {
+            "source": curated.source,
+            "documents": curated.num_documents,
+            "rejected": len(curated.rejected),
+            "digest": curated.digest,
+        }
     table = pa.Table.from_pylist(rows, schema=schema.QUESTION_TEXTS)
     part = builder.write_part("00000", table.to_batches(), schema.QUESTION_TEXTS)
-    return builder.commit([part], metadata={"source": Path(wanted.questions).name, "tasks": tasks})
+    return builder.commit([part], metadata=metadata)
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """How many questions documents are held against."""
-    tasks = manifest["metadata"]["tasks"]
+    """How many questions and curated documents the pool's documents are held against."""
+    tasks, curated = manifest["metadata"]["tasks"], manifest["metadata"].get("curated")
     number = sum(about["questions"] for about in tasks.values())
-    yield f"documents are held against {number} questions of {len(tasks)} tasks"
+    against = [f"{number} questions of {len(tasks)} tasks"] if tasks else []
+    against += [] if curated is None else [f"{curated['documents']} curated documents"]
+    yield f"documents are held against {' and '.join(against)}"
 
 
-def _asked(config: DecontaminationConfig) -> QuestionsConfig:
+def _asked(config: DecontaminationConfig, questions: str) -> QuestionsConfig:
     return QuestionsConfig(
-        questions=config.questions,
+        questions=questions,
         question_files=config.question_files,
         hub=config.hub,
         tasks=config.tasks,

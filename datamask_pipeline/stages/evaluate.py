@@ -1,7 +1,7 @@
-"""Evaluate: a model's checkpoints on the release's question sets, through lm-eval.
+"""Evaluate: a model's checkpoints on the release's question sets, through lm-eval, and on documents that no arm holds.
 
-Two artefacts: the results, one row a checkpoint, task and metric; and the answers, one row a question, so that
-two models can be compared in pairs.
+Two artefacts: the results, one row a checkpoint, task and metric; and the answers, one row a question or document, so that
+two models can be compared in pairs. Documents have bits alone, and no result.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pydantic
 
-from datamask_pipeline import schema
+from datamask_pipeline import schema, texts
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.report.comparison import final_rows
@@ -22,7 +22,7 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
 ANSWERS_STAGE: Final = "answers"
-VERSION: Final = "4"
+VERSION: Final = "5"
 #: Share of the training that a checkpoint needs behind it to count for the model's result.
 _NEAR_THE_END: Final = 0.8
 _TAKEN_OVER: Final = ("task", "source", "chance", "digest")
@@ -65,6 +65,8 @@ def run(
     model: Ref,
     tokenizer: Ref,
     questions: Ref,
+    candidates: Ref,
+    documents: Mapping[str, Ref],
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> tuple[Ref, Ref]:
     """Evaluate one model.
@@ -77,7 +79,9 @@ def run(
         labels: ``arm``, ``architecture`` and ``seed``, written into every row.
         model: The pretrained model.
         tokenizer: The release's tokenizer.
-        questions: The release's question sets.
+        questions: The release's question sets and curated documents.
+        candidates: The release's candidates, which name the held-out documents.
+        documents: Documents of each crawl, which hold the held-out documents' texts.
         progress: Told of checkpoints done.
 
     Returns:
@@ -87,8 +91,15 @@ def run(
         DataMaskError: lm-eval left out a task.
     """
     settings = config.result_config()
-    del settings["questions"]  # where they lie does not matter; their artefact says what they are
-    inputs: dict[str, Ref | str] = {"model": model, "tokenizer": tokenizer, "questions": questions}
+    for name in ("questions", "curated", "curated_column"):
+        del settings[name]  # where they lie does not matter; their artefact says what they are
+    inputs: dict[str, Ref | str] = {
+        "model": model,
+        "tokenizer": tokenizer,
+        "questions": questions,
+        "candidates": candidates,
+    }
+    inputs |= {f"documents/{crawl}": ref for crawl, ref in documents.items()}
     # What results take over from the questions' manifest, which no content digest covers.
     about = [[item[name] for name in _TAKEN_OVER] for item in store.manifest(questions)["metadata"]["sets"]]
     inputs["question_sets"] = sha256_text(canonical_json(about))
@@ -100,6 +111,7 @@ def run(
         return done, answers_done
     from datamask_pipeline.evaluation.harness import evaluate
     from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+    from datamask_pipeline.pretraining.validate import checkpoint_bits
 
     scratch = builder.scratch()
     directories = pretrain_stage.checkpoint_directories(store, model, scratch)
@@ -107,6 +119,14 @@ def run(
     steps = sorted(directories) if config.checkpoints == "all" else final
     loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
     sets = questions_stage.load(store, questions, scratch)
+    asked = [
+        (task, name, text)
+        for task, found in (
+            (schema.HELD_OUT, texts.pool_documents(store, candidates, documents, "validation")),
+            (schema.CURATED, questions_stage.load_curated(store, questions, scratch)),
+        )
+        for name, text in found
+    ]
     # By its content, which is what is hashed: another version that trains the same weights gives the same rows.
     model_id = model.content_digest[:16]
     common = {"release": release, "run": run_name, **labels, "model_digest": model_id}
@@ -117,6 +137,19 @@ def run(
         weights = common | {"checkpoint": step, "final": step in final}
         results += [dataclasses.asdict(row) | weights for row in evaluation.results]
         answers += [dataclasses.asdict(row) | weights for row in evaluation.answers]
+        measured = checkpoint_bits(
+            directories[step],
+            loaded,
+            [text for *_, text in asked],
+            device=config.device,
+            threads=config.threads,
+        )
+        answers += [
+            {"task": task, "question_id": name, "gold_bits": bits, "gold_bytes": size} | weights
+            for (task, name, _), bits, size in zip(
+                asked, measured.document_bits, measured.document_bytes, strict=True
+            )
+        ]
         if progress is not None:
             progress(f"evaluate {run_name}", number + 1, len(steps))
     answers_ref = answers_builder.commit([_write(answers_builder, answers, schema.ANSWERS)])
@@ -132,7 +165,7 @@ def final_steps(steps: Iterable[int], number: int) -> list[int]:
 
 
 def _write(builder: Any, rows: list[dict[str, Any]], row_schema: pa.Schema) -> dict[str, Any]:
-    kept = [{name: row[name] for name in row_schema.names} for row in rows]
+    kept = [{name: row.get(name) for name in row_schema.names} for row in rows]
     table = pa.Table.from_pylist(kept, schema=row_schema)
     record: dict[str, Any] = builder.write_part("00000", table.to_batches(), row_schema)
     return record

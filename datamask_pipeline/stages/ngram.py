@@ -18,7 +18,6 @@ from datamask_pipeline import duck, schema, texts
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.ngram.trigram import Asked, Texts, TrigramModel
 from datamask_pipeline.report.bits import bits_per_byte
-from datamask_pipeline.report.ngram import HELD_OUT
 from datamask_pipeline.stages import materialise as materialise_stage
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
@@ -73,7 +72,7 @@ def run(
         documents: Documents of each crawl, which hold the held-out documents' texts.
 
     Returns:
-        A row for each question and each held-out document.
+        A row for each question, each held-out and each curated document.
 
     Raises:
         ConfigurationError: the release holds out no document.
@@ -118,19 +117,21 @@ def run(
     questions_Q = scored_questions(sets, scratch / "lm-eval", QuestionsConfig(**prompts))
     asked = AskedQuestions.of(questions_Q, encode, end)
     answers = asked.answers(model)
-    held_out_texts = Texts.of(list(encoded((text for _, text in held_out), encode, end)))
-    bits_D = model.bits(Asked.of(held_out_texts, end))
+    curated = questions_stage.load_curated(store, questions, scratch)
+    tasks_D = [schema.HELD_OUT] * len(held_out) + [schema.CURATED] * len(curated)
+    names_D, texts_D = zip(*held_out, *curated, strict=True)
+    bits_D = model.bits(Asked.of(Texts.of(list(encoded(texts_D, encode, end))), end))
     columns = {
-        "task": [each.task for each in questions_Q] + [HELD_OUT] * len(held_out),
-        "question_id": [each.question_id for each in questions_Q] + [name for name, _ in held_out],
+        "task": [each.task for each in questions_Q] + tasks_D,
+        "question_id": [*(each.question_id for each in questions_Q), *names_D],
         "gold_bits": np.concatenate([answers.gold_bits_Q, bits_D]),
-        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *(len(text.encode()) for _, text in held_out)],
+        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *(len(text.encode()) for text in texts_D)],
         "gold_probability": [
             None if np.isnan(share) else share for share in answers.gold_probability_Q.tolist()
         ]
-        + [None] * len(held_out),
+        + [None] * len(tasks_D),
     }
-    size = len(questions_Q) + len(held_out)
+    size = len(questions_Q) + len(tasks_D)
     table = pa.table({"release": [release] * size, "arm": [arm] * size, **columns}, schema=schema.NGRAM)
     part = builder.write_part("00000", table.to_batches(), schema.NGRAM)
     metadata = {
@@ -147,9 +148,9 @@ def run(
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """The figures in one line."""
     row = manifest["metadata"]
+    bits = row["bits_per_byte"][schema.HELD_OUT]
     yield (
-        f"{row['arm']}: a trigram model of {row['tokens']:,} tokens has {row['bits_per_byte'][HELD_OUT]:.4f} bits per byte "
-        "on held-out documents"
+        f"{row['arm']}: a trigram model of {row['tokens']:,} tokens has {bits:.4f} bits per byte on held-out documents"
     )
 
 

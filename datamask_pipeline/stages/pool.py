@@ -122,8 +122,8 @@ class PoolConfig(Settings):
     )
     decontaminate: DecontaminationConfig | None = pydantic.Field(
         None,
-        description="Also leave out documents that share words with evaluation questions: {questions: DIR, ngram: 13}; null "
-        "leaves none out.",
+        description="Also leave out documents that share words with evaluation questions or curated documents: "
+        "{questions: DIR, curated: FILE, ngram: 13}; null leaves none out.",
     )
 
 
@@ -252,7 +252,7 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     if about := manifest["metadata"].get("decontaminate"):
         yield (
             f"{manifest['counts']['dropped_contaminated']} documents left out, with {about['ngram']} words in a row of a "
-            "question; `datamask audit contamination` tells by task"
+            "question or curated document; `datamask audit contamination` tells by task"
         )
     if unmatched := manifest["metadata"].get("takedown_unmatched"):
         yield (

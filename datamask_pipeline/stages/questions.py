@@ -1,8 +1,8 @@
-"""Questions: the question sets of a release, one a benchmark, built once and asked of each of its models."""
+"""Questions: what each model of a release is asked, built once: a question set a benchmark, and curated documents."""
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 STAGE: Final = "questions"
 VERSION: Final = "2"
 TREE: Final = "questions"
+#: Curated documents in that directory, as `evaluation.curated` writes them.
+CURATED_FILE: Final = "curated.parquet"
 
 
 def check(config: QuestionsConfig) -> None:
@@ -33,7 +35,7 @@ def check(config: QuestionsConfig) -> None:
 def run(
     config: QuestionsConfig, *, store: Store, release: str, candidates: Ref, documents: Mapping[str, Ref]
 ) -> Ref:
-    """Prepare the question sets of a release.
+    """Prepare the question sets of a release, and take in curated documents where some are named.
 
     Args:
         config: Where questions come from, and how many.
@@ -43,7 +45,7 @@ def run(
         documents: Documents of each crawl.
 
     Raises:
-        InputError: a task has no file or no usable row.
+        InputError: a task has no file or no usable row, or there is no curated document.
         UnknownNameError: a task that does not exist.
     """
     # Which commits: the digest of the files has them.
@@ -55,6 +57,13 @@ def run(
     else:
         inputs = {"files": digest_of_files(config)}
         settings["questions"] = Path(config.questions).name  # where the files lie does not matter
+    if config.curated is None:  # releases without any are what they were before there was such a setting
+        del settings["curated"], settings["curated_column"]
+    else:
+        from datamask_pipeline.evaluation.curated import digest_of_curated
+
+        inputs["curated"] = digest_of_curated(config.curated)
+        settings["curated"] = Path(config.curated).name
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
@@ -65,18 +74,31 @@ def run(
     if config.questions == LOCAL:
         held_out = texts.pool_documents(store, candidates, documents, "validation")
     sets = prepare_questions(config, directory, held_out)
-    tree = builder.write_tree(TREE, directory)
     read = sum(item.num_read + item.num_examples_read for item in sets)
     rejected = sum(item.num_rejected for item in sets)
+    metadata: dict[str, Any] = {"sets": [_as_dict(s, directory) for s in sets]}
+    if config.curated is not None:
+        from datamask_pipeline.evaluation.curated import read_curated, write_documents
+
+        curated = read_curated(config.curated, config.curated_column)
+        write_documents(curated, directory / CURATED_FILE)
+        read, rejected = read + curated.num_read, rejected + len(curated.rejected)
+        about = dataclasses.asdict(dataclasses.replace(curated, documents=()))
+        metadata["curated"] = {name: value for name, value in about.items() if name != "documents"}
+    tree = builder.write_tree(TREE, directory)
     counts = {"rows_in": read, "kept": read - rejected, "dropped_rejected": rejected}
-    return builder.commit(
-        [], trees=[tree], counts=counts, metadata={"sets": [_as_dict(s, directory) for s in sets]}
-    )
+    return builder.commit([], trees=[tree], counts=counts, metadata=metadata)
 
 
 def amount(manifest: Mapping[str, Any]) -> str:
     """How much was made."""
     return f"{sum(about['num_questions'] for about in manifest['metadata']['sets'])} questions"
+
+
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """How many curated documents there are, where some were named."""
+    if (about := manifest["metadata"].get("curated")) is not None:
+        yield f"{about['num_documents']} curated documents of {about['source']}, {len(about['rejected'])} rows rejected"
 
 
 def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
@@ -96,6 +118,15 @@ def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":
         values["rejected"] = tuple(RejectedRow(**row) for row in values["rejected"])
         sets.append(QuestionSet(**values))
     return sets
+
+
+def load_curated(store: Store, questions: Ref, scratch: Path) -> list[tuple[str, str]]:
+    """Id and text of an artefact's curated documents, in order; none where none were named."""
+    if "curated" not in store.manifest(questions)["metadata"]:
+        return []
+    from datamask_pipeline.evaluation.curated import read_documents
+
+    return read_documents(store.local_copy(questions, TREE, scratch) / CURATED_FILE)
 
 
 def _as_dict(item: "QuestionSet", directory: Path) -> dict[str, Any]:

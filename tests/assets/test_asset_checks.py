@@ -29,6 +29,7 @@ from assets import (
 )
 from assets.checks import Artefact, Check
 from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.schema import HELD_OUT
 from datamask_pipeline.storage import array_files
 
 CRAWL, RELEASE, ARM, RUN = "tiny-2024-10", "first", "first/datamask", "first/datamask.dense.seed0"
@@ -89,6 +90,10 @@ def drop_first(table: pa.Table) -> pa.Table:
 
 def repeat_first(table: pa.Table) -> pa.Table:
     return pa.concat_tables([table, table.slice(0, 1)])
+
+
+def repeat_last(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table.slice(len(table) - 1)])
 
 
 def without(name: str) -> Callable[[pa.Table], pa.Table]:
@@ -195,6 +200,9 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
     (evaluate.values_are_finite, "evaluate", RUN, set_column("value", first_as(float("nan")))),
     (columns_of("benchmark_answers"), "answers", RUN, without("value")),
     (evaluate.every_question_was_answered_once, "answers", RUN, lambda table: table.filter(pc.field("task") != "mmlu")),
+    (evaluate.every_document_was_read_once, "answers", RUN, lambda table: table.filter(pc.field("task") != HELD_OUT)),
+    (evaluate.every_document_was_read_once, "answers", RUN, repeat_last),
+    (evaluate.every_document_was_read_once, "answers", RUN, set_column("value", lambda column: pc.fill_null(column, 0.5))),
     (columns_of("comparison_report"), "compare", RELEASE, without("headline")),
     (compare.every_run_is_in_it, "compare", RELEASE, lambda table: table.filter(pc.field("arm") == "random")),
     (

@@ -14,10 +14,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from datamask_pipeline import texts
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.experiment import proxy
 from datamask_pipeline.experiment.arms import chosen_places
-from datamask_pipeline.experiment.collection import read_documents, read_ruler
+from datamask_pipeline.experiment.collection import Ruler, read_documents, read_ruler
 from datamask_pipeline.experiment.config import load_experiment
 from datamask_pipeline.experiment.judged import judge
 from datamask_pipeline.experiment.outside import read_outside
@@ -25,7 +27,9 @@ from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
 from datamask_pipeline.experiment.run import _inputs
+from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import ngram, pretrain, select
 from datamask_pipeline.storage import Store, require
 
@@ -387,6 +391,95 @@ def test_killed_in_the_midst_of_a_training_it_finds_the_same_bits(
 def bits_of(kept: Path, number: int, arm: str) -> Any:
     (file,) = kept.glob(f"whole/{number:03d}/{arm}-" + "[0-9a-f]" * 16 + ".parquet")
     return pq.read_table(file).columns[-1].to_numpy()
+
+
+def test_curated_documents_are_told_of_and_are_no_benchmark(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    crawls = {crawl: require(tiny_run.store, "ingest", crawl) for crawl in tiny_run.release_crawls("first")}
+    pool = require(tiny_run.store, "pool", "first")
+    held_out = [text for _, text in texts.pool_documents(tiny_run.store, pool, crawls, "validation")]
+    rows = [{"text": text} for text in (*held_out[:2], "The bridge near the river was built twice.")]
+    (tmp_path / "curated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arms = {name: ARMS[name] for name in ("random", "random_again", "collapse_quality", "joint")}
+    changes = {"arms": arms, "num_random": 0, "pools": {"whole": {}}, "proxy": PROXY}
+    path = experiment_file(tmp_path, tiny_config_file, **changes)
+    plain = path.read_text()
+    values = yaml.safe_load(plain)
+    values["chain"]["evaluate"]["curated"] = str(tmp_path / "curated.jsonl")
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
+    text = (tmp_path / "small.md").read_text()
+    assert f" {len(held_out)} held-out documents, 3 curated documents." in text
+    assert "- Documents were not held against the 3 curated documents" in text
+    store = Store(str(tmp_path / "record"))
+    refs = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
+    found = [store.read_table(ref).to_pylist() for ref in refs]
+    assert found[0][-1]["task"] == "curated_documents"
+    sizes = np.load(store.file_path(refs[0], "bytes.npy"))
+    bits = np.load(store.file_path(refs[0], "bits.npy"))
+    first = len(sizes) - 3 - len(held_out)
+    assert (sizes[first : first + 2] == sizes[-3:-1]).all()
+    assert bits[:, first : first + 2] == pytest.approx(bits[:, -3:-1], rel=1e-5)
+
+    def mean(arm: str, *tasks: str) -> float:
+        of = [
+            [row["bits"] / row["bytes"] for row in rows if row["arm"] == arm and row["task"] in tasks]
+            for rows in found
+        ]
+        return float(np.mean(of))
+
+    benchmarks = {row["task"] for row in found[0]} - {"held_out_documents", "curated_documents"}
+    assert len(benchmarks) == 12
+    lines = text.splitlines()
+    tables = [place for place, line in enumerate(lines) if line.startswith("| arm |")]
+    header = lines[tables[0]].split(" | ")
+    assert header[-2:] == ["curated documents", "less random |"]
+    by_arm = {
+        line.split(" | ")[0].strip("| "): line.strip(" |").split(" | ")
+        for line in lines[tables[0] : tables[1]]
+    }
+    for arm in ("joint", "collapse_quality"):
+        assert float(by_arm[arm][4]) == pytest.approx(mean(arm, *benchmarks), abs=6e-5)
+        assert float(by_arm[arm][-2]) == pytest.approx(mean(arm, "curated_documents"), abs=6e-5)
+        less = mean(arm, "curated_documents") - mean("random", "curated_documents")
+        assert float(by_arm[arm][-1].split(" ± ")[0]) == pytest.approx(less, abs=6e-5)
+    assert lines[tables[1] - 2].startswith("Along the training, right answers")
+    assert lines[tables[2] - 2].startswith("The same on curated documents, which are no benchmark")
+    for place, column in ((tables[1], 5), (tables[2], -1)):
+        for line in lines[place + 3 : place + 5]:
+            cells = line.strip(" |").split(" | ")
+            if cells[0] in ("joint", "collapse_quality"):
+                assert cells[-1] == by_arm[cells[0]][column]
+    # Without them the questions are those of before, and so is every draw.
+    path.write_text(plain)
+    before = require(tiny_run.store, "questions", "first")
+    run(path, tiny_config_file.parent, tmp_path / "record", "--draw", "0")
+    assert require(store, "questions", "first") == before
+    assert store.manifest(require(store, "experiment", "small/whole/000"))["metadata"]["items"].keys() == {
+        *benchmarks,
+        "held_out_documents",
+    }
+
+
+def test_what_networks_found_before_there_were_curated_documents_is_found_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kept files are named by this digest: with another one, hours of training would be done again."""
+    unread: Any = None
+
+    def made(*lengths: int) -> Texts:
+        return Texts.of([np.arange(length, dtype=np.int64) % 7 for length in lengths])
+
+    def digest(documents: Texts) -> str:
+        ruler = Ruler(unread, 0, 8, unread, unread, [], unread, [("Is it so?", " Yes.")], documents)
+        return proxy._digest(made(9), ruler, PretrainConfig(token_budget=1_000, seed=7))
+
+    monkeypatch.setattr(proxy, "VERSION", "2")
+    monkeypatch.setattr(pretrain, "VERSION", "3")
+    assert digest(made(5, 3)) == "c2deb737a5cd678b3d2ccd55d72ae62e9efd36f6458149057428d5d0349c3c7b"
+    assert digest(made(5, 3, 2)) != digest(made(5, 3))
 
 
 PLANTED: dict[str, Any] = {"good_documents": 2, "good_share": 0.5, "copies": 8, "boilerplate": 8, "junk": 9}

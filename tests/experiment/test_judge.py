@@ -15,7 +15,7 @@ from datamask_pipeline.experiment.judge import (
     smallest_dose,
     without_largest_mover,
 )
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 60, "mmlu": 90, HELD_OUT: 30}
 BYTES = np.random.default_rng(0).integers(5, 40, sum(ITEMS.values()))
@@ -115,6 +115,8 @@ def test_the_largest_mover_is_left_out() -> None:
     assert name == "piqa"
     assert abs(without.difference) < 0.1
     assert benchmarks_of(bootstrap(bits)) == ["piqa", "mmlu"]
+    curated = Bootstrap.of(["one", "other"], bits, BYTES, {**ITEMS, HELD_OUT: 20, CURATED: 10}, seed=1)
+    assert benchmarks_of(curated) == ["piqa", "mmlu"]
 
 
 def test_probabilities_are_corrected_for_their_number() -> None:

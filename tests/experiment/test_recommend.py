@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap
 from datamask_pipeline.experiment.recommend import on_frontier, recommend
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
 BYTES = np.random.default_rng(0).integers(5, 40, sum(ITEMS.values()))
@@ -52,6 +52,14 @@ def test_a_planted_best_is_chosen_and_found() -> None:
     assert (found.best, found.other_way, found.is_better) == (NAMES[-1], NAMES[-1], True)
     assert found.less_reference.difference == pytest.approx(-0.3, abs=0.12)
     assert (found.num_arms, found.num_pairs, found.num_questions) == (18, 2, 50)
+
+
+def test_documents_of_no_kind_choose_or_judge() -> None:
+    bits = made(np.random.default_rng(5), effect=0.1)
+    before = recommended(bits)
+    more = np.concatenate([bits, bits[:, :, :4] * np.arange(1, 1 + len(NAMES))[:, None]], axis=2)
+    sizes, items = np.concatenate([BYTES, BYTES[:4]]), {**ITEMS, CURATED: 4}
+    assert recommend(NAMES, NAMES[2:], "today", "random", more, sizes, items, seed=0) == before
 
 
 def test_draws_that_judge_do_not_choose() -> None:

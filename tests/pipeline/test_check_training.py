@@ -70,8 +70,8 @@ def test_a_split_has_to_be_there(chain: Any, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("piqa.parquet", b"PAR1 but not whole", "question file cannot be read"),
-        ("piqa.jsonl", b"\xff\xfe", "question file cannot be read"),
+        ("piqa.parquet", b"PAR1 but not whole", "the file cannot be read"),
+        ("piqa.jsonl", b"\xff\xfe", "the file cannot be read"),
         ("piqa.jsonl", b"", "the file is empty"),
         ("piqa.jsonl", b'{"goal": "to open a jar"}\n', "'sol1' is missing"),
     ],

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from datamask_pipeline.report.comparison import differences
 from datamask_pipeline.report.gold import MEAN, gold_figures, print_gold
+from datamask_pipeline.schema import CURATED, HELD_OUT
 
 
 def answers(
@@ -61,6 +63,39 @@ def test_seeds_are_paired_by_task_in_whatever_order_their_rows_stand() -> None:
     assert list(of_bits) == ["arc_easy", "piqa", "mmlu", MEAN]
     assert of_bits["arc_easy"] == pytest.approx(-0.2, abs=0.05)
     assert of_bits["piqa"] == pytest.approx(-0.2 + 5 / 8, abs=0.06)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_documents_are_compared_and_enter_no_mean(seeds: int) -> None:
+    both = [("random", 0.0), ("datamask", -0.2)]
+    rows = [row | {"value": 0.5} for arm, shift in both for row in answers(arm, shift, seeds=seeds)]
+    documents = [
+        row | {"value": None, "gold_probability": None}
+        for arm, shift in both
+        for row in answers(arm, -2 * shift, seeds=seeds, tasks=(HELD_OUT, CURATED))
+    ]
+    before, after = (gold_figures(given, baseline="random") for given in (rows, rows + documents))
+    assert after["arms"]["datamask"]["bits_per_byte"][CURATED] == pytest.approx(2.4, abs=0.03)
+    for arm, _ in both:
+        assert after["arms"][arm]["bits_per_byte"][MEAN] == before["arms"][arm]["bits_per_byte"][MEAN]
+    of_before, of_after = (
+        {(row["measure"], row["task"]): row for row in given["differences"]} for given in (before, after)
+    )
+    assert of_after.keys() - of_before.keys() == {("bits_per_byte", HELD_OUT), ("bits_per_byte", CURATED)}
+    assert {key: of_after[key] for key in of_before} == of_before
+    assert of_after["bits_per_byte", CURATED]["difference"] == pytest.approx(0.4, abs=0.03)
+    out = io.StringIO()
+    print_gold(Console(file=out, width=120), {"gold": after, "baseline": "random"})
+    questions, bits = out.getvalue().split("documents: bits per byte, lower is better")
+    assert not any(name in questions for name in ("held out documents", "curated documents"))
+    assert bits.count("curated documents") == 2
+    assert f"interval over {'documents' if seeds == 1 else 'seeds'}" in bits
+    assert {row["task"] for row in differences(rows + documents, baseline="random")} == {"piqa", "nq_open"}
+
+
+def test_documents_alone_have_no_mean() -> None:
+    rows = [row | {"gold_probability": None} for row in answers("random", 0.0, tasks=(HELD_OUT,))]
+    assert list(gold_figures(rows, baseline="random")["arms"]["random"]["bits_per_byte"]) == [HELD_OUT]
 
 
 def test_nothing_is_claimed_without_spread_or_baseline() -> None:

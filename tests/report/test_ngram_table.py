@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte
-from datamask_pipeline.report.ngram import HELD_OUT, ngram_figures, no_power, print_ngram
+from datamask_pipeline.report.ngram import ngram_figures, no_power, print_ngram
+from datamask_pipeline.schema import HELD_OUT
 
 
 def rows(task: str, bits: list[float], sizes: list[int]) -> list[dict[str, object]]:

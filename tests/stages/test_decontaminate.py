@@ -11,7 +11,7 @@ import pytest
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.stages import decontaminate, pool
-from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage import Ref, Store, require
 
 GOAL = "How do you keep a wooden cutting board from slipping while you chop hard root vegetables"
 OTHER = "Which of these rivers flows through the largest number of countries before it reaches the sea"
@@ -116,6 +116,46 @@ def test_each_setting_counts(store: Store, documents: Ref, folder: Path) -> None
     assert out(decontaminate={"question_files": {"piqa": "other.jsonl"}}) == set()
 
 
+def test_curated_documents_are_held_against_beside_questions_and_alone(
+    store: Store, documents: Ref, folder: Path
+) -> None:
+    curated = folder.parent / "curated.csv"
+    curated.write_text(f"name,body\none,{' '.join(f'{word} indeed' for word in WORDS)}\ntwo,short\nthree,\n")
+    given = {"curated": str(curated), "curated_column": "body"}
+    rows, told = pooled(store, documents, folder, decontaminate=given)
+    out = {name for name, exclusion in rows.items() if exclusion == "contaminated"}
+    assert out == {"whole", "thirteen", "both", "scattered"}
+    assert told["tasks"]["curated_documents"] == {
+        "questions": 2, "too_short": 1, "questions_hit": 1, "documents_left_out": 1,
+    }  # fmt: skip
+    manifest = store.manifest(require(store, "decontaminate", "r"))
+    assert manifest["metadata"]["curated"]["documents"] == 2
+    assert manifest["metadata"]["curated"]["rejected"] == 1
+    assert list(decontaminate.told(manifest)) == [
+        "documents are held against 3 questions of 2 tasks and 2 curated documents"
+    ]
+    rows, told = pooled(store, documents, folder, decontaminate={**given, "questions": None, "tasks": []})
+    assert {name for name, exclusion in rows.items() if exclusion == "contaminated"} == {"scattered"}
+    assert [*told["tasks"]] == ["curated_documents"]
+    before = require(store, "decontaminate", "r")
+    assert list(decontaminate.told(store.manifest(before))) == [
+        "documents are held against 2 curated documents"
+    ]
+    curated.write_text("name,body\none,others\n")
+    pooled(store, documents, folder, decontaminate={**given, "questions": None, "tasks": []})
+    assert require(store, "decontaminate", "r").content_digest != before.content_digest
+
+
+def test_without_curated_documents_nothing_of_them_is_hashed(
+    store: Store, documents: Ref, folder: Path
+) -> None:
+    pooled(store, documents, folder)
+    manifest = store.manifest(require(store, "decontaminate", "r"))
+    assert manifest["basis"]["config"] == {"tasks": ["piqa", "winogrande"], "question_files": {}}
+    assert [*manifest["basis"]["inputs"]] == ["files"]
+    assert manifest["metadata"].keys() == {"source", "tasks"}
+
+
 def test_it_is_off_by_default_and_then_of_no_fingerprint(store: Store, documents: Ref, folder: Path) -> None:
     config = pool.PoolConfig(validation_share=0.0)
     assert decontaminate.is_off(config)
@@ -136,6 +176,10 @@ def test_it_is_off_by_default_and_then_of_no_fingerprint(store: Store, documents
 def test_what_cannot_be_held_against_is_refused(store: Store, documents: Ref, folder: Path) -> None:
     with pytest.raises(ValueError, match="made of the pool's own held-out documents"):
         pool.PoolConfig.model_validate({"decontaminate": {"questions": "local"}})
+    with pytest.raises(ValueError, match="give `questions` or `curated`"):
+        pool.PoolConfig.model_validate({"decontaminate": {}})
+    with pytest.raises(ValueError, match="tasks, question_files and hub are of `questions`"):
+        pool.PoolConfig.model_validate({"decontaminate": {"curated": "a.csv", "tasks": ["piqa"]}})
     missing = pool.PoolConfig.model_validate({"decontaminate": {"questions": str(folder)}})
     with pytest.raises(InputError, match="no question file for task"):
         decontaminate.check(missing)

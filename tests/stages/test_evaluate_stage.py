@@ -8,6 +8,7 @@ import pytest
 
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.report.comparison import final_rows
+from datamask_pipeline.schema import HELD_OUT
 from datamask_pipeline.stages.evaluate import final_steps
 
 RELEASE, RUN = "first", "random.dense.seed0"
@@ -45,5 +46,14 @@ def test_a_models_result_is_the_mean_over_its_last_checkpoints(
     assert headline["piqa"] == math.fsum(row["value"] for row in found) / 2
     means = final_rows(pipeline.store.read_table(answers).to_pylist())
     assert {row["checkpoints"] for row in means} == {2}
+    held_out = [row for row in means if row["task"] == HELD_OUT]
+    mine = [row for row in pipeline.store.read_table(answers).to_pylist() if row["task"] == HELD_OUT]
+    for row in held_out[:3]:
+        of_last = [
+            each["gold_bits"] for each in mine if each["question_id"] == row["question_id"] and each["final"]
+        ]
+        assert len(of_last) == 2
+        assert row["gold_bits"] == pytest.approx(sum(of_last) / 2)
+    assert {row["checkpoint"] for row in mine} == {*range(1, 11)}
     questions = [row for row in means if row["task"] == "piqa"]
     assert headline["piqa"] == pytest.approx(math.fsum(row["value"] for row in questions) / len(questions))

@@ -107,11 +107,11 @@ def test_a_comparison_in_another_order_is_another_comparison(copied: Pipeline) -
     assert copied.run("compare", RELEASE) == (before,)
 
 
-@pytest.mark.parametrize(("stage", "figure"), [("pretrain", "bits_per_byte"), ("select", "objective")])
+@pytest.mark.parametrize(("stage", "figure"), [("pretrain", "subset_tokens"), ("select", "objective")])
 def test_a_comparison_follows_the_figures_that_it_reads_from_manifests(
     copied: Pipeline, stage: str, figure: str
 ) -> None:
-    """The held-out documents may change, and the certificate's rule, while weights and mask stay as they are."""
+    """How tokens are counted may change, and the certificate's rule, while weights and mask stay as they are."""
     before = copied.store.current("compare", RELEASE)
     key = copied.store.keys(stage)[0]
     change_manifest(copied, stage, key, lambda metadata: metadata.update({figure: metadata[figure] + 1.0}))

@@ -11,7 +11,7 @@ from datamask_pipeline import texts
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pretraining.tokenizer import load_tokenizer
-from datamask_pipeline.report.ngram import HELD_OUT
+from datamask_pipeline.schema import HELD_OUT
 from datamask_pipeline.stages import ngram
 from datamask_pipeline.storage import require
 
