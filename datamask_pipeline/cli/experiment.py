@@ -40,9 +40,13 @@ def experiment(
     are trained, several machines can share the draws: give each some of them with --draw, all the same files of --kept in
     the end, and one of them the command without --draw.
 
-    Example:
+    Examples:
 
         datamask experiment experiments/ngram.yaml --data DATA --to report
+
+        datamask experiment experiments/proxy.yaml --data DATA --kept kept --draw 0 --draw 1   # this machine's share
+
+        datamask experiment experiments/proxy.yaml --data DATA --kept kept --to report   # with the files of all
     """
     from datamask_pipeline.experiment.config import load_experiment
     from datamask_pipeline.experiment.report import conclusion, write_report
@@ -67,7 +71,8 @@ def experiment(
             verdicts = run_experiment(config, pipeline, tracker, kept=kept)
         tracker.clear()
     if draw:
-        typer.echo("measured; once all draws are, the same command without --draw judges them")
+        measured = ", ".join(map(str, draws))
+        typer.echo(f"measured: draws {measured}; once all are, the same command without --draw judges them")
         return
     written = write_report(to, config, verdicts)
     for name, verdict in verdicts.items():
