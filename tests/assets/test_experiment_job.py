@@ -80,7 +80,8 @@ def test_one_job_goes_from_subsets_to_the_report(launched: Any) -> None:
 def test_it_refuses_what_the_command_refuses_and_does_not_try_again(launched: Any) -> None:
     launch, _, folder = launched
     with dg.DagsterInstance.ephemeral() as instance:
-        result = launch(instance, ratio=0.99)
+        few = {"select": {"policy": "quality_topk"}, "collapse": 0.9}
+        result = launch(instance, ratio=0.97, arms={"random": {}, "random_again": {}, "quality": few})
         errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
         assert len(errors) == 4  # each draw by itself: what one lacks stops none of the others
         assert all(
