@@ -455,21 +455,26 @@ REDUNDANCY: Final = pa.schema(
     ]
 )
 
+#: What was asked: a question, or a document.
+_ASKED: Final = (
+    column(
+        "task",
+        TEXT,
+        "The benchmark; `held_out_documents` for a document that no arm holds, `curated_documents` for a curated one.",
+    ),
+    column(
+        "question_id",
+        TEXT,
+        "The question, equal for all models; the document's id, of a curated one the start of its text's SHA-256.",
+    ),
+)
+
 #: What an n-gram model of an arm's documents says of each question, and of each held-out document.
 NGRAM: Final = pa.schema(
     [
         column("release", TEXT, "The release."),
         column("arm", TEXT, "The arm that the model learnt from."),
-        column(
-            "task",
-            TEXT,
-            "The benchmark; `held_out_documents` for a document that no arm holds, `curated_documents` for a curated one.",
-        ),
-        column(
-            "question_id",
-            TEXT,
-            "The question, equal for all models; the document's id, of a curated one the start of its text's SHA-256.",
-        ),
+        *_ASKED,
         column(
             "gold_bits",
             NUMBER,
@@ -555,16 +560,7 @@ RESULTS: Final = pa.schema(
 ANSWERS: Final = pa.schema(
     [
         *_OF_A_RUN,
-        column(
-            "task",
-            TEXT,
-            "The benchmark; `held_out_documents` for a document that no arm holds, `curated_documents` for a curated one.",
-        ),
-        column(
-            "question_id",
-            TEXT,
-            "The question, equal for all models; the document's id, of a curated one the start of its text's SHA-256.",
-        ),
+        *_ASKED,
         column("metric", TEXT, "The benchmark's headline metric; null: a document, which has none."),
         column("value", NUMBER, "What the answer adds to it; null: a document.", unit="0 to 1"),
         column(
