@@ -174,9 +174,15 @@ def _chunk_bits(model: PreTrainedModel, chunks: Sequence[tuple[list[int], int]])
     for row, (ids, given) in enumerate(chunks):
         inputs_BT[row, : len(ids) - 1] = torch.tensor(ids[:-1])
         targets_BT[row, given - 1 : len(ids) - 1] = torch.tensor(ids[given:])
+    asked_T = (targets_BT != _IGNORED).any(dim=0).nonzero().squeeze(1)
     # Causal attention: padding on the right is seen by no real position, so no mask is needed.
-    logits_BTV = model(input_ids=inputs_BT.to(model.device), use_cache=False).logits.float()
+    logits_BTV = model(
+        input_ids=inputs_BT.to(model.device), use_cache=False, logits_to_keep=asked_T.to(model.device)
+    ).logits.float()
     nats_BT = torch.nn.functional.cross_entropy(
-        logits_BTV.transpose(1, 2), targets_BT.to(model.device), ignore_index=_IGNORED, reduction="none"
-    )
+        logits_BTV.flatten(0, 1),
+        targets_BT[:, asked_T].flatten().to(model.device),
+        ignore_index=_IGNORED,
+        reduction="none",
+    ).view(len(chunks), -1)
     return (nats_BT.double().sum(dim=1) / math.log(2)).tolist()
