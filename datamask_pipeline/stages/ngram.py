@@ -5,7 +5,7 @@ no neural model.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import duck, schema, texts
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
 from datamask_pipeline.ngram.trigram import Asked, Texts, TrigramModel
 from datamask_pipeline.report.bits import bits_per_byte
 from datamask_pipeline.stages import materialise as materialise_stage
@@ -27,6 +28,8 @@ STAGE: Final = "ngram"
 VERSION: Final = "1"
 #: Texts that are sorted at a time, about.
 _SORTED_TEXTS: Final = 16_384
+#: Held-out documents that are asked at a time.
+_ASKED_DOCUMENTS: Final = 256
 
 
 class NgramConfig(duck.QuerySettings):
@@ -98,11 +101,10 @@ def run(
         return done
     from datamask_pipeline.evaluation.config import QuestionsConfig
     from datamask_pipeline.evaluation.gold import scored_questions
-    from datamask_pipeline.ngram.asked import AskedQuestions, encoded
     from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 
-    held_out = list(texts.pool_documents(store, candidates, documents, "validation"))
-    if not held_out:
+    held_out = texts.pool_documents(store, candidates, documents, "validation")
+    if (first_held_out := next(held_out, None)) is None:
         raise ConfigurationError(
             f"release {release!r} holds out no document to measure on; raise pool.validation_share "
             "or give more documents"
@@ -118,14 +120,20 @@ def run(
     asked = AskedQuestions.of(questions_Q, encode, end)
     answers = asked.answers(model)
     curated = questions_stage.load_curated(store, questions, scratch)
-    tasks_D = [schema.HELD_OUT] * len(held_out) + [schema.CURATED] * len(curated)
-    names_D, texts_D = zip(*held_out, *curated, strict=True)
-    bits_D = model.bits(Asked.of(Texts.of(list(encoded(texts_D, encode, end))), end))
+    of_documents = [
+        (task, *row)
+        for task, named in (
+            (schema.HELD_OUT, itertools.chain([first_held_out], held_out)),
+            (schema.CURATED, curated),
+        )
+        for row in _document_rows(model, named, encode, end)
+    ]
+    tasks_D, names_D, bits_D, bytes_D = zip(*of_documents, strict=True)
     columns = {
-        "task": [each.task for each in questions_Q] + tasks_D,
+        "task": [*(each.task for each in questions_Q), *tasks_D],
         "question_id": [*(each.question_id for each in questions_Q), *names_D],
-        "gold_bits": np.concatenate([answers.gold_bits_Q, bits_D]),
-        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *(len(text.encode()) for text in texts_D)],
+        "gold_bits": [*answers.gold_bits_Q.tolist(), *bits_D],
+        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *bytes_D],
         "gold_probability": [
             None if np.isnan(share) else share for share in answers.gold_probability_Q.tolist()
         ]
@@ -143,6 +151,17 @@ def run(
         "bits_per_byte": bits_per_byte(table.to_pylist()),
     }
     return builder.commit([part], metadata=metadata)
+
+
+def _document_rows(
+    model: TrigramModel, named: Iterable[tuple[str, str]], encode: Encode, end: int
+) -> Iterator[tuple[str, float, int]]:
+    """Name, bits and UTF-8 bytes of each document; so many are held at a time."""
+    waiting = iter(named)
+    while group := list(itertools.islice(waiting, _ASKED_DOCUMENTS)):
+        names, contents = zip(*group, strict=True)
+        bits_D = model.bits(Asked.of(Texts.of(list(encoded(contents, encode, end))), end))
+        yield from zip(names, bits_D.tolist(), (len(text.encode()) for text in contents), strict=True)
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
