@@ -34,7 +34,7 @@ from datamask_pipeline.evaluation.answers import (
 from datamask_pipeline.evaluation.benchmarks import render
 from datamask_pipeline.evaluation.config import EvaluateConfig, QuestionsConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
-from datamask_pipeline.hardware import present_device, torch_threads
+from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def evaluate(
         DataMaskError: lm-eval left out a task or a headline metric.
     """
     present_device(config.device)
-    with quiet(work_directory / "harness.log"), torch_threads(config.threads):
+    with quiet(work_directory / "harness.log"), torch_threads(config.threads), freed_pages_kept():
         if isinstance(model, Path):
             model = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32)
         harness = HFLM(

@@ -64,7 +64,7 @@ def proxy_bits(
     import torch
     from transformers import AutoModelForCausalLM
 
-    from datamask_pipeline.hardware import present_device, torch_threads
+    from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
     from datamask_pipeline.pretraining.checkpoints import bind, no_progress_bars, published
     from datamask_pipeline.pretraining.data import keep_tokens
     from datamask_pipeline.pretraining.train import train
@@ -86,7 +86,7 @@ def proxy_bits(
         for begin, end in itertools.pairwise(ruler.document_texts.offsets_D)
     ]
     length, columns = config.sequence_length, {}
-    with torch_threads(config.threads), no_progress_bars(), torch.inference_mode():
+    with torch_threads(config.threads), freed_pages_kept(), no_progress_bars(), torch.inference_mode():
         for checkpoint in published(models):
             model = AutoModelForCausalLM.from_pretrained(checkpoint.directory, local_files_only=True)
             model = model.to(device).eval()

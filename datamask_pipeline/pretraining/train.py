@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer,
 from transformers.trainer_callback import PrinterCallback
 
 from datamask_pipeline.errors import DataMaskError
-from datamask_pipeline.hardware import present_device, torch_threads
+from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
 from datamask_pipeline.pretraining.checkpoints import (
     DIVERGED,
     Checkpoint,
@@ -146,7 +146,7 @@ def train(
         end_of_text: Its id of the end of a text.
         progress: Called after each step with (steps done, steps in all).
     """
-    with torch_threads(config.threads), no_progress_bars():
+    with torch_threads(config.threads), freed_pages_kept(), no_progress_bars():
         model = build_model(config, vocab_size=vocab_size, end_of_text=end_of_text)
         scale_router_loss(model, config)
         blocks = PackedBlocks(

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.hardware import present_device, torch_threads
+from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
 from datamask_pipeline.pretraining.checkpoints import no_progress_bars
 from datamask_pipeline.pretraining.data import batched
 
@@ -102,7 +102,7 @@ def checkpoint_bits(
         InputError: There is no text.
     """
     place = present_device(device)
-    with torch_threads(threads), no_progress_bars():
+    with torch_threads(threads), freed_pages_kept(), no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True).to(place)
         length = int(model.config.max_position_embeddings)
         return bits_per_byte(model, tokenizer, texts, sequence_length=length)
