@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.progress import followed
 
 
 def experiment(
@@ -58,18 +58,16 @@ def experiment(
     draws = config.draws(draw or ())
     if store is not None:
         chain = chain.model_copy(update={"store": store})
-    with progress_bars(Console(stderr=True)) as bar:
-        tracker = Tracker(bar)
-        pipeline = Pipeline(chain, progress=tracker)
+    with followed(Console(stderr=True)) as progress:
+        pipeline = Pipeline(chain, progress=progress)
         pipeline.check("questions", list(chain.releases))
-        make_shared(pipeline, tracker)
+        make_shared(pipeline, progress)
         if draw:
             for name in config.pools:
-                measure_draws(config, pipeline, name, draws, tracker, kept=kept)
+                measure_draws(config, pipeline, name, draws, progress, kept=kept)
             verdicts = {}
         else:
-            verdicts = run_experiment(config, pipeline, tracker, kept=kept)
-        tracker.clear()
+            verdicts = run_experiment(config, pipeline, progress, kept=kept)
     if draw:
         measured = ", ".join(map(str, draws))
         typer.echo(f"measured: draws {measured}; once all are, the same command without --draw judges them")

@@ -77,27 +77,6 @@ class ArmConfig(Settings):
         }
 
 
-class PoolConfig(Settings):
-    """What is chosen from."""
-
-    first_tokens: int | None = pydantic.Field(
-        None,
-        ge=8,
-        description="Every document is cut to its first so many tokens, shorter ones are left out: all arms have equal "
-        "lengths. Null: documents as they are.",
-    )
-    planted: PlantConfig | None = pydantic.Field(
-        None,
-        description="What is planted beside the collection's documents, embedded and scored as they are; the report says "
-        "how much of it every arm chose. Null: nothing.",
-    )
-
-    def result_config(self) -> dict[str, Any]:
-        """Every setting; draws of pools where nothing is planted are what they were before there was such a setting."""
-        found = super().result_config()
-        return {name: value for name, value in found.items() if (name, value) != ("planted", None)}
-
-
 class ProxyConfig(Settings):
     """A small network that learns each arm's tokens, beside the trigram model."""
 
@@ -146,6 +125,35 @@ class ProxyConfig(Settings):
             )
         every = math.ceil(steps / self.checkpoints)
         return budgeted.model_copy(update={"checkpoint_every_steps": every, "log_every_steps": every})
+
+
+class PoolConfig(Settings):
+    """What is chosen from."""
+
+    first_tokens: int | None = pydantic.Field(
+        None,
+        ge=8,
+        description="Every document is cut to its first so many tokens, shorter ones are left out: all arms have equal "
+        "lengths. Null: documents as they are.",
+    )
+    planted: PlantConfig | None = pydantic.Field(
+        None,
+        description="What is planted beside the collection's documents, embedded and scored as they are; the report says "
+        "how much of it every arm chose. Null: nothing.",
+    )
+    proxy: ProxyConfig | None = pydantic.Field(
+        None,
+        description="Networks of this pool, of another architecture or budget than the experiment's. Null: those.",
+    )
+
+    def result_config(self) -> dict[str, Any]:
+        """Of the documents; draws of pools where nothing is planted are what they were before there was such a setting."""
+        found = super().result_config()
+        return {
+            name: value
+            for name, value in found.items()
+            if name != "proxy" and (name, value) != ("planted", None)
+        }
 
 
 class ExperimentConfig(Settings):
@@ -202,7 +210,7 @@ class ExperimentConfig(Settings):
             raise ValueError(
                 f"grid: half of the pairs of draws choose and the others judge; raise redraws to {LEAST_DRAWS} or more"
             )
-        if self.proxy is not None:
+        if any(self.proxy_of(pool) for pool in self.pools):
             raise ValueError(
                 "grid and proxy: a sweep trains no network; name the few arms that its report finds in a file of their own"
             )
@@ -247,6 +255,10 @@ class ExperimentConfig(Settings):
                 raise ValueError(f"arms.{name}.weights: nothing reads quality; leave it out")
             before.append(name)
         return self
+
+    def proxy_of(self, pool: str) -> ProxyConfig | None:
+        """The networks that are trained on a pool's arms; ``None``: the trigram model alone is asked."""
+        return self.pools[pool].proxy or self.proxy
 
     def draws(self, numbers: Sequence[int]) -> list[int]:
         """The draws of these numbers, each once, in their order; all for none.
@@ -314,8 +326,7 @@ def load_experiment(
         experiment = validated(ExperimentConfig, values)
         for arm in experiment.arms:
             experiment.engine(arm, 1, 0)
-        if experiment.proxy is not None:
-            _ = experiment.proxy.architecture
+        _require_architectures(experiment)
         chain = validated(config_model(), {"name": experiment.name, **experiment.chain}, "chain")
         for name, settings in experiment.arms.items():
             if settings.subset is not None and not Path(settings.subset).exists():
@@ -339,6 +350,17 @@ def load_experiment(
     experiment = experiment.model_copy(update={"pools": wanted})
     _refuse_blind_scorers(experiment, chain)
     return experiment, chain
+
+
+def _require_architectures(experiment: ExperimentConfig) -> None:
+    """Refuse networks that cannot be built, before anything is trained."""
+    if experiment.proxy is not None:
+        _ = experiment.proxy.architecture
+    for name, pool in experiment.pools.items():
+        try:
+            _ = None if pool.proxy is None else pool.proxy.architecture
+        except ConfigurationError as error:
+            raise ConfigurationError(f"pools.{name}.{error}") from error
 
 
 def _refuse_blind_scorers(experiment: ExperimentConfig, chain: PipelineConfig) -> None:

@@ -112,6 +112,7 @@ class Verdict:
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
     """Judge one pool's draws, which are all there are, in their order."""
     drawn = store.manifest(draws[0])
+    has_networks = config.proxy_of(drawn["metadata"]["pool"]) is not None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         bits_RAI = np.stack([np.load(store.local_copy(ref, BITS, folder / ref.fingerprint)) for ref in draws])
@@ -132,7 +133,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     found = smallest_dose(doses)
     arms = _about_arms(config, store, draws, bootstrap)
     below_gate: tuple[str, ...] = ()
-    if config.proxy is not None:
+    if has_networks:
         below_gate = tuple(
             name for name, about in arms.items() if about["held_out"] >= about["trigram_held_out"]
         )
@@ -167,7 +168,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         ),
         outside=drawn["metadata"].get("outside", {}),
         not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
-        curve=() if config.proxy is None else _curve(config, store, draws, bytes_I, items),
+        curve=_curve(config, store, draws, bytes_I, items) if has_networks else (),
     )
 
 

@@ -18,7 +18,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.arms import chosen_places, engine_budget, learnt_texts
 from datamask_pipeline.experiment.collection import Documents, Inputs, Ruler
-from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig
+from datamask_pipeline.experiment.config import ArmConfig, ExperimentConfig, ProxyConfig
 from datamask_pipeline.experiment.measures import VERSION as MEASURES_VERSION
 from datamask_pipeline.experiment.measures import measured
 from datamask_pipeline.experiment.outside import Outside
@@ -80,13 +80,14 @@ def run(
     Raises:
         InputError: an arm has too few tokens.
     """
+    proxy = config.proxy_of(pool)
     asked_with = store.manifest(inputs.questions)["basis"]["config"]
     settings = {
         # The engine and the ruler are theirs: what they change, they change here.
         "versions": {
             "select": select_stage.VERSION,
             "ngram": ngram_stage.VERSION,
-            **({} if config.proxy is None else {"pretrain": pretrain_stage.VERSION, "proxy": PROXY_VERSION}),
+            **({} if proxy is None else {"pretrain": pretrain_stage.VERSION, "proxy": PROXY_VERSION}),
             **({} if config.pools[pool].planted is None else {"planted": PLANTED_VERSION}),
         },
         "prompts": {name: asked_with[name] for name in ("shots", "fewshot_seed")},
@@ -94,7 +95,7 @@ def run(
         "arms": {name: arm.result_config() for name, arm in config.arms.items()},
         **({} if config.grid is None else {"measures": MEASURES_VERSION}),
         **({"outside": {arm: each.digest for arm, each in outside.items()}} if outside else {}),
-        "proxy": None if config.proxy is None else config.proxy.result_config(),
+        "proxy": None if proxy is None else proxy.result_config(),
         "draw": number,
         **{name: getattr(config, name) for name in ("ratio", "num_random", "seed")},
     }
@@ -106,7 +107,7 @@ def run(
         found = drawn()
         networks = None if kept is None else kept / pool / f"{number:03d}"
         rows, bits_AI, curves, planted, measures = _measured(
-            config, number, found, builder.scratch(), networks, tell
+            config, proxy, number, found, builder.scratch(), networks, tell
         )
         builder.write_file(BITS, npy_bytes(bits_AI.astype(np.float32)))
         if curves:
@@ -153,6 +154,7 @@ def draws_of(config: ExperimentConfig, number: int, what: str) -> np.random.Gene
 
 def _measured(
     config: ExperimentConfig,
+    proxy: ProxyConfig | None,
     number: int,
     found: Drawn,
     scratch: Path,
@@ -191,8 +193,8 @@ def _measured(
         chosen[name] = places_n
         trigram_I = found.ruler.bits(learnt)
         bits.append(trigram_I)
-        if config.proxy is not None:
-            network = config.proxy.pretrain(num_tokens, int(draws.integers(2**31)))
+        if proxy is not None:
+            network = proxy.pretrain(num_tokens, int(draws.integers(2**31)))
             kept = None if networks is None else networks / name
             curves.append(proxy_bits(learnt, found.ruler, network, scratch / name, kept))
             bits[-1] = curves[-1].bits_CI[-1]

@@ -1,7 +1,7 @@
 """An experiment's report: Markdown tables and a plot, of aggregates alone. Knows verdicts; knows no record."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, 
     plots = {"": plot(config, verdicts)}
     if config.grid is not None:
         plots["_sweep"] = plot_of_sweep(config, verdicts)
-    if config.proxy is not None:
+    if any(verdict.curve for verdict in verdicts.values()):
         plots["_curve"] = plot_of_curve(config, verdicts)
     written = [text]
     for name, drawn in plots.items():
@@ -45,22 +45,29 @@ def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
     lines = [
         f"Question, written down before the runs: *{markdown_text(config.question)}*",
         "",
-        f"Main metric: bits per byte of right answers by {_by(config)}, the mean over the benchmarks; lower is better. "
-        f"{config.redraws} draws in {config.redraws // 2} pairs of halves without a common document; every arm learns from "
-        f"{config.ratio:.0%} of its half's tokens, all from equally many. Seed {config.seed}. Intervals of {LEVEL:.0%} "
-        "cover other cuts into halves and other questions, by Student's quantile for so few pairs; *detectable* is the "
-        f"difference that would be found with a probability of {POWER:.0%}. They speak for this collection.",
+        f"Main metric: bits per byte of right answers by {_by(config, verdicts)}, the mean over the benchmarks; lower is "
+        f"better. {config.redraws} draws in {config.redraws // 2} pairs of halves without a common document; every arm "
+        f"learns from {config.ratio:.0%} of its half's tokens, all from equally many. Seed {config.seed}. Intervals of "
+        f"{LEVEL:.0%} cover other cuts into halves and other questions, by Student's quantile for so few pairs; "
+        f"*detectable* is the difference that would be found with a probability of {POWER:.0%}. They speak for "
+        "this collection.",
     ]
     for pool, verdict in verdicts.items():
         lines += ["", f"### Pool `{pool}`", "", *_pool(config, pool, verdict)]
     return "\n".join(lines) + "\n"
 
 
-def _by(config: ExperimentConfig) -> str:
-    if config.proxy is None:
+def _by(config: ExperimentConfig, pools: Collection[str]) -> str:
+    named = {_model(config, pool) for pool in pools}
+    return named.pop() if len(named) == 1 else "the model that stands with each pool"
+
+
+def _model(config: ExperimentConfig, pool: str) -> str:
+    proxy = config.proxy_of(pool)
+    if proxy is None:
         return "a trigram model"
-    model = config.proxy.architecture
-    often = "once" if config.proxy.epochs == 1 else f"{config.proxy.epochs} times"
+    model = proxy.architecture
+    often = "once" if proxy.epochs == 1 else f"{proxy.epochs} times"
     return (
         f"a network ({model.architecture}, {model.block_parameters:,} parameters without the vocabulary's) that reads its "
         f"arm's tokens {often}, its seed drawn anew with the documents"
@@ -100,13 +107,16 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         f"{verdict.items[HELD_OUT]:,} held-out documents"
         + (f", {verdict.items[CURATED]:,} curated documents." if CURATED in verdict.items else ".")
     )
+    if _model(config, pool) != _by(config, config.pools):
+        yield ""
+        yield f"Asked: {_model(config, pool)}."
     yield ""
     yield f"**{conclusion(config, verdict)}**"
     yield ""
     if verdict.largest_mover is not None:
         mover, without = verdict.largest_mover
         yield f"- Without {mover}, which differs most: {signed(without)}."
-    if config.proxy is not None:
+    if verdict.curve:
         networks, trigrams = (
             np.mean([about[name] for about in verdict.arms.values()])
             for name in ("held_out", "trigram_held_out")

@@ -57,13 +57,14 @@ def _table(
 
 
 def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
-    """Each arm less the baseline over tokens seen, with its interval, pools side by side."""
+    """Each arm less the baseline over tokens seen, with its interval, pools with networks side by side."""
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(4.5 * len(verdicts) + 1.5, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(verdicts), sharey=True, squeeze=False)[0]
+    with_networks = {pool: verdict for pool, verdict in verdicts.items() if verdict.curve}
+    figure: Any = Figure(figsize=(4.5 * len(with_networks) + 1.5, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(with_networks), sharey=True, squeeze=False)[0]
     names = [name for name in config.arms if name != config.baseline]
-    for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+    for axes, (pool, verdict) in zip(panels, with_networks.items(), strict=True):
         axes.axhline(0.0, color="0.7", linewidth=0.8)
         # A little beside each other, so that intervals at one checkpoint can be told apart.
         width = verdict.curve[-1].tokens * 0.02

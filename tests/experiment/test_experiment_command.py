@@ -69,7 +69,7 @@ def run(path: Path, data: Path, record: Path, *options: str) -> str:
     arguments = ["experiment", str(path), "--data", str(data), "--store", str(record), *options]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
-    return result.stdout
+    return result.output
 
 
 def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
@@ -251,14 +251,15 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
     arms = {name: ARMS[name] for name in ("random", "random_again", "shuffled", "collapse_quality", "joint")}
-    path = experiment_file(
-        tmp_path, tiny_config_file, arms=arms, num_random=0, pools={"whole": {}}, proxy=PROXY
-    )
+    pools: dict[str, Any] = {"counted": {}, "whole": {"proxy": PROXY}}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, num_random=0, pools=pools)
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     told = run(path, tiny_config_file.parent, tmp_path / "record", "--to", str(tmp_path))
     text = (tmp_path / "small.md").read_text()
-    assert "by a network (dense, " in text
+    assert "by the model that stands with each pool" in text
+    assert "Asked: a network (dense, " in text
     assert "reads its arm's tokens 2 times" in text
+    assert text.count("Asked: a trigram model.") == text.count("The gate: ") == 1
     assert "1 of 1 intervals" in text or "0 of 1 intervals" in text
     store = Store(str(tmp_path / "record"))
     ref = require(store, "experiment", "small/whole/000")
@@ -266,6 +267,10 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     rows = store.read_table(ref).to_pylist()
     assert len({row["tokens"] for row in rows}) == 1
     assert all(row["bits"] != row["trigram_bits"] for row in rows)
+    # The other pool has the same documents and no networks: the same halves, the same choices.
+    counted = require(store, "experiment", "small/counted/000")
+    assert "pretrain" not in store.manifest(counted)["basis"]["config"]["versions"]
+    assert store.read_table(counted).to_pylist() == [row | {"bits": row["trigram_bits"]} for row in rows]
     # So small a network after so little text is worse than three tokens of context: nothing may be ranked.
     held_out = [row for row in rows if row["task"] == "held_out_documents"]
     assert all(row["bits"] > row["trigram_bits"] for row in held_out)
@@ -304,6 +309,9 @@ def test_machines_share_draws_by_the_files_of_their_networks(
         shutil.copytree(tiny_run.store.root, tmp_path / machine)
     shared = ("--kept", str(kept), "--to", str(tmp_path / "report"))
     told = run(path, data, tmp_path / "one", *shared, "--draw", "1", "--draw", "0")
+    # There is no terminal: it tells of its progress in lines.
+    assert "whole: arms of draw 1: 4 of 4" in told
+    assert "whole: draws: 1 of 4" in told
     assert "without --draw judges" in told
     assert not (tmp_path / "report").exists()
     files = sorted(kept.glob("whole/*/*"))
@@ -589,6 +597,8 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         ({"num_random": 1}, "num_random"),
         ({"proxy": {"model": {"seed": 1}}}, "proxy.model.seed"),
         ({"proxy": {"model": {"checkpoint_every_steps": 1}}}, "see proxy.checkpoints"),
+        ({"pools": {"whole": {"proxy": {"model": {"seed": 1}}}}}, "pools.whole.proxy.model.seed"),
+        ({"grid": GRID, "redraws": 8, "pools": {"whole": {"proxy": {}}}}, "a sweep trains no network"),
         (
             {"arms": {**ARMS, "theirs": {"subset": "a.jsonl", "collapse": 0.98}}},
             "arms.theirs: a subset is chosen already",
