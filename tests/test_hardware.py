@@ -33,5 +33,7 @@ def test_freed_pages_are_kept_inside_and_given_back_afterwards() -> None:
     within, afterwards, given_back = map(int, told.stdout.split())
     pages = 10 * 2**26 // 4096
     assert within < pages / 100
-    assert afterwards > pages / 2 or afterwards > 10 * 2**26 // 2**21 / 2  # of 4 KiB, or of 2 MiB where they are huge
+    assert (
+        afterwards > pages / 2 or afterwards > 10 * 2**26 // 2**21 / 2
+    )  # of 4 KiB, or of 2 MiB where they are huge
     assert given_back > 2**25
