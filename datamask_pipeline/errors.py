@@ -91,6 +91,10 @@ class StorageError(DataMaskError, OSError):
     """Bytes could not be written or read: a full disk, a lost connection, a refused request."""
 
 
+class LostMemberError(StorageError):
+    """A process that held a part of the documents has ended; the same work by others finds the same."""
+
+
 class IntegrityError(DataMaskError):
     """What is stored is not what its manifest says."""
 

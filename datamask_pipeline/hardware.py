@@ -87,6 +87,24 @@ def present_device(name: str) -> torch.device:
     return device
 
 
+def device_of_place(name: str, place: int) -> torch.device:
+    """The device for one of several processes: ``cuda`` without a number is dealt out among those of this machine.
+
+    Args:
+        name: As for `present_device`.
+        place: Which of the processes, from 0.
+
+    Raises:
+        ConfigurationError: as `present_device`.
+    """
+    import torch
+
+    device = present_device(name)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", place % torch.cuda.device_count())
+    return device
+
+
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
     """Inside it, a torch operation takes so many threads."""

@@ -119,14 +119,14 @@ def explain(
         steps, owner, kind = _followed(model, item["loc"])
         stands = (inherited or {}).get(steps[0], where) if steps else where
         path = ".".join([*filter(None, [stands]), *steps])
-        found.setdefault(path, []).append(_problem(item, owner, kind))
+        found.setdefault(path, []).append(_problem(item, owner, kind, is_secret="storage_options" in steps))
     return "; ".join(
         f"{path}: {', or '.join(dict.fromkeys(problems))}" if path else ", or ".join(problems)
         for path, problems in found.items()
     )
 
 
-def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any) -> str:
+def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is_secret: bool) -> str:
     if item["type"] == "extra_forbidden":
         known = sorted(owner.model_fields) if owner is not None else []
         near = suggestion(str(item["loc"][-1]), known)
@@ -135,7 +135,7 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any) -> st
         return "is missing"
     message = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] in ("tuple_type", "list_type"):
-        one = isinstance(item["input"], str | int | float)
+        one = isinstance(item["input"], str | int | float) and not is_secret
         message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
     section = section_of(kind)
     if item["type"] == "model_type" and section is not None:
@@ -146,7 +146,7 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any) -> st
         )
     # The validator of a whole model names the values it minds.
     is_whole = isinstance(item["input"], Mapping) and item["type"] == "value_error"
-    return message if is_whole else f"{message} (given: {shown(item['input']):.120})"
+    return message if is_whole or is_secret else f"{message} (given: {shown(item['input']):.120})"
 
 
 def _followed(

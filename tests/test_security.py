@@ -123,8 +123,14 @@ def test_a_refusal_names_no_secret(keyed: Any) -> None:
     with pytest.raises(DataMaskError) as refused:
         load_config(config, {**settings, "storage_options": {"secret": SECRET}, "select.ratio": 7})
     assert SECRET not in str(refused.value)
+    with pytest.raises(DataMaskError, match="storage_options") as refused:
+        load_config(config, {**settings, "storage_options": SECRET})
+    assert SECRET not in str(refused.value)
     with pytest.raises(DataMaskError) as refused:
         Pipeline(load_config(config, {**settings, "store": "nowhere://bucket/record"}))
+    assert SECRET not in str(refused.value)
+    with pytest.raises(DataMaskError, match="password") as refused:
+        Pipeline(load_config(config, {**settings, "store": f"ftp://me:{SECRET}@host/record"}))
     assert SECRET not in str(refused.value)
 
 
@@ -138,3 +144,33 @@ def test_a_name_leads_out_of_no_record(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataMaskError):
         store.begin("ingest", name, version="1", config={}, inputs={})
     assert [*tmp_path.iterdir()] in ([], [tmp_path / "record"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "item"),
+    [
+        ("parts", {"name": "../../outside"}),
+        ("files", {"name": "/etc/passwd"}),
+        ("trees", {"name": "model", "files": ["../../../outside"]}),
+    ],
+)
+def test_a_name_that_is_read_leads_out_of_no_record(kind: str, item: dict[str, object]) -> None:
+    from datamask_pipeline.errors import IntegrityError
+    from datamask_pipeline.storage.ref import read_manifest, ref_of
+
+    named = {"stage": "ingest", "key": "a", "fingerprint": "f" * 64, "content_digest": "", "rows": 0}
+    lists = {"parts": [], "files": [], "trees": []}
+    rest = {"basis": {}, "inputs": {}, "counts": {}, "metadata": {}, "written_at_ns": 0}
+    whole = {**named, **rest, **lists, "location": f"ingest/a/{'f' * 16}"}
+
+    def read(**changed: object) -> dict[str, object]:
+        return read_manifest(
+            json.dumps({**whole, **changed}).encode(), "manifest.json", remedy="run it again"
+        )
+
+    assert ref_of(read()).location == whole["location"]
+    with pytest.raises(IntegrityError, match="leads out of its directory"):
+        read(**{kind: [item]})
+    for wrong in ({"location": "../../outside"}, {"key": "../a"}, {"stage": ".."}):
+        with pytest.raises(IntegrityError, match=r"cannot be read|is said to lie at"):
+            ref_of(read(**wrong))

@@ -110,10 +110,14 @@ def _named(folder: Path, benchmark: Benchmark, pattern: str, setting: str) -> Sp
             field=pattern,
             remedy=f"correct the glob; known endings: {', '.join(SUFFIXES)}",
         )
+    check_shards(found)
     stated = [names for file in found if (names := _splits_stated(folder, file))]
     common = set.intersection(*stated) if stated else set()
     if stated and not common:
         raise refusal(benchmark, folder, found, f"would take several splits at once by {setting} {pattern!r}")
+    if 0 < len(stated) < len(found):
+        reason = f"would take files of a split beside files that state none by {setting} {pattern!r}"
+        raise refusal(benchmark, folder, found, reason)
     return Split(common.pop() if len(common) == 1 else None, tuple(found))
 
 

@@ -3,6 +3,7 @@
 Knows the record and the ruler; knows no arm. Shape suffixes: N documents.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from datamask_pipeline.evaluation.config import QuestionsConfig
 from datamask_pipeline.evaluation.gold import scored_questions
 from datamask_pipeline.experiment.outside import Outside
 from datamask_pipeline.experiment.planted import Planted
-from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded
+from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded, parted_tokens
 from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.quality.combine import combine_scores
@@ -116,6 +117,11 @@ class Ruler:
         """Bits of each item by a trigram model of these texts."""
         model = TrigramModel(learnt, vocabulary=self.vocabulary, before=self.end)
         return np.concatenate([self.asked.answers(model).gold_bits_Q, model.bits(self.documents)])
+
+    def longer_than(self, length: int) -> dict[str, int]:
+        """Of each task the questions that have more tokens than this, right answer included; of none: left out."""
+        asked = zip(self.tasks, parted_tokens(self.right, self.encode), strict=False)
+        return dict(Counter(task for task, (ids, _) in asked if len(ids) > length))
 
 
 def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:

@@ -83,6 +83,8 @@ class Verdict:
         measures: What `measured` says of each arm's choice, means over draws; empty where nothing was swept.
         recommendation: The best arm of a sweep, judged apart; ``None``: nothing was swept.
         outside: Of each subset that somebody else chose its `rows`, and how many `documents` of the pool they are.
+        cut: Of each benchmark the questions that networks are asked without the beginning of their prompts; empty without
+            networks.
         not_held_against: Lines of warning where documents were not held against the curated ones.
         curve: The same comparisons at each checkpoint, the last of which is what all else speaks of; empty without networks.
     """
@@ -105,6 +107,7 @@ class Verdict:
     measures: Mapping[str, Mapping[str, float]]
     recommendation: Recommendation | None
     outside: Mapping[str, Mapping[str, int]]
+    cut: Mapping[str, int]
     not_held_against: Sequence[str]
     curve: Sequence[CurvePoint]
 
@@ -167,6 +170,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
             seed=config.seed,
         ),
         outside=drawn["metadata"].get("outside", {}),
+        cut=drawn["metadata"].get("cut", {}),
         not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
         curve=_curve(config, store, draws, bytes_I, items) if has_networks else (),
     )

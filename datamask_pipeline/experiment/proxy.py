@@ -65,7 +65,7 @@ def proxy_bits(
     from transformers import AutoModelForCausalLM
 
     from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
-    from datamask_pipeline.pretraining.checkpoints import bind, no_progress_bars, published
+    from datamask_pipeline.pretraining.checkpoints import bind, no_progress_bars, published, remove_halves
     from datamask_pipeline.pretraining.data import keep_tokens
     from datamask_pipeline.pretraining.train import train
     from datamask_pipeline.pretraining.validate import answer_bits, document_bits
@@ -78,6 +78,7 @@ def proxy_bits(
     states, models = folder / "resume", folder / "models"
     device = present_device(config.device)
     bind(states, digest)
+    remove_halves(states)
     store = keep_tokens(learnt.tokens_T, learnt.offsets_D, states / "tokens")
     train(config, store, states, models, ruler.vocabulary, ruler.end, None)
     asked = [([ruler.end, *ids], length + 1) for ids, length in parted_tokens(ruler.right, ruler.encode)]

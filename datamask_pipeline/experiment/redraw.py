@@ -125,6 +125,7 @@ def run(
             "items": {task: found.ruler.tasks.count(task) for task in tasks},
             "pool_documents": len(found.documents.lengths_N),
             **({"curve_tokens": list(curves[0].tokens)} if curves else {}),
+            **({} if proxy is None else {"cut": found.ruler.longer_than(proxy.architecture.sequence_length)}),
             **({} if config.pools[pool].planted is None else {"planted": planted}),
             **({} if config.grid is None else {"measures": measures}),
             **({"outside": _found_of(outside, found.documents)} if outside else {}),

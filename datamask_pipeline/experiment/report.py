@@ -13,8 +13,9 @@ from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
 from datamask_pipeline.experiment.report_sweep import FEW_PAIRS, plot_of_sweep, sweep
-from datamask_pipeline.experiment.shown import number, png, signed, table
+from datamask_pipeline.experiment.shown import nothing_ranked, number, png, signed, table
 from datamask_pipeline.printable import markdown_text
+from datamask_pipeline.report.signal import without_signal
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
 FEW_DRAWS = 2 * FEW_PAIRS
@@ -140,23 +141,24 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         )
     dose = verdict.smallest_dose
     seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
-    yield f"- Documents with shuffled words: {seen}."
+    yield f"- Documents with shuffled words: {seen} (each dose by its own interval, not corrected for their number)."
+    if verdict.cut:
+        each = ", ".join(
+            f"{task} {number:,} of {verdict.items[task]:,}" for task, number in verdict.cut.items()
+        )
+        yield f"- Longer than the networks' sequences, so asked without the beginning of their prompts: {each}."
     for name, found in verdict.outside.items():
         yield (
             f"- Arm {name} was chosen elsewhere: of its {found['rows']:,} rows {found['documents']:,} are documents of this "
             "pool; of them it learns those in the half, at random, up to the tokens of all arms."
         )
     yield ""
+    less = f"less {config.baseline}"
     header = ["arm", "documents", "tokens", "length: median (tenth to ninetieth)", "right answers"]
-    header += [
-        f"less {config.baseline}",
-        "detectable",
-        "p, corrected",
-        "held-out documents",
-        f"less {config.baseline}",
-    ]
+    header += [less, "detectable", "p, corrected"] if verdict.has_power else []
+    header += ["held-out documents", less]
     if verdict.curated:
-        header += ["curated documents", f"less {config.baseline}"]
+        header += ["curated documents", less]
     yield from table(header, [_arm_row(name, verdict) for name in verdict.arms])
     yield ""
     if verdict.recommendation is not None:
@@ -167,11 +169,22 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         yield from _planted(config, config.pools[pool].planted, verdict)
     yield f"{first} less {second}, by benchmark:"
     yield ""
+    weak = {task: why for task in verdict.per_task if (why := without_signal(task)) is not None}
     rows = [
-        [task, f"{verdict.items[task]:,}", signed(one), number(one.detectable)]
+        [
+            f"{task} \\*" if task in weak else task,
+            f"{verdict.items[task]:,}",
+            signed(one),
+            number(one.detectable),
+        ]
         for task, one in verdict.per_task.items()
     ]
     yield from table(["benchmark", "questions", "difference", "detectable"], rows)
+    if weak:
+        yield ""
+        yield "\\* no signal below 1 B parameters, by its own metric: " + "; ".join(
+            f"on {task} {why}" for task, why in weak.items()
+        )
 
 
 def _planted(config: ExperimentConfig, planting: PlantConfig | None, verdict: Verdict) -> Iterable[str]:
@@ -221,13 +234,11 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
         lengths,
         f"{about['gold_answers']:.4f}",
     ]
-    if name in verdict.against_baseline:
-        one, held_out = verdict.against_baseline[name], verdict.held_out[name]
+    one = verdict.against_baseline.get(name)
+    if verdict.has_power:
         corrected = f"{verdict.corrected[name]:.2g}" if name in verdict.corrected else "-"
-        row += [signed(one), number(one.detectable), corrected]
-        row += [f"{about['held_out']:.4f}", signed(held_out)]
-    else:
-        row += ["", "", "", f"{about['held_out']:.4f}", ""]
+        row += ["", "", ""] if one is None else [signed(one), number(one.detectable), corrected]
+    row += [f"{about['held_out']:.4f}", "" if one is None else signed(verdict.held_out[name])]
     if verdict.curated:
         curated = verdict.curated.get(name)
         row += [f"{about['curated']:.4f}", "" if curated is None else signed(curated)]
@@ -242,6 +253,11 @@ def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
     figure: Any = Figure(figsize=(4.5 * len(verdicts) + 1.5, 0.32 * len(names) + 1.4), layout="constrained")
     panels = figure.subplots(1, len(verdicts), sharey=True, squeeze=False)[0]
     for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+        axes.set_title(f"pool {pool}", fontsize=9)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        if not verdict.has_power:
+            nothing_ranked(axes)
+            continue
         found = [verdict.against_baseline[name] for name in names]
         axes.axvline(0.0, color="0.7", linewidth=0.8)
         axes.errorbar(
@@ -253,8 +269,6 @@ def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
             markersize=4,
             capsize=2,
         )
-        axes.set_yticks(range(len(names)), names, fontsize=8)
-        axes.set_title(f"pool {pool}", fontsize=9)
         axes.set_xlabel(f"bits per byte of right answers less {config.baseline}", fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
     panels[0].invert_yaxis()

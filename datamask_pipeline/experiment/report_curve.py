@@ -7,16 +7,17 @@ from typing import Any
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
-from datamask_pipeline.experiment.shown import png, signed, table
+from datamask_pipeline.experiment.shown import nothing_ranked, png, signed, table
 
 
 def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
     """Right answers at every checkpoint, arms below each other; then curated documents, where some were asked."""
     baseline = config.baseline
     held_out = ", ".join(f"{point.held_out[baseline]:.4f}" for point in verdict.curve)
+    what = f"each arm less {baseline}, of {baseline} itself the" if verdict.has_power else "each arm's"
     yield (
-        f"Along the training, right answers: each arm less {baseline}, after so many tokens, those read again counted "
-        f"again; of {baseline} itself the bits per byte. The last column is what stands above. On held-out documents the "
+        f"Along the training, right answers: {what} bits per byte, after so many tokens, those read again counted "
+        f"again. The last column is what stands above. On held-out documents the "
         f"networks of {baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
     )
     yield ""
@@ -47,11 +48,18 @@ def _table(
     against: Sequence[Mapping[str, Difference]],
     contrasts: Sequence[Difference],
 ) -> Iterable[str]:
-    """One line an arm, one column a checkpoint: the baseline's bits per byte, the others' differences from it."""
+    """One line an arm, one column a checkpoint: the baseline's bits per byte, the others' differences from it; where
+    nothing is ranked, everybody's bits per byte.
+    """
     (first, second), baseline = config.contrast, config.baseline
-    rows = [[baseline, *(f"{of[baseline]:.4f}" for of in bits)]]
-    rows += [[name, *(signed(of[name]) for of in against)] for name in config.arms if name != baseline]
-    rows.append([f"{first} less {second}", *(signed(one) for one in contrasts)])
+    rows = [
+        [name, *(f"{of[name]:.4f}" for of in bits)]
+        if name == baseline or not verdict.has_power
+        else [name, *(signed(of[name]) for of in against)]
+        for name in [baseline, *(name for name in config.arms if name != baseline)]
+    ]
+    if verdict.has_power:
+        rows.append([f"{first} less {second}", *(signed(one) for one in contrasts)])
     yield from table(["arm", *(f"{point.tokens:,} tokens" for point in verdict.curve)], rows)
     yield ""
 
@@ -65,6 +73,10 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
     panels = figure.subplots(1, len(with_networks), sharey=True, squeeze=False)[0]
     names = [name for name in config.arms if name != config.baseline]
     for axes, (pool, verdict) in zip(panels, with_networks.items(), strict=True):
+        axes.set_title(f"pool {pool}", fontsize=9)
+        if not verdict.has_power:
+            nothing_ranked(axes)
+            continue
         axes.axhline(0.0, color="0.7", linewidth=0.8)
         # A little beside each other, so that intervals at one checkpoint can be told apart.
         width = verdict.curve[-1].tokens * 0.02
@@ -81,9 +93,11 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
                 capsize=2,
                 label=name,
             )
-        axes.set_title(f"pool {pool}", fontsize=9)
         axes.set_xlabel("tokens read", fontsize=8)
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel(f"bits per byte of right answers\nless {config.baseline}", fontsize=8)
-    panels[-1].legend(fontsize=7)
+    for axes in panels[::-1]:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=7)
+            break
     return png(figure)

@@ -55,9 +55,14 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
         "What was chosen, means over all draws. *Quality*: mean rank by quality in the half, 0 to 1, all scorers weighing "
         "the same whatever the arm's weights. *Coverage*: mean over its documents of the cosine to the nearest chosen one. "
         "*Likeness*: mean cosine of two chosen ones. *On the frontier*: no other arm of the sweep has as much quality and "
-        "as much coverage, and more of either. Right answers are those of the table above: the first row is the best of "
-        "many, and so better than it would be again "
-        f"(`{config.name}_sweep.png`)."
+        "as much coverage, and more of either. "
+        + (
+            "Right answers are those of the table above: the first row is the best of many, and so better than it would be "
+            "again "
+            if verdict.has_power
+            else "Arms by name "
+        )
+        + f"(`{config.name}_sweep.png`)."
     )
     yield ""
     few = frontier(config, verdict)
@@ -72,13 +77,16 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
         "median length",
     ]
     rows = []
-    for name in sorted(verdict.measures, key=lambda arm: verdict.arms[arm]["gold_answers"]):
+    best_first = sorted(verdict.measures, key=lambda arm: verdict.arms[arm]["gold_answers"])
+    for name in best_first if verdict.has_power else sorted(verdict.measures):
         mine, about = verdict.measures[name], verdict.arms[name]
         terms = [f"{mine[term]:.4f}" for term in ("quality_rank", "coverage", "similarity")]
         less = signed(verdict.against_baseline[name]) if name in verdict.against_baseline else ""
         counts = [f"{mine['near_copies']:.1%}", f"{mine['domains']:,.0f}", f"{about['length_median']:,.0f}"]
-        rows.append([name, "yes" if name in few else "", *terms, *counts, less])
-    yield from table([*header, f"right answers less {config.baseline}"], rows)
+        rows.append(
+            [name, "yes" if name in few else "", *terms, *counts, *([less] if verdict.has_power else [])]
+        )
+    yield from table(header + [f"right answers less {config.baseline}"] * verdict.has_power, rows)
     yield ""
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline.rolling import new_members, this_month
 from datamask_pipeline.pipeline.stage import Stage
-from datamask_pipeline.stages import select
+from datamask_pipeline.stages import copies, select
 from datamask_pipeline.storage.releases import every_name, frozen_crawls, is_retired, rolled
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def wanted_releases(pipeline: "Pipeline", *, of: str | None = None, new: bool = 
 
 
 def told(pipeline: "Pipeline") -> Iterator[str]:
-    """What becomes of each release of the configuration as things are, one line each."""
+    """What becomes of each release of the configuration as things are, one line each, and what to be careful with."""
     for name, configured in pipeline.config.releases.items():
         if configured.every is not None:
             made = [member for member, _ in rolled(pipeline.store, name)]
@@ -79,6 +79,12 @@ def told(pipeline: "Pipeline") -> Iterator[str]:
             line
             if configured.crawls
             else f"{line}; crawls that come later are never taken in (`every: crawl` does)"
+        )
+    going_on = [name for name, configured in pipeline.config.releases.items() if configured.given is not None]
+    if going_on and copies.is_off(pipeline.config.copies):
+        yield (
+            f"near-copies of what is held may come into {', '.join(going_on)}: copies.threshold is not set; 0.98 keeps "
+            "them out"
         )
 
 

@@ -36,14 +36,15 @@ class Checkpoint:
 
 
 def resumable(states: Path) -> Path | None:
-    """The newest whole trainer state below `states`; halves are removed."""
-    whole = []
+    """The newest whole trainer state below `states`."""
+    return max((mark.parent for mark in states.glob(f"checkpoint-*/{_MARK}")), key=_step, default=None)
+
+
+def remove_halves(states: Path) -> None:
+    """Remove trainer states that a killed run did not finish; before any process trains."""
     for candidate in states.glob("checkpoint-*"):
-        if (candidate / _MARK).is_file():
-            whole.append(candidate)
-        else:
+        if not (candidate / _MARK).is_file():
             shutil.rmtree(candidate)
-    return max(whole, key=_step, default=None)
 
 
 def published(models: Path) -> list[Checkpoint]:

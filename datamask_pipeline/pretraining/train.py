@@ -6,7 +6,7 @@ out. On the CPU the weights of an interrupted run equal, bit for bit, those of a
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from datamask_pipeline.pretraining.checkpoints import (
     no_progress_bars,
     published,
     read_stopwatch,
+    remove_halves,
     resumable,
 )
 from datamask_pipeline.pretraining.config import PretrainConfig
@@ -73,7 +74,7 @@ class PretrainResult:
 def pretrain(
     texts: Iterable[str],
     tokenizer: PreTrainedTokenizerFast,
-    validation_texts: Sequence[str],
+    validation_texts: Iterable[str],
     directory: Path,
     config: PretrainConfig,
     progress: Progress | None = None,
@@ -86,7 +87,7 @@ def pretrain(
     Args:
         texts: The subset, in a fixed order; read once.
         tokenizer: The one all arms share.
-        validation_texts: Texts that no arm trains on.
+        validation_texts: Texts that no arm trains on; read once, after the training.
         directory: Receives `models/step-<n>/` (weights) and `resume/` (tokens, optimiser state: to be
             removed once the result is recorded).
         config: See `PretrainConfig`.
@@ -102,6 +103,7 @@ def pretrain(
     states, models = directory / "resume", directory / "models"
     store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
     bind(states, _fingerprint(config, tokenizer, store))
+    remove_halves(states)
     arguments = (config, store, states, models, len(tokenizer), tokenizer.eos_token_id)
     if config.processes == 1:
         train(*arguments, progress)

@@ -7,7 +7,7 @@ from typing import Any
 
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.ref import MANIFEST, MANIFEST_FIELDS, read_json, ref_of
+from datamask_pipeline.storage.ref import MANIFEST, read_manifest, ref_of
 from datamask_pipeline.storage.tombstones import missing
 
 _REMEDY = "run the stage again to make the artefact anew"
@@ -39,7 +39,7 @@ def read_artefact(store: Store, location: str) -> Artefact:
         data = store.fs.cat_file(path)
     except FileNotFoundError:
         raise IntegrityError(missing(store, location, _REMEDY)) from None
-    manifest = read_json(data, path, MANIFEST_FIELDS, remedy=_REMEDY)
+    manifest = read_manifest(data, path, remedy=_REMEDY)
     return Artefact(ref_of(manifest), manifest, hashlib.sha256(data).hexdigest())
 
 

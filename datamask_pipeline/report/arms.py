@@ -12,6 +12,9 @@ from datamask_pipeline.report.ngram import print_ngram
 from datamask_pipeline.report.objectives import AFFINE_SCALE
 from datamask_pipeline.report.tables import Row, figure, print_in_blocks
 
+#: Models that read one arm so many times as often as another are not held for equally trained.
+_ABOUT_AS_OFTEN = 1.05
+
 
 def print_arms(console: Console, about: Mapping[str, Any]) -> None:
     """Print what each arm selected and how its models did, and how far that is from the baseline.
@@ -34,7 +37,12 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
         if function:
             scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
             console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
-    for line in [*_about_checkpoints(about["checkpoints"]), *_about_tasks(about["tasks"])]:
+    cautions = [
+        *_about_epochs(arms),
+        *_about_checkpoints(about["checkpoints"]),
+        *_about_tasks(about["tasks"]),
+    ]
+    for line in cautions:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if about["differences"]:
         _print_differences(console, about)
@@ -142,11 +150,25 @@ def _coverage(of: Mapping[str, Any]) -> str:
 
 
 def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    rows: list[Row] = [("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms])]
+    rows: list[Row] = [
+        ("times read", [figure(arm.get("epochs")) for arm in arms]),
+        ("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms]),
+    ]
     for task, asked in tasks.items():
         name = f"{task} (n {asked['n']})" + ("" if asked["no_signal"] is None else " *")
         rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
     return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+
+
+def _about_epochs(arms: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether models read some arms more often than others; nothing where all were read about as often."""
+    often = {arm["arm"]: arm["epochs"] for arm in arms if arm.get("epochs")}
+    if not often or max(often.values()) <= _ABOUT_AS_OFTEN * min(often.values()):
+        return []
+    each = ", ".join(f"{arm} {figure(epochs)} times" for arm, epochs in often.items())
+    return [
+        f"arms of fewer tokens were read more often ({each}): `select.num_tokens` makes their tokens equal"
+    ]
 
 
 def _about_checkpoints(numbers: Sequence[int]) -> list[str]:

@@ -12,12 +12,12 @@ from rich.console import Console
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte, share_differences, shares
 from datamask_pipeline.report.comparison import interval_of
 from datamask_pipeline.report.tables import figure, print_in_blocks, signed
-from datamask_pipeline.schema import OF_DOCUMENTS
+from datamask_pipeline.schema import HELD_OUT, OF_DOCUMENTS
 
 Row = Mapping[str, Any]
 #: Name of the mean over benchmarks among the tasks.
 MEAN = "mean of tasks"
-BITS, SHARE = "bits_per_byte", "probability"
+BITS, SHARE, ARCHITECTURES = "bits_per_byte", "probability", "architectures"
 
 
 def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
@@ -32,7 +32,8 @@ def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
         baseline: The arm to compare with.
 
     Returns:
-        ``arms``: by arm, ``bits_per_byte`` and ``probability`` by task, each the mean over its models. ``differences``: rows
+        ``arms``: by arm, ``bits_per_byte`` and ``probability`` by task, each the mean over its models, and of each of its
+        ``architectures`` the bits per byte of held-out documents, the mean over seeds. ``differences``: rows
         of ``measure, arm, architecture, task, difference, half_width, interval, seeds``; NaN: no interval.
     """
     models: dict[tuple[str, str, int], list[Row]] = {}
@@ -42,6 +43,9 @@ def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
         arm: {
             BITS: _mean_of_models([bits_per_byte(rows) for key, rows in models.items() if key[0] == arm]),
             SHARE: _mean_of_models([shares(rows) for key, rows in models.items() if key[0] == arm]),
+            ARCHITECTURES: _held_out(
+                {key[1:]: bits_per_byte(rows) for key, rows in models.items() if key[0] == arm}
+            ),
         }
         for arm in dict.fromkeys(arm for arm, *_ in models)
     }
@@ -56,6 +60,15 @@ def gold_figures(answers: Sequence[Row], *, baseline: str) -> dict[str, Any]:
             key = {"measure": measure, "arm": arm, "architecture": architecture}
             differences += [key | row for row in _over_seeds(of_seeds)]
     return {"arms": arms, "differences": differences}
+
+
+def _held_out(found: Mapping[tuple[str, int], Mapping[str, float]]) -> dict[str, float]:
+    """Bits per byte of held-out documents by architecture; without those that were asked none."""
+    bits: dict[str, list[float]] = {}
+    for (architecture, _), of in found.items():
+        if HELD_OUT in of:
+            bits.setdefault(architecture, []).append(of[HELD_OUT])
+    return {architecture: math.fsum(values) / len(values) for architecture, values in bits.items()}
 
 
 def _over_seeds(of_seeds: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:

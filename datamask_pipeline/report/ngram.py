@@ -39,17 +39,25 @@ def ngram_figures(
     }
 
 
-def no_power(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
-    """A line for each arm whose neural models predict held-out documents worse than the n-gram model of the same arm."""
+def no_power(arms: Mapping[str, Row], ngram: Mapping[str, Row]) -> list[str]:
+    """A line for each arm and architecture that predicts held-out documents worse than the n-gram model of the same arm.
+
+    Args:
+        arms: As of `gold_figures`.
+        ngram: As of `ngram_figures`.
+    """
     lines = []
-    for arm in arms:
-        bits, counted = arm["bits_per_byte"], ngram.get(arm["arm"])
-        if bits is not None and counted is not None and bits >= counted["bits_per_byte"][HELD_OUT]:
-            lines.append(
-                f"NO POWER: on the held-out documents the models of {arm['arm']} need {figure(bits)} bits per byte, a "
-                f"trigram model of {counted['tokens']:,} of its tokens {figure(counted['bits_per_byte'][HELD_OUT])}: "
-                "the models' numbers do not count"
-            )
+    for arm, of in arms.items():
+        counted = ngram.get(arm)
+        if counted is None:
+            continue
+        trigram = counted["bits_per_byte"][HELD_OUT]
+        lines += [
+            f"NO POWER: on the held-out documents the {architecture} models of {arm} need {figure(bits)} bits per byte, a "
+            f"trigram model of {counted['tokens']:,} of its tokens {figure(trigram)}: the models' numbers do not count"
+            for architecture, bits in of.get("architectures", {}).items()
+            if bits >= trigram
+        ]
     return lines
 
 
@@ -58,7 +66,7 @@ def print_ngram(console: Console, about: Row) -> None:
 
     Args:
         console: Where to.
-        about: The release's figures: ``arms``, ``ngram`` and ``baseline``.
+        about: The release's figures: ``gold``, ``ngram`` and ``baseline``.
     """
     ngram: Mapping[str, Row] = about["ngram"]
     if not ngram:
@@ -78,7 +86,7 @@ def print_ngram(console: Console, about: Row) -> None:
         title = f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions or documents"
         rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
         print_in_blocks(console, title, list(compared), [rows])
-    for line in [*_caution(ngram), *no_power(about["arms"], ngram)]:
+    for line in [*_caution(ngram), *no_power((about.get("gold") or {}).get("arms", {}), ngram)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "6"
+VERSION: Final = "7"
 
 
 class CompareConfig(Settings):
@@ -113,6 +113,7 @@ def _figures(
         "documents": subset.rows,
         # By the release's tokenizer: what sources state may be missing, and is counted by tokenizers of theirs.
         "tokens": mine[0]["subset_tokens"] if mine else None,
+        "epochs": max(model["epochs"] for model in mine) if mine else None,
         "objective": chosen["objective"],
         "objective_random": chosen["objective_random"],
         "gap": chosen["blocks"][0]["certificate"]["gap"] if len(chosen["blocks"]) == 1 else None,

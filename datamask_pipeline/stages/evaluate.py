@@ -5,7 +5,7 @@ two models can be compared in pairs. Documents have bits alone, and no result.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -119,14 +119,19 @@ def run(
     steps = sorted(directories) if config.checkpoints == "all" else final
     loaded = load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch))
     sets = questions_stage.load(store, questions, scratch)
-    asked = [
-        (task, name, text)
+    asked: list[tuple[str, str]] = []
+
+    def asked_texts() -> Iterator[str]:
+        """Of held-out and curated documents, read anew for each checkpoint; `asked` tells which they are."""
+        asked.clear()
         for task, found in (
             (schema.HELD_OUT, texts.pool_documents(store, candidates, documents, "validation")),
             (schema.CURATED, questions_stage.load_curated(store, questions, scratch)),
-        )
-        for name, text in found
-    ]
+        ):
+            for name, text in found:
+                asked.append((task, name))
+                yield text
+
     # By its content, which is what is hashed: another version that trains the same weights gives the same rows.
     model_id = model.content_digest[:16]
     common = {"release": release, "run": run_name, **labels, "model_digest": model_id}
@@ -140,13 +145,13 @@ def run(
         measured = checkpoint_bits(
             directories[step],
             loaded,
-            [text for *_, text in asked],
+            asked_texts(),
             device=config.device,
             threads=config.threads,
         )
         answers += [
             {"task": task, "question_id": name, "gold_bits": bits, "gold_bytes": size} | weights
-            for (task, name, _), bits, size in zip(
+            for (task, name), bits, size in zip(
                 asked, measured.document_bits, measured.document_bytes, strict=True
             )
         ]

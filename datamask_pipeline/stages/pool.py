@@ -75,6 +75,12 @@ _TABLES: Final = {
         FROM documents LEFT JOIN known_ids USING (id) GROUP BY id, known_ids.id
         HAVING count(*) > 1 OR known_ids.id IS NOT NULL
     """,
+    # By position, so that what is said of some thousand documents in a row is found without looking at all.
+    "twins": """
+        SELECT documents.position, representative, num_copies, representative_crawl, representative_id, first_with_id
+        FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
+        WHERE num_copies IS NOT NULL OR first_with_id IS NOT NULL ORDER BY documents.position
+    """,
 }
 
 #: In place of the questions' folder, whose files are an input.
@@ -333,7 +339,8 @@ def _judge(
         """)
     for name, sql in _TABLES.items():
         connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
-    connection.execute("DROP TABLE documents; DROP TABLE copied")
+    for name in ("documents", "copied", "copies", "repeated"):
+        connection.execute(f"DROP TABLE {name}")
 
 
 def _held_out_below(
@@ -360,17 +367,19 @@ def _candidates(
     connection: "duckdb.DuckDBPyConnection", store: Store, refs: list[Ref], index: int, held_out_below: int
 ) -> Iterator[pa.Table]:
     """What is said of each document of one crawl, in order, some thousand at a time."""
-    sql, first = _candidates_sql(held_out_below), sum(ref.rows for ref in refs[:index])
+    first = sum(ref.rows for ref in refs[:index])
     for batch in store.iter_batches(refs[index], _READ, batch_rows=windows.ROWS):
         positions = pa.array(range(first, first + batch.num_rows))
+        sql = _candidates_sql(held_out_below, first, batch.num_rows)
         first += batch.num_rows
         connection.register("taken", pa.Table.from_batches([batch]).append_column("position", positions))
         yield connection.sql(sql).to_arrow_table().select(schema.CANDIDATES.names).cast(schema.CANDIDATES)
 
 
-def _candidates_sql(held_out_below: int) -> str:
+def _candidates_sql(held_out_below: int, first: int, number: int) -> str:
     return f"""
-        WITH documents AS (
+        WITH here AS (SELECT * FROM twins WHERE position BETWEEN {first} AND {first + number - 1}),
+        documents AS (
             SELECT taken.*, coalesce(near.group_hash, taken.content_hash) AS group_hash
             FROM taken LEFT JOIN near USING (content_hash)
         ),
@@ -378,13 +387,13 @@ def _candidates_sql(held_out_below: int) -> str:
             SELECT documents.*,
                 position <> coalesce(first_with_id, position) AS repeats_id,
                 position <> coalesce(representative, position) AS is_copy,
-                coalesce(copies.num_copies, 1) AS num_copies,
-                coalesce(copies.representative_crawl, documents.crawl) AS representative_crawl,
-                coalesce(copies.representative_id, documents.id) AS representative_id,
+                coalesce(here.num_copies, 1) AS num_copies,
+                coalesce(here.representative_crawl, documents.crawl) AS representative_crawl,
+                coalesce(here.representative_id, documents.id) AS representative_id,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
                 group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
                 {PREFIX} < {held_out_below} AS is_validation
-            FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
+            FROM documents LEFT JOIN here USING (position)
         ),
         judged AS (
             SELECT *,

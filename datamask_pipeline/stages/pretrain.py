@@ -77,8 +77,10 @@ def run(
     from datamask_pipeline.pretraining.tokenizer import load_tokenizer
     from datamask_pipeline.pretraining.train import pretrain
 
-    validation = [text for _, text in texts.pool_documents(store, candidates, documents, "validation")]
-    if not validation:
+    def validation() -> Iterator[str]:
+        return (text for _, text in texts.pool_documents(store, candidates, documents, "validation"))
+
+    if next(validation(), None) is None:
         raise ConfigurationError(
             f"release {release!r} holds out no document for validation; raise pool.validation_share "
             "or give more documents"
@@ -87,7 +89,7 @@ def run(
     result = pretrain(
         _subset_texts(store, subset),
         load_tokenizer(store.local_copy(tokenizer, tokenizer_stage.TREE, scratch)),
-        validation,
+        validation(),
         scratch / "run",
         config,
         None if progress is None else (lambda done, total: progress(run_name, done, total)),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from datamask_pipeline import lineage
@@ -70,7 +71,7 @@ def check_key(stage: str, key: str) -> None:
     Raises:
         ConfigurationError: a piece of the key cannot be the name of a directory.
     """
-    for piece in key.split("/"):
+    for piece in (stage, *key.split("/")):
         if piece in ("", ".", "..") or "\0" in piece or piece.encode(errors="ignore").decode() != piece:
             raise ConfigurationError(
                 f"{stage} of {key!r}: {piece!r} cannot be the name of a directory in the record; give the crawl, "
@@ -79,7 +80,49 @@ def check_key(stage: str, key: str) -> None:
 
 
 def ref_of(manifest: Mapping[str, Any]) -> Ref:
-    return Ref(**{name: manifest[name] for name in REF_FIELDS})
+    """The reference that a manifest or pointer holds.
+
+    Raises:
+        IntegrityError: its location is not that of its stage, key and fingerprint.
+    """
+    ref = Ref(**{name: manifest[name] for name in REF_FIELDS})
+    try:
+        location = location_of(ref.stage, ref.key, ref.fingerprint)
+    except ConfigurationError as error:
+        raise IntegrityError(f"what is said to lie at {ref.location!r} cannot be read: {error}") from error
+    if ref.location != location:
+        raise IntegrityError(
+            f"stage {ref.stage!r} of {ref.key!r} is said to lie at {ref.location!r}, where it is {location!r}; run the "
+            "stage again"
+        )
+    return ref
+
+
+def read_manifest(data: bytes, path: str, *, remedy: str) -> dict[str, Any]:
+    """A manifest, of which no name leads out of its directory.
+
+    Args:
+        data: The file's bytes.
+        path: Where it lies, for the message.
+        remedy: What to do about a damaged one.
+
+    Raises:
+        IntegrityError: as `read_json`, or a part, file or folder with such a name.
+    """
+    manifest = read_json(data, path, MANIFEST_FIELDS, remedy=remedy)
+    try:
+        names = [item["name"] for kind in ("parts", "files", "trees") for item in manifest.get(kind, ())]
+        names += [name for tree in manifest["trees"] for name in tree["files"]]
+    except (KeyError, TypeError) as error:
+        raise IntegrityError(f"{path} holds a part, file or folder without a name; {remedy}") from error
+    for name in names:
+        if (
+            not isinstance(name, str)
+            or PurePosixPath(name).is_absolute()
+            or ".." in PurePosixPath(name).parts
+        ):
+            raise IntegrityError(f"{path} names {name!r}, which leads out of its directory; {remedy}")
+    return manifest
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -25,7 +26,6 @@ from datamask_pipeline.storage.places import unwritable
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
-    MANIFEST_FIELDS,
     REF_FIELDS,
     SHARDS,
     Ref,
@@ -34,6 +34,7 @@ from datamask_pipeline.storage.ref import (
     part_files,
     pretty_json,
     read_json,
+    read_manifest,
     ref_of,
 )
 
@@ -183,7 +184,7 @@ class Store:
 
             remedy = "run the stage again to rebuild the artefact"
             raise IntegrityError(missing(self, location, remedy)) from None
-        return read_json(data, path, MANIFEST_FIELDS, remedy="run the stage again to rebuild the artefact")
+        return read_manifest(data, path, remedy="run the stage again to rebuild the artefact")
 
     def part_names(self, ref: Ref) -> list[str]:
         """The artefact's parts in canonical order."""
@@ -471,9 +472,16 @@ def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tup
         setting: What the configuration calls the URL, for the message.
 
     Raises:
-        ConfigurationError: there is no such file system, or its library is not installed.
+        ConfigurationError: there is no such file system, its library is not installed, or the URL holds a password, which
+            would stand wherever the URL is shown.
     """
     import fsspec
+
+    if re.search(r"//[^/@]*:[^/]*@", url):
+        raise ConfigurationError(
+            f"{setting}: a URL that holds a password would show it; leave it out, and give credentials in "
+            "`storage_options` or as the library of that file system reads them from the environment"
+        )
 
     remedy = "name a directory, or a URL that fsspec knows, such as s3://bucket/prefix"
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
+from tiny_experiment import experiment_file
 
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import Pipeline
@@ -16,26 +16,20 @@ from datamask_pipeline.storage import Store, require
 @pytest.fixture
 def launched(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> Any:
     """Launches the job on a small experiment, of which four draws have two arms more than they need."""
-    chain = yaml.safe_load(tiny_config_file.read_text())
-    used = ("source", "embed", "score", "releases", "pool", "tokenizer", "evaluate", "store")
-    chain = {name: value for name, value in chain.items() if name in used}
-    chain["source"]["options"]["root"] = "${data}/crawls"
-    values = {
+    experiment = {
         "name": "by-job",
         "question": "Is quality better than chance?",
         "contrast": ["quality", "random"],
-        "redraws": 4,
         "num_random": 2,
-        "ratio": 0.3,
+        "pools": {"whole": {}},
         "arms": {"random": {}, "random_again": {}, "quality": {"select": {"policy": "quality_topk"}}},
-        "chain": chain,
     }
-    path, record = tmp_path / "by-job.yaml", tmp_path / "record"
+    record = tmp_path / "record"
     shutil.copytree(tiny_run.store.root, record)
     job = build_defs(config=str(tiny_config_file)).resolve_job_def("experiment_job")
 
     def launch(instance: dg.DagsterInstance, **changes: Any) -> dg.ExecuteInProcessResult:
-        path.write_text(yaml.safe_dump({**values, **changes}, sort_keys=False))
+        path = experiment_file(tmp_path, tiny_config_file, **{**experiment, **changes})
         settings = {
             "file": str(path),
             "data": str(tiny_config_file.parent),

@@ -118,6 +118,10 @@ def test_a_glob_says_which_and_mixes_no_splits(folder: Layout) -> None:
     assert len(_asked(root, "nq_open", "nq_open/*.dev.jsonl")[1]) == 2
     with pytest.raises(InputError, match=r"several splits at once by question_files 'nq_open/\*'"):
         _asked(root, "nq_open", "nq_open/*")
+    with pytest.raises(InputError, match=r"a shard of the split is missing.*00000-of-00002"):
+        _asked(folder("piqa/validation-00001-of-00002.parquet"), "piqa", "piqa/validation-*")
+    with pytest.raises(InputError, match="files of a split beside files that state none by question_files"):
+        _asked(folder("kqapro/gold.jsonl", "kqapro/validation.jsonl"), "kqapro", "kqapro/*.jsonl")
 
 
 def test_solved_examples_come_from_their_own_split(folder: Layout) -> None:

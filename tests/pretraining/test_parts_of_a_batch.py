@@ -52,7 +52,7 @@ def test_passes(
 def test_processes(
     stepwise: PretrainConfig, texts: list[str], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    two = stepwise.model_copy(update={"processes": 2})
+    two = stepwise.model_copy(update={"processes": 2, "micro_batch_size": 1})
     assert _losses(two, texts, tokenizer, tmp_path / "two") == pytest.approx(
         _losses(stepwise, texts, tokenizer, tmp_path / "one"), abs=1e-5
     )

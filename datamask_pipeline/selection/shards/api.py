@@ -5,6 +5,7 @@ Knows no transport beyond its name. Shape suffixes: N documents, G groups.
 
 from __future__ import annotations
 
+import logging
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
-from datamask_pipeline.errors import ConfigurationError, InputError, InternalError
+from datamask_pipeline.errors import ConfigurationError, InputError, InternalError, LostMemberError
 from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, shared_out
@@ -44,6 +45,10 @@ from datamask_pipeline.selection.shards.source import Shard, dealt, numbered, to
 from datamask_pipeline.selection.shards.team import Team, Together
 from datamask_pipeline.selection.timings import Timings
 
+logger = logging.getLogger(__name__)
+
+TEAMS = 3
+"""So many sets of processes are begun at most, of which all but the last lost one."""
 REASONS = (
     BY_MARGINALS.out,
     BY_MARGINALS.in_all_the_same,
@@ -59,7 +64,7 @@ NOT_OFFERED = {
     "token_counts": "give each shard's file of them to `Shard`",
     "groups": "give each shard's file of them to `Shard`",
     "near_copies": "leave them out before, by NearCopyIndex or stage `copies`",
-    "checkpoint_dir": "a killed selection begins again when it is run again",
+    "checkpoint_dir": "a killed selection begins again when it is run again, one that lost a process by itself",
 }
 """What `select_documents` and its surroundings take, and what to do instead."""
 COLUMNS = {
@@ -156,31 +161,51 @@ def select_over_shards(
 
     Raises:
         ConfigurationError: a setting that is wrong, or that cannot be kept over shards.
+        LostMemberError: processes or actors were lost again and again; one that is lost once is made good.
         InputError: files that cannot be used, naming the file or the document's number.
     """
-    timings = Timings()
     config, metrics = over_shards(config, settings)
     shards = numbered(shards)
     folder = Path(folder).absolute()
-    curve = Curve(progress)
     jobs = jobs_of(shards, config, members_of(engine, workers))
-    with team_of(engine, jobs, address) as team, torch.inference_mode():
-        with timings.phase("checks"):
-            people, opened = _opened(team, config, total_rows(shards), given)
-        with timings.phase("normalisation"):
-            names = sorted_scores(shards)
-            function, constants, random_value = _posed(people, config, metrics, names, given)
-        with timings.phase("learning"):
-            if isinstance(metrics[0][0], CoverageMetric):
-                ended = _by_regions(people, function, shards, folder, random_value, curve)
-            else:
-                learner = Learner(people, function, config.arithmetic)
-                ended = _by_moments(learner, config, random_value, curve)
-        with timings.phase("evaluation"):
-            result = _result(
-                people, function, config, constants, random_value, ended, opened, names, given, folder
-            )
+    for left in reversed(range(TEAMS)):
+        timings, curve = Timings(), Curve(progress)
+        try:
+            with team_of(engine, jobs, address) as team, torch.inference_mode():
+                result = _by_team(team, config, metrics, shards, given, folder, timings, curve)
+        except LostMemberError as error:
+            if not left:
+                raise
+            logger.warning("%s; the selection begins again with new ones", error)
+        else:
+            break
     return replace(result, curve=curve.table(), timings=timings.seconds())
+
+
+def _by_team(
+    team: Team,
+    config: SelectionConfig,
+    metrics: Sequence[tuple[DiversityMetric, float]],
+    shards: Sequence[Shard],
+    given: Given | None,
+    folder: Path,
+    timings: Timings,
+    curve: Curve,
+) -> ShardedSelection:
+    """The whole selection by one team of members, of which none is lost."""
+    with timings.phase("checks"):
+        people, opened = _opened(team, config, total_rows(shards), given)
+    with timings.phase("normalisation"):
+        names = sorted_scores(shards)
+        function, constants, random_value = _posed(people, config, metrics, names, given)
+    with timings.phase("learning"):
+        if isinstance(metrics[0][0], CoverageMetric):
+            ended = _by_regions(people, function, shards, folder, random_value, curve)
+        else:
+            learner = Learner(people, function, config.arithmetic)
+            ended = _by_moments(learner, config, random_value, curve)
+    with timings.phase("evaluation"):
+        return _result(people, function, config, constants, random_value, ended, opened, names, given, folder)
 
 
 def scale_over_shards(

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.hardware import present_device
+from datamask_pipeline.hardware import device_of_place
 from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.inputs import checked_quality, groups_of, inspected, require_floats
@@ -80,6 +80,10 @@ class Member:
 
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
+
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return device_of_place(self.config.device, self.place)
 
     def answer(self, steps: Sequence[tuple[str, Mapping[str, Any]]]) -> Answer:
         """Do these steps, at least one, and answer the last."""
@@ -168,7 +172,7 @@ class Member:
             self.views[WHOLE].floats["squared"] = np.zeros(0)
             self.scores = {name: torch.zeros(0, dtype=torch.float64) for name in self.score_names}
         else:
-            device, chunk_rows = present_device(self.config.device), self.config.chunk_rows
+            device, chunk_rows = self.device(), self.config.chunk_rows
             self.rows[WHOLE] = MappedRows(self.vectors, chunk_rows, device, normalise)
         view = self.views[WHOLE]
         self.num_own, own_tokens = len(view), int(view.costs_N.sum())
@@ -334,7 +338,7 @@ class Member:
     def do_reach(self, view: str, mask: str, rows: NDArray[np.float32]) -> Answer:
         """The largest similarity of each of some vectors to a document of a mask here, -1 where there is none."""
         of, size = self.views[view], self.config.chunk_rows
-        references_RD = torch.from_numpy(rows).to(present_device(self.config.device))
+        references_RD = torch.from_numpy(rows).to(self.device())
         places_N = np.flatnonzero(of.masks[mask])
 
         def part(span: Span) -> Tensor:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.errors import DataMaskError, LostMemberError
 from datamask_pipeline.selection.shards.channel import Channel
 from datamask_pipeline.selection.shards.member import Answer, Member
 from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
@@ -79,10 +79,10 @@ class Processes(Team):
     def _lost(self, number: int) -> None:
         """
         Raises:
-            StorageError: naming the process that ended.
+            LostMemberError: naming the process that ended.
         """
         status = self._processes[number].wait()
-        raise StorageError(
+        raise LostMemberError(
             f"process {number} of {self.num_members} that held documents ended with status {status}; run it again, and "
             "look at the machine's memory if it ended with -9"
         )

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, LostMemberError
+from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.shards.member import Answer, Member
 from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
 from datamask_pipeline.selection.shards.wire import pack, unpack
+
+logger = logging.getLogger(__name__)
+
+#: For so long an actor may wait for a processor of its own; then it begins beside others.
+PLACE_SECONDS = 60
 
 
 class Actor:
@@ -21,6 +28,9 @@ class Actor:
     def __init__(self, job: bytes) -> None:
         self._member = Member(unpack(job)["job"]).__enter__()
 
+    def begun(self) -> None:
+        """Answers once this actor has found its place."""
+
     def answer(self, message: bytes) -> bytes:
         """Do some steps; an error is told, not raised."""
         try:
@@ -31,7 +41,7 @@ class Actor:
 
 
 class RayActors(Team):
-    """One actor a member, spread over the nodes; each takes a processor.
+    """One actor a member, spread over the nodes; each takes a processor, or shares one where none is free.
 
     Args:
         jobs: One for each member.
@@ -44,7 +54,7 @@ class RayActors(Team):
 
     def __enter__(self) -> Self:
         try:
-            from ray import init, is_initialized, remote
+            from ray import init, is_initialized, kill, remote, wait
         except ImportError:
             raise ConfigurationError(
                 "engine `ray` is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
@@ -52,8 +62,29 @@ class RayActors(Team):
         if not is_initialized():
             own = {} if self._address else {"include_dashboard": False}
             init(address=self._address, log_to_driver=False, **own)
-        actor = remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Actor)
-        self._actors = [actor.remote(pack({"job": dict(job)})) for job in self._jobs]
+        jobs = [pack({"job": dict(job)}) for job in self._jobs]
+        on_gpu = SelectionConfig.of(self._jobs[0]["config"]).device.startswith("cuda")
+        wanted = {"num_gpus": int(on_gpu), "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        alone, beside = (remote(num_cpus=number, **wanted)(Actor) for number in (1, 0))
+        self._actors = [alone.remote(job) for job in jobs]
+        # More members than processors, other work, or a node that was lost: what finds no place would wait for ever.
+        begun = [actor.begun.remote() for actor in self._actors]
+        _, waiting = wait(begun, num_returns=len(begun), timeout=PLACE_SECONDS)
+        if waiting and on_gpu:
+            raise ConfigurationError(
+                f"{len(waiting)} of {len(begun)} Ray actors found no free GPU in {PLACE_SECONDS} seconds; ask for fewer "
+                "workers, or set `device: cpu`"
+            )
+        for number in [begun.index(reference) for reference in waiting]:
+            kill(self._actors[number])
+            self._actors[number] = beside.remote(jobs[number])
+        if waiting:
+            logger.warning(
+                "%d of %d Ray actors found no free processor in %d seconds and share those of others",
+                len(waiting),
+                len(begun),
+                PLACE_SECONDS,
+            )
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -70,14 +101,16 @@ class RayActors(Team):
 
     def _answers(self, references: Sequence[Any]) -> Iterator[Answer]:
         from ray import get
-        from ray.exceptions import RayError
+        from ray.exceptions import RayError, RayTaskError
 
         for number, reference in enumerate(references):
             try:
                 answer = unpack(get(reference))
+            except RayTaskError:  # it is there, and raised what is no error of ours
+                raise
             except RayError as error:
                 reason = str(error).partition("\n")[0]
-                raise StorageError(
+                raise LostMemberError(
                     f"Ray actor {number} of {self.num_members} that held documents was lost ({reason}); run it again"
                 ) from error
             if "error" in answer:

@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.facility.choose import first_length
 from datamask_pipeline.selection.facility.evaluate import (
     Coverage,
@@ -99,7 +98,7 @@ class Regions:
     def assign(self, centroids: NDArray[np.float32]) -> Answer:
         """The region of each own document, that of the most similar centroid; how many each one has."""
         member, view = self.member, self.member.views["whole"]
-        centroids_CD = torch.from_numpy(centroids).to(present_device(member.config.device))
+        centroids_CD = torch.from_numpy(centroids).to(member.device())
         if len(view):
             member._fill("whole", "region", lambda rows_nD, span: (rows_nD @ centroids_CD.T).argmax(1))
         else:
@@ -185,7 +184,7 @@ class Regions:
     def outside(self, numbers: NDArray[np.int64], parts: NDArray[np.int64]) -> Answer:
         """The largest similarity of each of some documents to an own one of another part, -1 where there is none."""
         member, view = self.member, self.member.views["whole"]
-        device = present_device(member.config.device)
+        device = member.device()
         most_s = torch.full((len(numbers),), -1.0)
         if len(view):
             sampled_sD = self._vectors(numbers)
@@ -415,7 +414,7 @@ class Regions:
             )
             files_n[chosen_n] = len(names)
             names.append(str(shard.vectors))
-        device, config = present_device(self.member.config.device), self.member.config
+        device, config = self.member.device(), self.member.config
         vectors = ShardedVectors(names, files_n, rows_n)
         rows_nD = MappedRows(vectors, config.chunk_rows, device, self.member.normalise).everything()
         return rows_nD if rows_nD.data_ptr() % 64 == 0 else rows_nD.clone()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.errors import ConfigurationError, InputError, LostMemberError
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.reasons import TOO_LONG
@@ -33,12 +33,12 @@ def test_no_cut_order_or_process_changes_a_byte(
     wanted = {**SETTINGS, **budgets[kind], "diversity": metric}
     one = select_over_shards(cut(), tmp_path / "one", engine="here", **wanted)
     ways: list[tuple[Any, dict[str, Any]]] = [
-        (cut((0, 5, 300, 901), (2, 0, 3, 1)), {"workers": 4, "engine": "here"}),
+        (cut((0, 5, 300, 901), (2, 0, 3, 1)), {"workers": 4, "engine": "processes"}),
     ]
     if kind == "documents":
         ways.append((cut((0, 640)), {"workers": 20, "engine": "here"}))  # more than there are units
     if kind == "tokens":
-        ways.append((cut((0, 100), (1, 0)), {"workers": 2, "engine": "here"}))
+        ways.append((cut((0, 100), (1, 0)), {"workers": 2, "engine": "processes"}))
     for number, (shards, how) in enumerate(ways):
         other = select_over_shards(shards, tmp_path / str(number), **how, **wanted)
         assert bytes_of(other.folder) == bytes_of(one.folder)
@@ -200,8 +200,45 @@ def test_a_process_that_ends_is_told_of(cut: Any) -> None:
     config, _ = over_shards(None, {"chunk_rows": 64})
     with Processes(jobs_of(numbered(cut()), config, 1)) as team:
         team._processes[0].kill()
-        with pytest.raises(StorageError, match="process 0 of 1 that held documents ended with status -9"):
+        with pytest.raises(LostMemberError, match="process 0 of 1 that held documents ended with status -9"):
             team.ask("open")
+
+
+@pytest.mark.parametrize("metric", ["Pair_simi", "Facility"])
+def test_a_process_that_ends_in_the_midst_is_made_good(
+    metric: str, cut: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {**SETTINGS, "normalisation": "none", "diversity": metric}
+    one = select_over_shards(cut(), tmp_path / "one", engine="here", **wanted)
+    send, journeys, lost = Processes._send, itertools.count(), []
+
+    def lose_one(self: Processes, steps: Any) -> Any:
+        if next(journeys) in (6, 9):
+            lost.append(self._processes[1].pid)
+            self._processes[1].kill()
+        return send(self, steps)
+
+    monkeypatch.setattr(Processes, "_send", lose_one)
+    two = select_over_shards(cut(), tmp_path / "two", workers=2, **wanted)
+    assert len(set(lost)) == 2  # of two teams, one after the other
+    assert bytes_of(two.folder) == bytes_of(one.folder)
+    assert two.certificate == one.certificate
+
+
+def test_processes_that_end_again_and_again_stop_it(
+    cut: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Processes] = []
+
+    def always(self: Processes, steps: Any) -> Any:
+        begun.append(self)
+        self._processes[1].kill()
+        self._lost(1)
+
+    monkeypatch.setattr(Processes, "_send", always)
+    with pytest.raises(LostMemberError, match="process 1 of 2"):
+        select_over_shards(cut(), tmp_path, workers=2, **SETTINGS)
+    assert len({id(team) for team in begun}) == 3
 
 
 def test_what_is_too_long_is_left_out_with_that_reason(

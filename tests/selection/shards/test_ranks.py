@@ -19,21 +19,28 @@ from datamask_pipeline.selection.shards.ranks import follow
 import torch.distributed as dist
 
 dist.init_process_group("gloo", init_method=sys.argv[1], rank=1, world_size=2)
-follow()
-follow()
-follow()
+for _ in range(5):
+    follow()
 dist.destroy_process_group()
 """
 
 
-def test_two_ranks_make_the_bytes_of_one_process(cut: Any, tmp_path: Path) -> None:
+def test_two_ranks_make_the_bytes_of_one_process(cut: Any, budgets: dict[str, Any], tmp_path: Path) -> None:
     (shard,) = cut()
-    shard = shard.__class__(vectors=shard.vectors, quality=shard.quality)
+    whole, shard = shard, shard.__class__(vectors=shard.vectors, quality=shard.quality)
     missing = shard.__class__(vectors=shard.vectors, quality={"quality": tmp_path / "none.npy"})
     settings = {"chunk_rows": 64, "diversity": "DiSF_uncentred", "num_steps": 4}
     others = {"chunk_rows": 64, "diversity": "Facility", "normalisation": "none"}
     one = select_over_shards([shard], tmp_path / "one", engine="here", **settings)
     other_one = select_over_shards([shard], tmp_path / "other-one", engine="here", **others)
+    budgeted = {
+        kind: {"chunk_rows": 64, "num_steps": 4, "diversity": metric, **budgets[kind]}
+        for kind, metric in (("tokens", "Pair_simi"), ("quotas", "DiSF_uncentred"))
+    }
+    of_budgets = {
+        kind: select_over_shards([whole], tmp_path / f"{kind}-one", engine="here", **wanted)
+        for kind, wanted in budgeted.items()
+    }
     meet = f"file://{tmp_path}/meet"
     other = subprocess.Popen([sys.executable, "-c", FOLLOWER, meet])
     dist.init_process_group("gloo", init_method=meet, rank=0, world_size=2)
@@ -42,12 +49,18 @@ def test_two_ranks_make_the_bytes_of_one_process(cut: Any, tmp_path: Path) -> No
             select_over_shards([missing], tmp_path / "two", engine="ranks", **settings)
         select_over_shards([shard], tmp_path / "two", engine="ranks", **settings)
         select_over_shards([shard], tmp_path / "other-two", engine="ranks", **others)
+        for kind, wanted in budgeted.items():
+            select_over_shards([whole], tmp_path / kind, engine="ranks", **wanted)
         assert other.wait(timeout=60) == 0
     finally:
         other.kill()
         other.wait()
         dist.destroy_process_group()
-    for found, folder in ((one, "two"), (other_one, "other-two")):
+    for found, folder in (
+        (one, "two"),
+        (other_one, "other-two"),
+        *((of_budgets[kind], kind) for kind in of_budgets),
+    ):
         for file in sorted(found.folder.glob("*.npy")):
             assert (tmp_path / folder / file.name).read_bytes() == file.read_bytes()
 
