@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
+from datamask_pipeline.experiment.report import markdown
 from datamask_pipeline.experiment.run import _inputs
 from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pipeline import Pipeline
@@ -84,10 +86,29 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     assert list(dict.fromkeys(row["task"] for row in rows)) != sorted({row["task"] for row in rows})
     for pool in ("whole", "equal"):
         section = text[text.index(f"### Pool `{pool}`") :]
+        header = section[section.index("\n| arm |") :].split("\n")[1].split(" | ")
         for arm in ARMS:
             cells = section[section.index(f"\n| {arm} |") :].split("\n")[1].split(" | ")
-            told = [float(cell) for cell in (cells[4], cells[8])]
+            told = [float(cells[header.index(name)]) for name in ("right answers", "held-out documents")]
             assert told == [pytest.approx(one, abs=6e-5) for one in means_of(store, pool, arm)]
+    # Where the instrument has no power nothing is ranked: no arm's difference, probability or point in the plot.
+    experiment, _ = load_experiment(path, tiny_config_file.parent)
+    draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
+    verdict = judge(experiment, store, draws)
+    with_power, without = (
+        markdown(experiment, {"whole": replace(verdict, has_power=power)}) for power in (True, False)
+    )
+    random_again = [
+        next(line for line in told.splitlines() if line.startswith("| random_again |"))
+        for told in (with_power, without)
+    ]
+    assert [line.count(" ± ") for line in random_again] == [
+        2,
+        1,
+    ]  # of right answers, and of held-out documents
+    assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
+    assert "| social_iqa \\* |" in text
+    assert "\n\\* no signal below 1 B parameters" in text
     # No text, id or address of a document is in the report.
     documents = [
         row["text"] for row in store.read_table(require(store, "ingest", "tiny-2024-10")).to_pylist()
