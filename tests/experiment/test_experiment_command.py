@@ -28,7 +28,8 @@ from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
-from datamask_pipeline.experiment.report import markdown
+from datamask_pipeline.experiment.report import markdown, plot
+from datamask_pipeline.experiment.report_curve import plot_of_curve
 from datamask_pipeline.experiment.run import _inputs
 from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pipeline import Pipeline
@@ -106,6 +107,8 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
         2,
         1,
     ]  # of right answers, and of held-out documents
+    drawn, plain = (plot(experiment, {"whole": replace(verdict, has_power=power)}) for power in (True, False))
+    assert drawn != plain
     assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
     assert "| social_iqa \\* |" in text
     assert "\n\\* no signal below 1 B parameters" in text
@@ -277,8 +280,18 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
         line for line in text.splitlines() if line.startswith("| arm |") and line.endswith("tokens |")
     )
     assert points.count("tokens") == len(tokens)
-    lines = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in text.splitlines()}
-    assert lines["joint less collapse_quality"][-1].rstrip(" |") in told
+    experiment, _ = load_experiment(path, tiny_config_file.parent)
+    draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
+    verdict = replace(judge(experiment, store, draws), has_power=True, below_gate=())
+    for shown, ranked in ((markdown(experiment, {"whole": verdict}), True), (text, False)):
+        lines = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in shown.splitlines()}
+        assert ("joint less collapse_quality" in lines) == ranked
+        assert (" ± " in lines["joint"][-1]) == ranked
+        if ranked:
+            assert (
+                plot_of_curve(experiment, {"whole": verdict}) != (tmp_path / "small_curve.png").read_bytes()
+            )
+            assert lines["joint less collapse_quality"][-1].rstrip(" |") in told
     assert (tmp_path / "small_curve.png").read_bytes().startswith(b"\x89PNG")
     # The trigram model says what it says without networks, and another run trains the same networks.
     bits = np.load(store.file_path(ref, "bits.npy"))
@@ -446,7 +459,8 @@ def test_curated_documents_are_told_of_and_are_no_benchmark(
         assert float(by_arm[arm][-1].split(" ± ")[0]) == pytest.approx(less, abs=6e-5)
     assert lines[tables[1] - 2].startswith("Along the training, right answers")
     assert lines[tables[2] - 2].startswith("The same on curated documents, which are no benchmark")
-    for place, column in ((tables[1], 5), (tables[2], -1)):
+    assert "NO POWER" in text  # so along the training, too, only what each arm needs is told
+    for place, column in ((tables[1], 4), (tables[2], -2)):
         for line in lines[place + 3 : place + 5]:
             cells = line.strip(" |").split(" | ")
             if cells[0] in ("joint", "collapse_quality"):
