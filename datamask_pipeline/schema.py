@@ -622,6 +622,12 @@ REPORT_ARMS: Final = pa.schema(
             "Mean over the arm's models, of each over its last checkpoints, on held-out documents; null: not measured.",
             unit="bits per byte of UTF-8",
         ),
+        column(
+            "epochs",
+            NUMBER,
+            "How often its models read it, at most; above 1 it has fewer tokens than their budget; null: no model.",
+            unit="times",
+        ),
         column("runs", INTEGER, "Models of the arm.", unit="models"),
         column(
             "tasks",

@@ -83,16 +83,17 @@ def ref_of(manifest: Mapping[str, Any]) -> Ref:
     """The reference that a manifest or pointer holds.
 
     Raises:
-        IntegrityError: its location is not that of its stage, key and fingerprint.
+        IntegrityError: its location is none of its stage and key.
     """
     ref = Ref(**{name: manifest[name] for name in REF_FIELDS})
+    folder, _, last = ref.location.rpartition("/")
     try:
-        location = location_of(ref.stage, ref.key, ref.fingerprint)
+        check_key(ref.stage, f"{ref.key}/{last}")
     except ConfigurationError as error:
         raise IntegrityError(f"what is said to lie at {ref.location!r} cannot be read: {error}") from error
-    if ref.location != location:
+    if folder != f"{ref.stage}/{ref.key}":
         raise IntegrityError(
-            f"stage {ref.stage!r} of {ref.key!r} is said to lie at {ref.location!r}, where it is {location!r}; run the "
+            f"stage {ref.stage!r} of {ref.key!r} is said to lie at {ref.location!r}, which is none of its places; run the "
             "stage again"
         )
     return ref
@@ -114,6 +115,7 @@ def read_manifest(data: bytes, path: str, *, remedy: str) -> dict[str, Any]:
         names = [item["name"] for kind in ("parts", "files", "trees") for item in manifest.get(kind, ())]
         names += [name for tree in manifest["trees"] for name in tree["files"]]
     except (KeyError, TypeError) as error:
+        remedy = "delete its folder, and run the stage again"
         raise IntegrityError(f"{path} holds a part, file or folder without a name; {remedy}") from error
     for name in names:
         if (
