@@ -269,6 +269,11 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     held_out = [row for row in rows if row["task"] == "held_out_documents"]
     assert all(row["bits"] > row["trigram_bits"] for row in held_out)
     assert "NO POWER: the networks of random, random_again" in told
+    # Questions that are longer than a sequence lose their beginning: counted, and told.
+    about = store.manifest(ref)["metadata"]
+    assert 0 < about["cut"]["race_high"] <= about["items"]["race_high"]
+    assert f"race_high {about['cut']['race_high']} of {about['items']['race_high']}" in text
+    assert "cut" not in store.manifest(counted)["metadata"]
     # Every checkpoint is asked; the last one is what the table tells.
     curve = np.load(store.file_path(ref, "curve.npy"))
     tokens = store.manifest(ref)["metadata"]["curve_tokens"]
