@@ -1,9 +1,12 @@
-"""What a tensor costs the operating system. Thresholds of the C library are a process's own, so each case has one."""
+"""Devices, and what a tensor costs: thresholds of the C library are a process's own, so that has one."""
 
 import subprocess
 import sys
 
 import pytest
+import torch
+
+from datamask_pipeline.hardware import device_of_place
 
 _PROGRAM = """
 import resource, sys
@@ -37,3 +40,10 @@ def test_freed_pages_are_kept_inside_and_given_back_afterwards() -> None:
         afterwards > pages / 2 or afterwards > 10 * 2**26 // 2**21 / 2
     )  # of 4 KiB, or of 2 MiB where they are huge
     assert given_back > 2**25
+
+
+def test_processes_are_dealt_out_among_a_machines_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    found = [str(device_of_place(name, 3)) for name in ("cuda", "cuda:0", "cpu")]
+    assert found == ["cuda:1", "cuda:0", "cpu"]

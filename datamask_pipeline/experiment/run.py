@@ -89,7 +89,7 @@ def measure_draws(
             if arm.subset is not None
         }
         read = _reader(config, pool, pipeline, inputs, Path(scratch), outside)
-        for number in numbers:
+        for done, number in enumerate(numbers, start=1):
             tell = _teller(progress, f"{pool}: arms of draw {number}", len(config.arms) + config.num_random)
             draws.append(
                 run_draw(
@@ -104,7 +104,7 @@ def measure_draws(
                     tell=tell,
                 )
             )
-            progress(f"{pool}: draws", number + 1, config.redraws)
+            progress(f"{pool}: draws", done, len(numbers))
     return draws
 
 

@@ -122,6 +122,7 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     checked = called("config", "check")
     assert "# release old will be frozen at its first run with tiny-2024-10, tiny-2024-18\n" in checked
     assert "# release web makes one with each new crawl; so far: none; next: web-tiny-2024-18\n" in checked
+    assert "# near-copies of what is held may come into web: copies.threshold is not set" in checked
     called("run", "--until", "ingest")
     (tmp_path / "later").rename(later)
     assert "so far: web-tiny-2024-18; next: web-tiny-2024-22\n" in called("config", "check")

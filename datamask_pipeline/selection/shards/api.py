@@ -175,7 +175,10 @@ def select_over_shards(
                 result = _by_team(team, config, metrics, shards, given, folder, timings, curve)
         except LostMemberError as error:
             if not left:
-                raise
+                raise LostMemberError(
+                    f"{error}, and {TEAMS - 1} before it; run it again, with more memory or fewer documents a process if "
+                    "the machine ran out of it (status -9)"
+                ) from error
             logger.warning("%s; the selection begins again with new ones", error)
         else:
             break

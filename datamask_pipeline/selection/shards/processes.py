@@ -83,8 +83,7 @@ class Processes(Team):
         """
         status = self._processes[number].wait()
         raise LostMemberError(
-            f"process {number} of {self.num_members} that held documents ended with status {status}; run it again, and "
-            "look at the machine's memory if it ended with -9"
+            f"process {number} of {self.num_members} that held documents ended with status {status}"
         )
 
 

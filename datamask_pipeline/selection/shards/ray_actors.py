@@ -111,7 +111,7 @@ class RayActors(Team):
             except RayError as error:
                 reason = str(error).partition("\n")[0]
                 raise LostMemberError(
-                    f"Ray actor {number} of {self.num_members} that held documents was lost ({reason}); run it again"
+                    f"Ray actor {number} of {self.num_members} that held documents was lost ({reason})"
                 ) from error
             if "error" in answer:
                 raise_told(answer["error"])
