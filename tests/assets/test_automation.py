@@ -36,8 +36,8 @@ def tick(
     sensor: dg.SensorDefinition, resource: PipelineResource, instance: dg.DagsterInstance
 ) -> dg.SensorResult:
     """Evaluate a sensor and do what it asks of the instance, short of launching runs."""
-    context = dg.build_sensor_context(instance=instance)
-    result = sensor(context, pipeline=resource)
+    with dg.build_sensor_context(instance=instance) as context:
+        result = sensor(context, pipeline=resource)
     assert isinstance(result, dg.SensorResult)
     for request in result.dynamic_partitions_requests or []:
         instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
@@ -140,8 +140,8 @@ def test_the_schedule_freezes_what_is_scored_and_new(dagster_run, tmp_path: Path
 
     def fire(instance: dg.DagsterInstance, month: int) -> list[dg.RunRequest] | dg.SkipReason:
         time = datetime.datetime(2026, month, 1, 3, tzinfo=datetime.UTC)
-        context = dg.build_schedule_context(instance=instance, scheduled_execution_time=time)
-        return monthly_release(context, pipeline=resource)
+        with dg.build_schedule_context(instance=instance, scheduled_execution_time=time) as context:
+            return monthly_release(context, pipeline=resource)
 
     defs = build_defs(config=str(dagster_run.config_file), settings=settings)
     with dg.instance_for_test() as instance:
@@ -185,7 +185,8 @@ def test_previewing_a_sensor_changes_no_file_of_the_record(
     resource = PipelineResource(config=str(dagster_run.config_file), settings=settings)
     files = files_of(tmp_path / "record")
     for _ in range(10):
-        result = sensor(dg.build_sensor_context(instance=instance), pipeline=resource)
+        with dg.build_sensor_context(instance=instance) as context:
+            result = sensor(context, pipeline=resource)
         assert result.dynamic_partitions_requests
     assert files_of(tmp_path / "record") == files
     if sensor is advance:
