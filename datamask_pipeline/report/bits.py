@@ -1,7 +1,7 @@
 """What models say of right answers and held-out documents, by task, and paired differences. Knows rows, no store."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.report.comparison import interval_of
@@ -9,19 +9,18 @@ from datamask_pipeline.report.comparison import interval_of
 Row = Mapping[str, Any]
 
 
-def bits_per_byte(rows: Sequence[Row]) -> dict[str, float]:
+def bits_per_byte(rows: Iterable[Row]) -> dict[str, float]:
     """Of each task: all bits over all bytes.
 
     Args:
         rows: One a question or document: ``task, gold_bits, gold_bytes``.
     """
-    found: dict[str, list[Row]] = {}
+    found: dict[str, tuple[list[float], list[int]]] = {}
     for row in rows:
-        found.setdefault(row["task"], []).append(row)
-    return {
-        task: math.fsum(row["gold_bits"] for row in mine) / sum(row["gold_bytes"] for row in mine)
-        for task, mine in found.items()
-    }
+        bits, sizes = found.setdefault(row["task"], ([], []))
+        bits.append(row["gold_bits"])
+        sizes.append(row["gold_bytes"])
+    return {task: math.fsum(bits) / sum(sizes) for task, (bits, sizes) in found.items()}
 
 
 def bit_differences(rows: Sequence[Row], baseline: Sequence[Row]) -> list[dict[str, Any]]:

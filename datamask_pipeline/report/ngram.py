@@ -61,12 +61,33 @@ def no_power(arms: Mapping[str, Row], ngram: Mapping[str, Row]) -> list[str]:
     return lines
 
 
+def low_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
+    """A line for each arm whose networks read other tokens than its n-gram model learnt from, and so have a lower gate.
+
+    Args:
+        arms: Rows of ``arm, tokens, epochs``; ``None``: it has no networks.
+        ngram: As of `ngram_figures`.
+    """
+    lines = []
+    for row in arms:
+        counted = ngram.get(row["arm"])
+        if counted is None or row["epochs"] is None:
+            continue
+        read = int(row["tokens"] * min(1, row["epochs"]))
+        if counted["tokens"] < read:
+            lines.append(
+                f"the gate of {row['arm']} is a low one: its trigram model learnt from {counted['tokens']:,} tokens, its "
+                f"models from some {read:,} different ones; `-s ngram.max_tokens={row['tokens']}` lets it learn from all"
+            )
+    return lines
+
+
 def print_ngram(console: Console, about: Row) -> None:
     """Print bits per byte by arm, their differences from the baseline, and what they cannot say.
 
     Args:
         console: Where to.
-        about: The release's figures: ``gold``, ``ngram`` and ``baseline``.
+        about: The release's figures: ``arms``, ``gold``, ``ngram`` and ``baseline``.
     """
     ngram: Mapping[str, Row] = about["ngram"]
     if not ngram:
@@ -86,7 +107,8 @@ def print_ngram(console: Console, about: Row) -> None:
         title = f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions or documents"
         rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
         print_in_blocks(console, title, list(compared), [rows])
-    for line in [*_caution(ngram), *no_power((about.get("gold") or {}).get("arms", {}), ngram)]:
+    gated = (about.get("gold") or {}).get("arms", {})
+    for line in [*_caution(ngram), *no_power(gated, ngram), *low_gates(about["arms"], ngram)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

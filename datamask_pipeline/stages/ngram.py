@@ -5,7 +5,7 @@ no neural model.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,48 +120,56 @@ def run(
     asked = AskedQuestions.of(questions_Q, encode, end)
     answers = asked.answers(model)
     curated = questions_stage.load_curated(store, questions, scratch)
-    of_documents = [
-        (task, *row)
+    of_questions = {
+        "task": [each.task for each in questions_Q],
+        "question_id": [each.question_id for each in questions_Q],
+        "gold_bits": answers.gold_bits_Q,
+        "gold_bytes": asked.gold_bytes_Q,
+        "gold_probability": pa.array(answers.gold_probability_Q, from_pandas=True),
+    }
+    of_documents = (
+        {"task": [task] * len(names), "question_id": names, "gold_bits": bits, "gold_bytes": sizes}
         for task, named in (
             (schema.HELD_OUT, itertools.chain([first_held_out], held_out)),
             (schema.CURATED, curated),
         )
-        for row in _document_rows(model, named, encode, end)
-    ]
-    tasks_D, names_D, bits_D, bytes_D = zip(*of_documents, strict=True)
-    columns = {
-        "task": [*(each.task for each in questions_Q), *tasks_D],
-        "question_id": [*(each.question_id for each in questions_Q), *names_D],
-        "gold_bits": [*answers.gold_bits_Q.tolist(), *bits_D],
-        "gold_bytes": [*asked.gold_bytes_Q.tolist(), *bytes_D],
-        "gold_probability": [
-            None if np.isnan(share) else share for share in answers.gold_probability_Q.tolist()
-        ]
-        + [None] * len(tasks_D),
-    }
-    size = len(questions_Q) + len(tasks_D)
-    table = pa.table({"release": [release] * size, "arm": [arm] * size, **columns}, schema=schema.NGRAM)
-    part = builder.write_part("00000", table.to_batches(), schema.NGRAM)
+        for names, bits, sizes in _document_bits(model, named, encode, end)
+    )
+    table = pa.Table.from_batches(
+        _batch({"release": release, "arm": arm}, columns)
+        for columns in itertools.chain([of_questions], of_documents)
+    )
+    part = builder.write_part("00000", table.combine_chunks().to_batches(), schema.NGRAM)
     metadata = {
         "release": release,
         "arm": arm,
         "documents": len(learnt.offsets_D) - 1,
         "tokens": model.num_tokens,
         "trigrams": model.num_trigrams,
-        "bits_per_byte": bits_per_byte(table.to_pylist()),
+        "bits_per_byte": bits_per_byte(row for batch in table.to_batches() for row in batch.to_pylist()),
     }
     return builder.commit([part], metadata=metadata)
 
 
-def _document_rows(
+def _document_bits(
     model: TrigramModel, named: Iterable[tuple[str, str]], encode: Encode, end: int
-) -> Iterator[tuple[str, float, int]]:
-    """Name, bits and UTF-8 bytes of each document; so many are held at a time."""
+) -> Iterator[tuple[Sequence[str], NDArray[np.float64], list[int]]]:
+    """Names, bits and UTF-8 bytes of so many documents at a time."""
     waiting = iter(named)
     while group := list(itertools.islice(waiting, _ASKED_DOCUMENTS)):
         names, contents = zip(*group, strict=True)
         bits_D = model.bits(Asked.of(Texts.of(list(encoded(contents, encode, end))), end))
-        yield from zip(names, bits_D.tolist(), (len(text.encode()) for text in contents), strict=True)
+        yield names, bits_D, [len(text.encode()) for text in contents]
+
+
+def _batch(names: Mapping[str, str], columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Rows of the table, of which all share some names; a column that is not given is null."""
+    size = len(columns["task"])
+    given = {name: [value] * size for name, value in names.items()} | dict(columns)
+    return pa.record_batch(
+        [pa.array(given.get(field.name, [None] * size), field.type) for field in schema.NGRAM],
+        schema=schema.NGRAM,
+    )
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:

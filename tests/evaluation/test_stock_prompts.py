@@ -10,7 +10,7 @@ from stock_tasks import FILES, Row, our_task, prompts_and_targets, stock_task
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.questions import QuestionSet, prepare_questions
 
-_SIZES = {"train": 11, "validation": 8, "test": 8, "dev": 6}
+_SIZES = {"train": 31, "validation": 20, "test": 20, "dev": 6}
 
 
 def _row(task: str, name: str, n: int) -> Row:
@@ -58,7 +58,7 @@ def test_prompts_and_targets_are_lm_evals_own(task: str, shots: int, tmp_path: P
         for asked, _ in ours:
             assert asked[0][1].pop("max_gen_toks") == 16
     assert ours == prompts_and_targets(stock_task(FILES[task], splits, shots))
-    assert len(ours) == 8
+    assert len(ours) == 20
 
 
 def test_prompts_of_an_article_are_lm_evals_own(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte
-from datamask_pipeline.report.ngram import ngram_figures, no_power, print_ngram
+from datamask_pipeline.report.ngram import low_gates, ngram_figures, no_power, print_ngram
 from datamask_pipeline.schema import HELD_OUT
 
 
@@ -67,7 +67,8 @@ def about(neural: float) -> dict[str, object]:
         "random": {"architectures": {"dense": 1.9, "moe": neural}},  # of which the mean would pass
         "datamask": {"architectures": {}},
     }
-    return {"gold": {"arms": arms}, "ngram": ngram, "baseline": "random"}
+    told = [{"arm": arm, "tokens": 1000, "epochs": 0.8 if arm == "datamask" else 2.0} for arm in of]
+    return {"arms": told, "gold": {"arms": arms}, "ngram": ngram, "baseline": "random"}
 
 
 def test_a_proxy_worse_than_an_ngram_model_has_no_power() -> None:
@@ -81,12 +82,29 @@ def test_a_proxy_worse_than_an_ngram_model_has_no_power() -> None:
             )
 
 
+def test_a_gate_of_fewer_tokens_than_the_networks_read_is_said_to_be_low() -> None:
+    told = about(2.0)
+    (line,) = low_gates(told["arms"], told["ngram"])  # type: ignore[arg-type]
+    assert line.startswith("the gate of random is a low one: its trigram model learnt from 900 tokens")
+    assert "`-s ngram.max_tokens=1000`" in line
+    none = [{"arm": "random", "tokens": None, "epochs": None}]
+    assert not low_gates(none, told["ngram"])  # type: ignore[arg-type]
+
+
 def test_the_table_has_every_figure_and_says_what_it_cannot() -> None:
     console = Console(file=io.StringIO(), width=120)
     print_ngram(console, about(3.0))
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
-    for text in ("held out documents", "2.1000", "2.0500", "-0.0500 ± ", "-0.5000 (no interval)", "NO POWER"):
+    for text in (
+        "held out documents",
+        "2.1000",
+        "2.0500",
+        "-0.0500 ± ",
+        "-0.5000 (no interval)",
+        "NO POWER",
+        "a low one",
+    ):
         assert text in shown
     assert "different numbers of tokens: `-s ngram.max_tokens=800` makes them equal" in shown
     assert "not another draw of documents" in shown
