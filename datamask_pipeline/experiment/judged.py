@@ -86,7 +86,7 @@ class Verdict:
         cut: Of each benchmark the questions that networks are asked without the beginning of their prompts; empty without
             networks.
         not_held_against: Lines of warning where documents were not held against the curated ones.
-        curve: The same comparisons at each checkpoint, the last of which is what all else speaks of; empty without networks.
+        curve: The same comparisons at each checkpoint; all else speaks of the mean of the last ones. Empty without networks.
     """
 
     arms: Mapping[str, Mapping[str, float]]
@@ -183,7 +183,7 @@ def _curve(
     bytes_I: NDArray[np.int64],
     items: Mapping[str, int],
 ) -> list[CurvePoint]:
-    """Each checkpoint judged as the last one is."""
+    """Each checkpoint judged as the result is."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / str(place) for place in range(len(draws))]
         read = [

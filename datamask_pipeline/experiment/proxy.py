@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,11 @@ from datamask_pipeline.ngram.asked import parted_tokens
 from datamask_pipeline.ngram.trigram import Numbers, Texts
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.stages import pretrain as pretrain_stage
+from datamask_pipeline.stages.evaluate import final_steps
 
 VERSION: Final = "2"
+#: Checkpoints whose mean is what a network is taken to know, at most: of those near the end, as a release's models have it.
+_FINAL: Final = 3
 _COLUMN = "bits after {} tokens"
 
 
@@ -40,6 +44,16 @@ class Curve:
 
     tokens: tuple[int, ...]
     bits_CI: Numbers
+
+    @property
+    def result_I(self) -> Numbers:
+        """What the network is taken to know of each item: the mean over its last checkpoints."""
+        return self.bits_CI[-num_final(self.tokens) :].mean(axis=0)
+
+
+def num_final(tokens: Sequence[int]) -> int:
+    """Of how many last checkpoints, which lie at so many tokens, the mean is a network's result."""
+    return len(final_steps(tokens, _FINAL))
 
 
 def proxy_bits(

@@ -33,7 +33,7 @@ from datamask_pipeline.stages import select as select_stage
 from datamask_pipeline.storage import Ref, Store, npy_bytes
 
 STAGE: Final = "experiment"
-VERSION: Final = "2"
+VERSION: Final = "3"
 #: Beside the table: bits of every item by every arm, then by every further random subset; each item's length; and where
 #: networks are trained, the bits at each checkpoint, (C, A, I).
 BITS, BYTES, CURVE = "bits.npy", "bytes.npy", "curve.npy"
@@ -198,7 +198,7 @@ def _measured(
             network = proxy.pretrain(num_tokens, int(draws.integers(2**31)))
             kept = None if networks is None else networks / name
             curves.append(proxy_bits(learnt, found.ruler, network, scratch / name, kept))
-            bits[-1] = curves[-1].bits_CI[-1]
+            bits[-1] = curves[-1].result_I
         if name in config.arms:
             rows += _rows(name, learnt, half, places_n, found.ruler, bits[-1], trigram_I)
             learnt_n = places_n[: len(learnt.offsets_D) - 1]

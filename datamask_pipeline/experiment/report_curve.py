@@ -7,6 +7,7 @@ from typing import Any
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
+from datamask_pipeline.experiment.proxy import num_final
 from datamask_pipeline.experiment.shown import nothing_ranked, png, signed, table
 
 
@@ -14,10 +15,12 @@ def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
     """Right answers at every checkpoint, arms below each other; then curated documents, where some were asked."""
     baseline = config.baseline
     held_out = ", ".join(f"{point.held_out[baseline]:.4f}" for point in verdict.curve)
+    number = num_final([point.tokens for point in verdict.curve])
+    above = "last column is what" if number == 1 else f"mean of the last {number} columns is what"
     what = f"each arm less {baseline}, of {baseline} itself the" if verdict.has_power else "each arm's"
     yield (
         f"Along the training, right answers: {what} bits per byte, after so many tokens, those read again counted "
-        f"again. The last column is what stands above. On held-out documents the "
+        f"again. The {above} stands above. On held-out documents the "
         f"networks of {baseline} need {held_out}, its trigram models {verdict.arms[baseline]['trigram_held_out']:.4f}."
     )
     yield ""
