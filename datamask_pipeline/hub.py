@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
@@ -19,6 +20,8 @@ from datamask_pipeline.errors import ConfigurationError, InputError, StorageErro
 logger = logging.getLogger(__name__)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = 64
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def check_pinned(name: str, revision: str) -> None:
@@ -124,14 +127,15 @@ class HubRepository:
     def download_matching(self, patterns: Sequence[str]) -> Path:
         """The folder of the local cache that has all files whose paths match a pattern; it may have others too.
 
-        Files that are there already, and the listing that says so, cost no request.
+        Files that are there already, and the listing that says so, cost no request. Each is held against the digest that the
+        hub calls it by; one that is not what it is called is fetched once more.
 
         Args:
             patterns: As of `fnmatch`: `*` stands for folders too.
 
         Raises:
             InputError: no such repository or commit.
-            StorageError: the hub did not deliver.
+            StorageError: the hub did not deliver, or what came is not what it is called.
         """
         from huggingface_hub import snapshot_download
 
@@ -144,7 +148,32 @@ class HubRepository:
                 cache_dir=self.cache_dir,
                 allow_patterns=list(patterns),
             )
-        return Path(str(folder))
+        root = Path(str(folder))
+        for local in sorted(path for path in root.rglob("*") if path.is_file()):
+            path = local.relative_to(root).as_posix()
+            if any(fnmatch(path, pattern) for pattern in patterns) and not _is_as_called(local):
+                self._fetch_what_is_called(path, local)
+        return root
+
+    def _fetch_what_is_called(self, path: str, damaged: Path) -> None:
+        """Fetch a file again whose content is not what its name in the cache says."""
+        from huggingface_hub import constants
+
+        if constants.HF_HUB_OFFLINE:
+            raise StorageError(
+                f"{damaged.resolve()} is not what the hub calls it, and HF_HUB_OFFLINE is set; run once without that, which "
+                f"fetches {self.name}/{path} again"
+            )
+        logger.warning("%s: not what the hub calls it; fetching %s once more", damaged.resolve(), path)
+        before = _digest(damaged, "sha256")
+        local = self._fetch(path, force=True)
+        # A server may call its files by anything; then both copies are alike, and there is nothing to hold them against.
+        called = len(local.resolve().name)
+        if not _is_as_called(local) and (called == _SHA256 or _digest(local, "sha256") != before):
+            raise StorageError(
+                f"cannot download {self.name}/{path}: what came is not what the hub calls it, twice; the server delivers "
+                "another file than it lists"
+            )
 
     def _fetch(self, path: str, *, force: bool = False) -> Path:
         from huggingface_hub import hf_hub_download
@@ -232,9 +261,30 @@ def _difference(local: Path, file: HubFile) -> str | None:
         return f"{size} bytes came where {file.size} are listed"
     if not file.sha256:
         return None
-    with local.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = _digest(local, "sha256")
     return None if found == file.sha256 else f"SHA-256 {found} where {file.sha256} is listed"
+
+
+def _is_as_called(local: Path) -> bool:
+    """Whether a file of the cache has the digest that is its name there; true where the name is none.
+
+    The hub calls a large file by its SHA-256 and any other by git's digest of it.
+    """
+    blob = local.resolve()
+    if blob.parent.name != "blobs" or not _DIGEST.fullmatch(blob.name):
+        return True
+    if len(blob.name) == _SHA256:
+        return _digest(blob, "sha256") == blob.name
+    git = hashlib.sha1(f"blob {blob.stat().st_size}\0".encode(), usedforsecurity=False)
+    with blob.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            git.update(block)
+    return blob.name in (git.hexdigest(), _digest(blob, "sha1"))
+
+
+def _digest(path: Path, name: str) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, name).hexdigest()
 
 
 def _first_line(error: BaseException) -> str:

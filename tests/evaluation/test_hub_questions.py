@@ -1,5 +1,6 @@
 """Questions straight from the hub: a local server that speaks its protocol, made rows in the places of the real ones."""
 
+import hashlib
 import io
 import json
 import time
@@ -20,6 +21,7 @@ from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.checks import check_questions
 from datamask_pipeline.evaluation.config import EvaluateConfig, HubConfig
 from datamask_pipeline.evaluation.questions import prepare_questions
+from datamask_pipeline.hub import HubRepository
 from datamask_pipeline.stages.questions import digest_of_files
 
 TASKS = list(all_benchmarks())
@@ -112,7 +114,50 @@ def test_what_was_fetched_once_needs_no_hub(
     assert sum(hub.requests.values()) == requests
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert digest_of_files(config) == digest
-    assert [found.num_read for found in prepare_questions(config, tmp_path)] == [8, 8]
+    assert [found.num_read for found in prepare_questions(config, tmp_path)] == [20, 20]
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again_or_refused(
+    hub: HubServer, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = asked("piqa")
+    digest, requests = digest_of_files(config), sum(hub.requests.values())
+    (copy,) = (path for path in (tmp_path / "cache").rglob("*.parquet") if "validation" in path.name)
+    whole = copy.read_bytes()
+    copy.resolve().write_bytes(whole[:-7] + b"changed")
+    assert digest_of_files(config) == digest
+    assert copy.read_bytes() == whole
+    assert sum(hub.requests.values()) > requests
+    copy.resolve().write_bytes(whole[:-7] + b"changed")
+    with monkeypatch.context() as offline:
+        offline.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(
+            StorageError, match=r"not what the hub calls it, and HF_HUB_OFFLINE is set.*baber/piqa/"
+        ):
+            digest_of_files(config)
+    hub.faults = lambda method, path: "corrupt"
+    with pytest.raises(StorageError, match="not what the hub calls it, twice"):
+        digest_of_files(config)
+
+
+@pytest.mark.parametrize("called", ["git", "sha1", "anything"])
+def test_a_small_file_is_held_against_gits_digest_of_it(hub: HubServer, tmp_path: Path, called: str) -> None:
+    """A server that calls its files by anything else is believed, once it has sent the same again."""
+    content, commit = b"label: 1\n", "c" * 40
+    hub.called = {
+        "git": hashlib.sha1(b"blob 9\0" + content).hexdigest(),
+        "sha1": hashlib.sha1(content).hexdigest(),
+        "anything": "d" * 40,
+    }[called]
+    hub.repositories["owner/small", commit] = {"a.jsonl": content}
+    repository = HubRepository(
+        "owner/small", commit, kind="dataset", endpoint=hub.endpoint, cache_dir=str(tmp_path)
+    )
+    for damaged in (None, None, b"label: 0\n"):
+        if damaged is not None and called != "anything":
+            (tmp_path / "datasets--owner--small" / "blobs" / hub.called).write_bytes(damaged)
+        root = repository.download_matching(["*.jsonl"])
+        assert (root / "a.jsonl").read_bytes() == content
 
 
 def test_another_commit_is_another_set(hub: HubServer, asked: Asked) -> None:

@@ -21,6 +21,7 @@ class HubServer:
         requests: How often each (method, kind) was asked; kinds are tree, resolve and storage.
         ranges: Every Range header asked with.
         waits: For the test to note how long the client wanted to wait.
+        called: What it calls every file instead of by its SHA-256; ``None``: by that.
     """
 
     def __init__(self, repository: str, files: dict[str, bytes]) -> None:
@@ -30,6 +31,7 @@ class HubServer:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.ranges: list[str] = []
         self.waits: list[float] = []
+        self.called: str | None = None
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -109,10 +111,10 @@ class HubServer:
             return
         content = files[name]
         whole = name if files is self.files else f"{repository}/{revision}/{name}"
+        linked = {"X-Linked-Etag": f'"{sha256(content)}"', "X-Linked-Size": str(len(content))}
         headers = {
             "X-Repo-Commit": revision,
-            "X-Linked-Etag": f'"{sha256(content)}"',
-            "X-Linked-Size": str(len(content)),
+            **(linked if self.called is None else {"X-Linked-Etag": f'"{self.called}"'}),
             "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
             "Location": f"{self._storage}/storage/{whole}",
         }
