@@ -55,7 +55,7 @@ def draws_to_measure(
     with _refusals():
         config, pipeline = experiment.load(progress=told)
         pipeline.check("questions", list(pipeline.config.releases))
-        make_shared(pipeline, told)
+        make_shared(pipeline, told, context.log.warning)
     draws = [(place, pool, number) for place, pool in enumerate(config.pools) for number in config.draws(())]
     context.instance.add_dynamic_partitions(str(EXPERIMENTS.name), [config.name])
     context.instance.add_dynamic_partitions(

@@ -77,6 +77,10 @@ class HubRepository:
 
     def __post_init__(self) -> None:
         check_pinned(self.name, self.revision)
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"endpoint {self.endpoint!r}: write it with http:// or https:// before it"
+            )
 
     def list_files(self, folder: str = "") -> list[HubFile]:
         """Every file under a folder at this commit, by path; one listing, not one request a file.

@@ -10,6 +10,7 @@ from datamask_pipeline.pipeline.config import packaged_configs
 from datamask_pipeline.pipeline.curated import not_held_against
 from datamask_pipeline.pipeline.describe import described
 from datamask_pipeline.pipeline.order import told
+from datamask_pipeline.pipeline.positions import beyond_training
 from datamask_pipeline.printable import inert
 
 app = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
@@ -42,5 +43,6 @@ def check(config: ConfigOption = None, settings: SetOption = None) -> None:
     pipeline.check()
     for line in described(pipeline.config):
         typer.echo(line)
-    for line in (*told(pipeline), *not_held_against(pipeline.config)):
+    lines = (*told(pipeline), *not_held_against(pipeline.config), *beyond_training(pipeline.config))
+    for line in lines:
         typer.echo(f"# {inert(line)}")

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from datamask_pipeline.cli.progress import followed
+from datamask_pipeline.printable import inert
 
 
 def experiment(
@@ -61,7 +62,7 @@ def experiment(
     with followed(Console(stderr=True)) as progress:
         pipeline = Pipeline(chain, progress=progress)
         pipeline.check("questions", list(chain.releases))
-        make_shared(pipeline, progress)
+        make_shared(pipeline, progress, lambda line: typer.echo(inert(line), err=True))
         if draw:
             for name in config.pools:
                 measure_draws(config, pipeline, name, draws, progress, kept=kept)

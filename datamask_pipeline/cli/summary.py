@@ -14,7 +14,7 @@ from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.behind import made_from
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
-from datamask_pipeline.report.ngram import ngram_figures
+from datamask_pipeline.report.ngram import ngram_figures, no_power
 from datamask_pipeline.stages.materialise import documents_digest
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
@@ -47,6 +47,7 @@ def print_summary(
 def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     """All figures of a release: its crawls, its arms and their differences, as its comparison recorded them.
 
+    ``no_power`` names the arms whose models predict held-out documents worse than n-gram models of theirs;
     ``tasks`` says of each task how many questions were asked and what guessing scores; ``checkpoints`` of how many last
     checkpoints a model's scores are the mean; ``caveat`` warns where most
     tasks cannot tell arms apart; ``redundancy`` is what was measured on each arm's documents without training, as
@@ -65,6 +66,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     checkpoints = sorted({row["checkpoints"] for row in rows})
     made = [current_manifest(pipeline.store, stage, release) for stage in ("questions", "pool")]
     superseded = dict(_superseded(pipeline, release, _locations(manifest, "selections")))
+    ngram = _ngram(pipeline, release, manifest)
     selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
         "release": release,
@@ -74,7 +76,8 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "caveat": caveat(tasks),
         "checkpoints": checkpoints,
         "redundancy": dict(_redundancy(pipeline, release, manifest)),
-        "ngram": _ngram(pipeline, release, manifest),
+        "no_power": no_power((manifest["metadata"].get("gold") or {}).get("arms", {}), ngram),
+        "ngram": ngram,
         "subsets": _locations(manifest, "subsets"),
         "not_held_against": list(was_not_held_against(pipeline.store, *made)),
         "superseded": superseded,

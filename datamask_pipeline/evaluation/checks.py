@@ -88,12 +88,12 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
 
 
 def _check_first_rows(benchmark: Benchmark, file: Path) -> None:
-    reason = "the file is empty"
-    for _, row in islice(read_rows(file), _FIRST_ROWS):
+    reason, layout = "the file is empty", benchmark.make_layout()
+    for _, row in islice(read_rows(file, hendrycks=layout.hendrycks), _FIRST_ROWS):
         try:
             if isinstance(row, str):
                 raise BadRow(row)
-            benchmark.make_layout().read(row)
+            layout.read(row)
             return
         except BadRow as bad:
             reason = str(bad)

@@ -64,7 +64,7 @@ def read_curated(given: str, column: str) -> CuratedDocuments:
     for path, name in _named(given):
         columns: dict[str, None] = {}
         num_rows = 0
-        for number, row in read_rows(path, has_header=True):
+        for number, row in read_rows(path):
             num_rows += 1
             if isinstance(row, dict):
                 columns.update(dict.fromkeys(row))
@@ -107,7 +107,7 @@ def check_curated(given: str, column: str, section: str = "evaluate") -> None:
         InputError: no such file; one cannot be read or has no such column.
     """
     for path, _ in _named(given, section):
-        rows = [row for _, row in islice(read_rows(path, has_header=True), _FIRST_ROWS)]
+        rows = [row for _, row in islice(read_rows(path), _FIRST_ROWS)]
         if rows:
             columns = [name for row in rows if isinstance(row, dict) for name in row]
             _refuse_without(column, path, columns, section)

@@ -192,7 +192,7 @@ def _read(benchmark: Benchmark, split: Split, seed: int, *, use: str) -> _Read:
     place = 0
     for file in split.files:
         name, num_rows = split.name_of(file), 0
-        for number, row in read_rows(file):
+        for number, row in read_rows(file, hendrycks=layout.hendrycks):
             num_rows += 1
             try:
                 item = replace(_item(layout.read, row), place=place)

@@ -19,20 +19,20 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 _HENDRYCKS = ["question", "A", "B", "C", "D", "answer"]
 
 
-def read_rows(path: Path, *, has_header: bool = False) -> Iterator[tuple[int, Row | str]]:
+def read_rows(path: Path, *, hendrycks: bool = False) -> Iterator[tuple[int, Row | str]]:
     """Each row with its number from 0, or, instead of a row, the reason why there is none.
 
     Args:
         path: The file; its ending says the format.
-        has_header: Whether the first line of a CSV is its header whatever it says; else it is one where it names question
-            and answer, and the columns are Hendrycks's where it does not.
+        hendrycks: Whether the first line of a CSV is its header only where it names question and answer, and the columns
+            are Hendrycks's where it does not; else it is one whatever it says.
 
     Raises:
         InputError: The file as a whole cannot be read.
     """
     readers = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}
     try:
-        rows = _csv(path, has_header) if path.suffix == ".csv" else readers[path.suffix](path)
+        rows = _csv(path, hendrycks) if path.suffix == ".csv" else readers[path.suffix](path)
         for number, row in enumerate(rows):
             if isinstance(row, dict):
                 yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
@@ -72,7 +72,7 @@ def _parquet(path: Path) -> Iterator[Row | str]:
         yield from batch.to_pylist()
 
 
-def _csv(path: Path, has_header: bool) -> Iterator[Row | str]:
+def _csv(path: Path, hendrycks: bool) -> Iterator[Row | str]:
     """With a header, or without one in Hendrycks's six columns; a missing subject is read off the name.
 
     A quotation mark inside a field is doubled, as Python and pandas write it.
@@ -84,10 +84,10 @@ def _csv(path: Path, has_header: bool) -> Iterator[Row | str]:
     with path.open(encoding="utf-8", newline="") as stream:
         header = _HENDRYCKS
         for number, cells in enumerate(csv.reader(stream)):
-            if number == 0 and (has_header or {"question", "answer"} <= {cell.strip() for cell in cells}):
+            if number == 0 and (not hendrycks or {"question", "answer"} <= {cell.strip() for cell in cells}):
                 header = [cell.strip() for cell in cells]
             elif len(cells) != len(header):
                 yield f"{len(cells)} cells where {len(header)} are expected"
             else:
-                beside = {} if has_header else {"subject": subject}
+                beside = {"subject": subject} if hendrycks else {}
                 yield {**beside, **dict(zip(header, cells, strict=True))}

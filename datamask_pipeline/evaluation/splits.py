@@ -56,7 +56,7 @@ def asked_split(folder: Path, benchmark: Benchmark, pattern: str | None) -> Spli
     if pattern is not None:
         return _named(folder, benchmark, pattern, "question_files")
     place, files = _place(folder, benchmark)
-    if (found := _choose(place, files, benchmark, benchmark.split)) is not None:
+    if (found := _choose(folder, place, files, benchmark, benchmark.split)) is not None:
         return found
     stated = [file for file in files if _states(place, file, _KNOWN)]
     if not stated and len(files) == 1:
@@ -65,6 +65,13 @@ def asked_split(folder: Path, benchmark: Benchmark, pattern: str | None) -> Spli
         reason = f"asks the split {benchmark.split!r}, and which file holds it is not clear"
     elif stated:
         reason = f"asks the split {benchmark.split!r}, which is not there"
+        raise refusal(
+            benchmark,
+            folder,
+            files,
+            reason,
+            f"add the files of that split, {benchmark.split}.jsonl beside them",
+        )
     else:
         reason = "finds several files in one folder, none of which states its split"
     raise refusal(benchmark, folder, files, reason)
@@ -90,7 +97,7 @@ def examples_split(folder: Path, benchmark: Benchmark, pattern: str | None, aske
     if places := _places(folder, benchmark):
         place, files = places[0]
         left = [file for file in files if file not in asked.files]
-        if (found := _choose(place, left, benchmark, wanted)) is not None:
+        if (found := _choose(folder, place, left, benchmark, wanted)) is not None:
             return found
     if asked.name is None:
         return None
@@ -153,7 +160,9 @@ def _place(folder: Path, benchmark: Benchmark) -> tuple[Path, list[Path]]:
     return places[0]
 
 
-def _choose(place: Path, files: Sequence[Path], benchmark: Benchmark, split: str) -> Split | None:
+def _choose(
+    folder: Path, place: Path, files: Sequence[Path], benchmark: Benchmark, split: str
+) -> Split | None:
     """The one set that is called so: by its whole name if any is, else by a word of it; None: there is none."""
     for names in ((split,), _ALSO.get(split, ())):
         whole = [file for file in files if _is_called(place, file, names)]
@@ -165,7 +174,9 @@ def _choose(place: Path, files: Sequence[Path], benchmark: Benchmark, split: str
             return None  # another file, which states no split, may as well be meant
         sets = {_set_of(place, file, names) for file in chosen}
         if len(sets) > 1 and not benchmark.make_layout().many_files:
-            raise refusal(benchmark, place, chosen, f"finds {len(sets)} question sets of the split {split!r}")
+            raise refusal(
+                benchmark, folder, chosen, f"finds {len(sets)} question sets of the split {split!r}"
+            )
         check_shards(chosen)
         return Split(split, tuple(chosen), tuple(beside))
     return None
@@ -225,12 +236,14 @@ def _files(paths: Iterable[Path]) -> list[Path]:
     return sorted(path for path in paths if path.suffix in SUFFIXES and path.is_file())
 
 
-def refusal(benchmark: Benchmark, folder: Path, files: Sequence[Path], reason: str) -> InputError:
-    """What to say where it is not clear which files are meant."""
+def refusal(
+    benchmark: Benchmark, folder: Path, files: Sequence[Path], reason: str, remedy: str | None = None
+) -> InputError:
+    """What to say where it is not clear which files are meant, or none is; the remedy is to name them, or the one given."""
     names = [file.relative_to(folder).as_posix() for file in files]
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return InputError(
         f"task {benchmark.task!r} {reason}: {listed}",
         file=str(folder),
-        remedy=f"name the files to ask in question_files, e.g. {{{benchmark.task}: {names[0]}}}",
+        remedy=remedy or f"name the files to ask in question_files, e.g. {{{benchmark.task}: {names[0]}}}",
     )

@@ -222,9 +222,20 @@ class ExperimentConfig(Settings):
 
     @pydantic.model_validator(mode="after")
     def _names_are_arms(self) -> Self:
-        for name in (*self.contrast, self.baseline, self.again):
-            if name not in self.arms:
-                raise ValueError(f"{name!r} is no arm; the arms are: {', '.join(self.arms)}")
+        named = {"contrast": self.contrast, "baseline": (self.baseline,), "again": (self.again,)}
+        for field, names in named.items():
+            for name in names:
+                if name not in self.arms:
+                    random = (
+                        "" if field == "contrast" else f"; add `{name}: {{}}`, random documents as a control"
+                    )
+                    raise ValueError(
+                        f"{field}: {name!r} is no arm; the arms are: {', '.join(self.arms)}{random}"
+                    )
+        if self.contrast[0] == self.contrast[1]:
+            raise ValueError(
+                f"contrast: {self.contrast[0]!r} twice; name the two arms whose difference is the answer"
+            )
         for name in (self.baseline, self.again):
             if self.arms[name] != ArmConfig():
                 raise ValueError(f"arm {name!r} has to be random: give it no setting")
@@ -315,8 +326,9 @@ def load_experiment(
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
         raise ConfigurationError(
-            f"experiment {str(path)!r} cannot be read: {error}; name a YAML file"
+            f"experiment {str(path)!r} cannot be read: {why}; correct or name the YAML file"
         ) from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{path} holds no mapping of settings")

@@ -19,6 +19,11 @@ from datamask_pipeline.schema import OF_DOCUMENTS
 Numbers = NDArray[np.float64]
 NUM_SAMPLES = 1_000
 LEVEL, POWER = 0.95, 0.8
+#: Fewer pairs' intervals hold the truth less often than they say: in simulations at worst 89.5 % of the time for two pairs,
+#: 92.6 for three, 93.7 for four, where questions have a third of the spread of cuts.
+LEAST_PAIRS = 4
+#: Of fewer random subsets, pairs are the same few again and again.
+LEAST_RANDOM = 8
 
 
 @dataclass(frozen=True)
@@ -237,6 +242,11 @@ def random_coverage(bootstrap: Bootstrap, randoms: Sequence[str], *, num_pairs: 
         found = bootstrap.paired(two_R2[:, 0], two_R2[:, 1], tasks)
         held += abs(found.difference) <= found.half_width
     return Coverage(held, num_pairs)
+
+
+def again_coverage(found: Difference) -> Coverage:
+    """The same of the two random arms alone, one trial."""
+    return Coverage(int(not found.is_clear), 1)
 
 
 def smallest_dose(found: Mapping[float, Difference]) -> float | None:

@@ -1,7 +1,7 @@
 """An experiment's verdict out of its draws: comparisons, positive controls, random against random. Aggregates only."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import (
+    LEAST_PAIRS,
+    LEAST_RANDOM,
     Bootstrap,
     Coverage,
     Difference,
+    again_coverage,
     benchmarks_of,
     holm,
     mean_over_pairs,
@@ -28,6 +30,7 @@ from datamask_pipeline.pipeline.curated import was_not_held_against
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.schema import CURATED, HELD_OUT
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.changes import current_manifest
 
 NUM_RANDOM_PAIRS = 400
 
@@ -74,8 +77,8 @@ class Verdict:
         coverage: Random against random.
         smallest_dose: Of shuffled documents, from which on all were found; ``None``: none.
         below_gate: Arms whose networks predict held-out documents no better than trigram models; empty without networks.
-        has_power: Whether the instrument finds a dose, holds random against random for equal often enough, and no arm is
-            below the gate.
+        no_power: Why nothing may be ranked: an arm below the gate, too few pairs of draws, no dose found, random told from
+            random too often; empty: the instrument is sound.
         items: Questions of each benchmark, held-out documents, and curated ones where there are some.
         pool_documents: Documents of the pool; every draw has half of them.
         planted: What of the planted documents each arm chose, by arm and by the figure's name as `found_of` has them: mean
@@ -100,7 +103,7 @@ class Verdict:
     coverage: Coverage
     smallest_dose: float | None
     below_gate: tuple[str, ...]
-    has_power: bool
+    no_power: tuple[str, ...]
     items: Mapping[str, int]
     pool_documents: int
     planted: Mapping[str, Mapping[str, tuple[float, float]]]
@@ -110,6 +113,11 @@ class Verdict:
     cut: Mapping[str, int]
     not_held_against: Sequence[str]
     curve: Sequence[CurvePoint]
+
+    @property
+    def has_power(self) -> bool:
+        """Whether arms may be ranked."""
+        return not self.no_power
 
 
 def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdict:
@@ -127,11 +135,10 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     others = [name for name in config.arms if name != config.baseline]
     against = {name: bootstrap.difference(name, config.baseline, tasks) for name in others}
     doses = {arm.shuffled_share: against[name] for name, arm in config.arms.items() if arm.shuffled_share}
-    coverage = random_coverage(
-        bootstrap,
-        randoms or [config.baseline, config.again],
-        num_pairs=NUM_RANDOM_PAIRS if randoms else 1,
-        seed=config.seed,
+    coverage = (
+        random_coverage(bootstrap, randoms, num_pairs=NUM_RANDOM_PAIRS, seed=config.seed)
+        if len(randoms) >= LEAST_RANDOM
+        else again_coverage(against[config.again])
     )
     found = smallest_dose(doses)
     arms = _about_arms(config, store, draws, bootstrap)
@@ -152,7 +159,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         coverage=coverage,
         smallest_dose=found,
         below_gate=below_gate,
-        has_power=found is not None and coverage.is_sound and not below_gate,
+        no_power=tuple(_no_power(below_gate, len(draws) // 2, doses, found, coverage)),
         items=items,
         pool_documents=drawn["metadata"]["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
@@ -174,6 +181,32 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
         curve=_curve(config, store, draws, bytes_I, items) if has_networks else (),
     )
+
+
+def _no_power(
+    below_gate: Sequence[str],
+    num_pairs: int,
+    doses: Mapping[float, Difference],
+    found: float | None,
+    coverage: Coverage,
+) -> Iterator[str]:
+    """Why nothing may be ranked, reason by reason."""
+    if below_gate:
+        yield (
+            f"the networks of {', '.join(below_gate)} predict held-out documents no better than trigram models of the same "
+            "tokens do"
+        )
+    if num_pairs < LEAST_PAIRS:
+        yield (
+            f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
+            f"{2 * LEAST_PAIRS}"
+        )
+    if not doses:
+        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
+    elif found is None:
+        yield f"not even {max(doses):.0%} of documents with shuffled words are found"
+    if not coverage.is_sound:
+        yield "random documents are told from random ones too often"
 
 
 def _curve(
@@ -237,12 +270,15 @@ def _on_curated(bootstrap: Bootstrap, arms: Sequence[str], other: str) -> dict[s
 
 
 def _not_held_against(store: Store, draw: Mapping[str, Any]) -> list[str]:
-    """Warnings of what the draws were made from; none where a purge has removed that since."""
+    """Warnings of the questions and the pool that the record has now; none where a purge has removed them.
+
+    Draws are found again wherever the pool's documents are the same, whatever they were held against: so what a draw was
+    made from says nothing of that.
+    """
     refs = dict(inputs_of(draw))
-    try:
-        questions, pool = (store.manifest(refs[name]) for name in ("questions", "candidates"))
-    except IntegrityError:
-        return []
+    questions, pool = (
+        current_manifest(store, refs[name].stage, refs[name].key) for name in ("questions", "candidates")
+    )
     return list(was_not_held_against(store, questions, pool))
 
 

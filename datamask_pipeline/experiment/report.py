@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from datamask_pipeline.experiment.config import ExperimentConfig
-from datamask_pipeline.experiment.judge import LEVEL, POWER
+from datamask_pipeline.experiment.judge import LEAST_RANDOM, LEVEL, POWER, Coverage
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
-from datamask_pipeline.experiment.report_sweep import FEW_PAIRS, plot_of_sweep, sweep
+from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
 from datamask_pipeline.experiment.shown import nothing_ranked, number, png, signed, table
 from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.report.signal import without_signal
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
-FEW_DRAWS = 2 * FEW_PAIRS
+#: Smaller probabilities are not told apart: they are tails of a distribution that is known less well than that.
+_LEAST_P = 1e-4
 
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
@@ -44,7 +45,7 @@ def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, 
 def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
     """The report as Markdown."""
     lines = [
-        f"Question, written down before the runs: *{markdown_text(config.question)}*",
+        f"Question, as the experiment's file states it: *{markdown_text(config.question)}*",
         "",
         f"Main metric: bits per byte of right answers by {_by(config, verdicts)}, the mean over the benchmarks; lower is "
         f"better. {config.redraws} draws in {config.redraws // 2} pairs of halves without a common document; every arm "
@@ -82,13 +83,11 @@ def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
     if math.isnan(found.half_width):
         return f"No answer: {first} and {second} do not differ at all, so there is no interval."
     figures = f"{signed(found)} bits per byte, detectable {found.detectable:.4f}"
-    if verdict.below_gate:
-        return (
-            f"NO POWER: the networks of {', '.join(verdict.below_gate)} predict held-out documents no better than trigram "
-            f"models of the same tokens do, so nothing is ranked ({first} less {second}: {figures})."
-        )
     if not verdict.has_power:
-        return f"NO POWER: {first} less {second} is {figures}; the instrument is not sound here, so nothing is ranked."
+        return (
+            f"NO POWER: {'; '.join(verdict.no_power)}. Nothing is ranked. Of {first} less {second}, {found.detectable:.4f} "
+            "bits per byte would be detectable."
+        )
     if not found.is_clear:
         return f"No difference seen between {first} and {second}: {figures}."
     return f"{first} is {'better' if found.difference < 0 else 'worse'} than {second}: {figures}."
@@ -114,7 +113,7 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     yield ""
     yield f"**{conclusion(config, verdict)}**"
     yield ""
-    if verdict.largest_mover is not None:
+    if verdict.largest_mover is not None and verdict.has_power:
         mover, without = verdict.largest_mover
         yield f"- Without {mover}, which differs most: {signed(without)}."
     if verdict.curve:
@@ -126,22 +125,18 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
             f"- The gate: on held-out documents networks need {networks:.4f} bits per byte, trigram models of the same "
             f"tokens {trigrams:.4f}, each the mean over arms."
         )
-    coverage = verdict.coverage
-    right = "within" if coverage.is_right else "NOT within"
-    yield (
-        f"- Random against random: {coverage.held} of {coverage.pairs} intervals hold 0 ({coverage.share:.1%}), {right} "
-        f"binomial error of {LEVEL:.0%} (± {coverage.error:.1%}){_of_subsets(config)}."
-    )
+    yield f"- Random against random: {_controls(config, verdict.coverage)}."
     for line in verdict.not_held_against:
         yield f"- {line[0].upper()}{line[1:]}."
-    if config.redraws < FEW_DRAWS:
+    if any(arm.shuffled_share for arm in config.arms.values()):
+        dose = verdict.smallest_dose
+        seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
+        yield f"- Documents with shuffled words: {seen} (each dose by its own interval, not corrected for their number)."
+    if verdict.has_power:
         yield (
-            f"- Only {config.redraws // 2} pairs of halves: their spread, and so every interval, is itself a guess. "
-            f"Give `redraws` at least {FEW_DRAWS}."
+            "- Intervals on documents are not corrected for their number, and random against random was tried on right "
+            "answers alone."
         )
-    dose = verdict.smallest_dose
-    seen = "none of the doses is found" if dose is None else f"found from {dose:.0%} of the documents on"
-    yield f"- Documents with shuffled words: {seen} (each dose by its own interval, not corrected for their number)."
     if verdict.cut:
         each = ", ".join(
             f"{task} {number:,} of {verdict.items[task]:,}" for task, number in verdict.cut.items()
@@ -156,9 +151,9 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     less = f"less {config.baseline}"
     header = ["arm", "documents", "tokens", "length: median (tenth to ninetieth)", "right answers"]
     header += [less, "detectable", "p, corrected"] if verdict.has_power else []
-    header += ["held-out documents", less]
+    header += ["held-out documents", *([less] if verdict.has_power else [])]
     if verdict.curated:
-        header += ["curated documents", less]
+        header += ["curated documents", *([less] if verdict.has_power else [])]
     yield from table(header, [_arm_row(name, verdict) for name in verdict.arms])
     yield ""
     if verdict.recommendation is not None:
@@ -167,19 +162,20 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
         yield from curve(config, verdict)
     if verdict.planted:
         yield from _planted(config, config.pools[pool].planted, verdict)
-    yield f"{first} less {second}, by benchmark:"
+    yield f"{first} less {second}, by benchmark:" if verdict.has_power else "What was asked, by benchmark:"
     yield ""
     weak = {task: why for task in verdict.per_task if (why := without_signal(task)) is not None}
     rows = [
         [
             f"{task} \\*" if task in weak else task,
             f"{verdict.items[task]:,}",
-            signed(one),
+            *([signed(one)] if verdict.has_power else []),
             number(one.detectable),
         ]
         for task, one in verdict.per_task.items()
     ]
-    yield from table(["benchmark", "questions", "difference", "detectable"], rows)
+    header = ["benchmark", "questions", *(["difference"] if verdict.has_power else []), "detectable"]
+    yield from table(header, rows)
     if weak:
         yield ""
         yield "\\* no signal below 1 B parameters, by its own metric: " + "; ".join(
@@ -216,10 +212,25 @@ def _figure(mean: float, half_width: float, is_count: bool) -> str:
     return f"{mean:.2f} ± {half_width:.2f}" if is_count else f"{mean:.1%} ± {half_width:.1%}"
 
 
-def _of_subsets(config: ExperimentConfig) -> str:
-    if not config.num_random:
-        return ""
-    return f"; pairs of only {config.num_random} random subsets a draw, so fewer independent trials than that"
+def _controls(config: ExperimentConfig, coverage: Coverage) -> str:
+    """What the random arms and subsets say of the instrument."""
+    if coverage.pairs == 1:
+        few = f"; {config.num_random} random subsets a draw are too few to count" if config.num_random else ""
+        holds = "holds 0" if coverage.held else "does NOT hold 0"
+        return (
+            f"the interval of {config.again} less {config.baseline} {holds}, one trial, which says little of how often "
+            f"intervals do (`num_random` at least {LEAST_RANDOM} would){few}"
+        )
+    if coverage.is_right:
+        right = f"within binomial error of {LEVEL:.0%}"
+    elif coverage.is_sound:
+        right = f"above binomial error of {LEVEL:.0%}, so that intervals are rather too wide"
+    else:
+        right = f"BELOW binomial error of {LEVEL:.0%}"
+    return (
+        f"{coverage.held} of {coverage.pairs} intervals hold 0 ({coverage.share:.1%}), {right} (± {coverage.error:.1%}); "
+        f"pairs of only {config.num_random} random subsets a draw, so fewer independent trials than that"
+    )
 
 
 def _arm_row(name: str, verdict: Verdict) -> list[str]:
@@ -236,12 +247,14 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
     ]
     one = verdict.against_baseline.get(name)
     if verdict.has_power:
-        corrected = f"{verdict.corrected[name]:.2g}" if name in verdict.corrected else "-"
+        p = verdict.corrected.get(name)
+        corrected = "-" if p is None else f"< {_LEAST_P:g}" if p < _LEAST_P else f"{p:.2g}"
         row += ["", "", ""] if one is None else [signed(one), number(one.detectable), corrected]
-    row += [f"{about['held_out']:.4f}", "" if one is None else signed(verdict.held_out[name])]
-    if verdict.curated:
-        curated = verdict.curated.get(name)
-        row += [f"{about['curated']:.4f}", "" if curated is None else signed(curated)]
+    for what, against in (("held_out", verdict.held_out), ("curated", verdict.curated)):
+        if against:
+            row.append(f"{about[what]:.4f}")
+            if verdict.has_power:
+                row.append(signed(against[name]) if name in against else "")
     return row
 
 

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from datamask_pipeline.experiment.config import ExperimentConfig
+from datamask_pipeline.experiment.judge import LEAST_PAIRS
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.recommend import on_frontier
 from datamask_pipeline.experiment.shown import number, png, signed, table
-
-#: From so many pairs of draws on an interval over them is more than a guess.
-FEW_PAIRS = 4
 
 
 def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
@@ -23,13 +21,15 @@ def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
         f"{reference} there, which is too good), judged on the other {found.num_pairs} pairs and {found.num_questions:,} "
         f"questions; those would have chosen {found.other_way}"
     )
-    if found.num_pairs < FEW_PAIRS:
-        how += f"; so few pairs that the interval is itself a guess: give `redraws` at least {4 * FEW_PAIRS}"
+    if found.num_pairs < LEAST_PAIRS:
+        how += (
+            f"; so few pairs that the interval is itself a guess: give `redraws` at least {4 * LEAST_PAIRS}"
+        )
     less = f"{signed(found.less_reference)} bits per byte less {reference}"
     random = f"{signed(found.less_baseline)} less {config.baseline}"
     figures = f"{less}, detectable {number(found.less_reference.detectable)}; {random}"
     if not verdict.has_power:
-        return f"NO POWER: nothing is recommended. {found.best}: {figures}. {how}."
+        return f"NO POWER: nothing is recommended; {number(found.less_reference.detectable)} would be detectable. {how}."
     if found.best == reference:
         return f"No difference seen: the best of the sweep is {reference} itself, {random}. {how}."
     if found.is_better:

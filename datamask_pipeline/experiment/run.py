@@ -14,7 +14,7 @@ from datamask_pipeline.experiment.judged import Verdict, judge
 from datamask_pipeline.experiment.outside import Outside, read_outside
 from datamask_pipeline.experiment.redraw import Drawn, draws_of
 from datamask_pipeline.experiment.redraw import run as run_draw
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pretraining.tokenizer import load_tokenizer
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, require
@@ -26,19 +26,23 @@ Progress = Callable[[str, int, int | None], None]
 _SHARED = ("gather", "tokenizer", "questions")
 
 
-def make_shared(pipeline: Pipeline, progress: Progress) -> None:
+def make_shared(pipeline: Pipeline, progress: Progress, say: Callable[[str], None]) -> None:
     """Run the stages of the collection's chain that all draws share, where they are not done.
 
     Args:
         pipeline: The chain.
         progress: Told of stages.
+        say: Given what there is to say of questions: rows that were refused, among others.
     """
     (release,) = pipeline.config.releases
     pipeline.store.sweep()  # of what killed runs left
     for stage in _SHARED:
         for name, key, call in pipeline.steps(release, stage):
             progress(f"{name} {key}", 0, None)
-            call()
+            refs = call()
+            if name == "questions":
+                for line in FLOW.stage(name).told(pipeline.store.manifest(refs[0])):
+                    say(line)
 
 
 def run_experiment(

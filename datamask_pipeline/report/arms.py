@@ -21,9 +21,11 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
 
     Args:
         console: Where to.
-        about: The release's figures: ``release``, ``crawls``, ``arms``, ``redundancy``, ``ngram``, ``tasks``,
+        about: The release's figures: ``release``, ``crawls``, ``no_power``, ``arms``, ``redundancy``, ``ngram``, ``tasks``,
             ``checkpoints``, ``differences`` and ``baseline``.
     """
+    for line in about["no_power"]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     arms: list[dict[str, Any]] = about["arms"]
     objectives = _objectives(arms)
     title = f"release {about['release']}: {', '.join(about['crawls'])}"
@@ -65,6 +67,7 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
                 for task, of in about["tasks"].items()
                 for name in ("n", "chance", "truncated")
             },
+            "no power": "; ".join(about["no_power"]),
             "caveat": about["caveat"],
         }
         for about in summaries
@@ -97,12 +100,12 @@ def _ngram(found: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def caveat(tasks: Mapping[str, Mapping[str, Any]]) -> str | None:
     """A warning, where no model learnt enough for most of the tasks to tell arms apart."""
-    near = sum(not about["above_chance"] for about in tasks.values())
-    if 2 * near <= len(tasks):
+    near = [task for task, about in tasks.items() if not about["above_chance"]]
+    if 2 * len(near) <= len(tasks):
         return None
     return (
-        f"On {near} of {len(tasks)} tasks no model is clearly above chance: the table shows that the chain works, "
-        "not which arm is better."
+        f"On {len(near)} of {len(tasks)} tasks no model is clearly above chance ({', '.join(near)}): the table shows "
+        "that the chain works, not which arm is better."
     )
 
 
@@ -157,7 +160,16 @@ def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str,
     for task, asked in tasks.items():
         name = f"{task} (n {asked['n']})" + ("" if asked["no_signal"] is None else " *")
         rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
-    return [*rows, ("mean of tasks", [figure(arm["mean"]) for arm in arms])]
+    rows.append(("mean of tasks", [figure(arm["mean"]) for arm in arms]))
+    strong = [task for task, asked in tasks.items() if asked["no_signal"] is None]
+    if 0 < len(strong) < len(tasks):
+        rows.append(("mean without *", [_mean_of(arm["tasks"], strong) for arm in arms]))
+    return rows
+
+
+def _mean_of(scores: Mapping[str, float], tasks: Sequence[str]) -> str:
+    known = [scores[task] for task in tasks if task in scores]
+    return figure(sum(known) / len(known)) if known else "-"
 
 
 def _about_epochs(arms: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -185,6 +197,8 @@ def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
     cut = [f"{task} {about['truncated']:,}" for task, about in tasks.items() if about["truncated"]]
     lines = [f"prompts that lost their beginning to evaluate.max_length: {', '.join(cut)}"] if cut else []
+    chances = [f"{task} {figure(about['chance'])}" for task, about in tasks.items()]
+    lines += [f"guessing scores: {', '.join(chances)}"] if chances else []
     weak = {task: about["no_signal"] for task, about in tasks.items() if about["no_signal"] is not None}
     return lines + [f"* {task} has no signal below 1 B parameters: {reason}" for task, reason in weak.items()]
 

@@ -88,7 +88,8 @@ def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         about = found.setdefault(task, begun | {"no_signal": without_signal(task)})
         about["truncated"] = max(about["truncated"], row["num_truncated"])
         about["n"] = min(about["n"], row["n"])
-        about["above_chance"] |= lower_bound(row["value"], row["n"]) > row["chance"]
+        # Where guessing scores nothing, one right answer may still be luck.
+        about["above_chance"] |= lower_bound(row["value"], row["n"]) > max(row["chance"], 1 / row["n"])
     return found
 
 

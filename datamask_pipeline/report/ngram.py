@@ -87,7 +87,7 @@ def print_ngram(console: Console, about: Row) -> None:
 
     Args:
         console: Where to.
-        about: The release's figures: ``arms``, ``gold``, ``ngram`` and ``baseline``.
+        about: The release's figures: ``arms``, ``ngram`` and ``baseline``.
     """
     ngram: Mapping[str, Row] = about["ngram"]
     if not ngram:
@@ -107,8 +107,7 @@ def print_ngram(console: Console, about: Row) -> None:
         title = f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions or documents"
         rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
         print_in_blocks(console, title, list(compared), [rows])
-    gated = (about.get("gold") or {}).get("arms", {})
-    for line in [*_caution(ngram), *no_power(gated, ngram), *low_gates(about["arms"], ngram)]:
+    for line in [*_caution(ngram), *low_gates(about["arms"], ngram)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -96,9 +96,29 @@ def amount(manifest: Mapping[str, Any]) -> str:
 
 
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """How many curated documents there are, where some were named."""
+    """Rows that were refused, splits that lm-eval would not ask, and how many curated documents there are."""
+    from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+
+    for about in manifest["metadata"]["sets"]:
+        task = about["task"]
+        (benchmark,) = benchmarks_named([task])
+        if about["split"] not in (None, benchmark.split):
+            yield f"{task}: asked is the split {about['split']!r}, where lm-eval asks {benchmark.split!r}"
+        if about["rejected"]:
+            read = about["num_read"] + about["num_examples_read"]
+            yield f"{task}: {_refused(about['rejected'], read)}"
     if (about := manifest["metadata"].get("curated")) is not None:
-        yield f"{about['num_documents']} curated documents of {about['source']}, {len(about['rejected'])} rows rejected"
+        yield f"{about['num_documents']:,} curated documents of {about['source']}"
+        if about["rejected"]:
+            yield f"curated documents: {_refused(about['rejected'], about['num_read'])}"
+
+
+def _refused(rejected: list[dict[str, Any]], read: int) -> str:
+    first = rejected[0]
+    return (
+        f"{len(rejected):,} of {read:,} rows refused; the first is row {first['row']}, counted from 0, of {first['file']}: "
+        f"{first['reason']}; all stand in the manifest"
+    )
 
 
 def load(store: Store, questions: Ref, scratch: Path) -> "list[QuestionSet]":

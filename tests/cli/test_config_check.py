@@ -18,6 +18,14 @@ def check(path: Path, *settings: str) -> Any:
     return CliRunner().invoke(app, ["config", "check", "-c", str(path), *options])
 
 
+def test_prompts_longer_than_what_models_are_trained_on_are_told_of(tiny_config_file: Path) -> None:
+    lengths = {"pretrain.sequence_length": 64, "evaluate.max_length": 96}
+    shown = check(tiny_config_file, *(f"{name}={value}" for name, value in lengths.items())).output
+    assert "# models of dense are trained on sequences of 64 tokens and asked prompts of up to 96 " in shown
+    within = check(tiny_config_file, "pretrain.sequence_length=64", "evaluate.max_length=64").output
+    assert "are trained on sequences of" not in within
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [

@@ -23,13 +23,22 @@ def test_lines_that_are_no_object_have_a_reason(jsonl: Any, tmp_path: Path) -> N
 def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
     path = tmp_path / "high_school_biology_test.csv"
     path.write_text(header + '"What, ""then""?",1,2,"3\n4",5,B\nshort,row\n', encoding="utf-8")
-    (row, short) = [row for _, row in read_rows(path)]
+    (row, short) = [row for _, row in read_rows(path, hendrycks=True)]
     assert row == {
         "subject": "high_school_biology",
         "question": 'What, "then"?',
         **{"A": "1", "B": "2", "C": "3\n4", "D": "5", "answer": "B"},
     }
     assert short == "2 cells where 6 are expected"
+
+
+def test_the_first_line_of_another_csv_is_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "validation.csv"
+    path.write_text("goal,sol1,sol2,label\nTo open it,push,pull,1\nshort,row\n", encoding="utf-8")
+    assert [row for _, row in read_rows(path)] == [
+        {"goal": "To open it", "sol1": "push", "sol2": "pull", "label": "1"},
+        "2 cells where 4 are expected",
+    ]
 
 
 def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:

@@ -22,7 +22,13 @@ from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.experiment import proxy
 from datamask_pipeline.experiment.arms import chosen_places
 from datamask_pipeline.experiment.collection import Ruler, read_documents, read_ruler
-from datamask_pipeline.experiment.config import load_experiment
+from datamask_pipeline.experiment.config import (
+    ArmConfig,
+    ExperimentConfig,
+    PoolConfig,
+    ProxyConfig,
+    load_experiment,
+)
 from datamask_pipeline.experiment.judged import judge
 from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
@@ -55,7 +61,7 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     assert "pool equal: " in told
     text = (tmp_path / "first" / "small.md").read_text()
     assert text.startswith(
-        "Question, written down before the runs: *Does joint selection beat the simple rival?*"
+        "Question, as the experiment's file states it: *Does joint selection beat the simple rival?*"
     )
     for arm in ARMS:
         assert text.count(f"\n| {arm} |") == 2
@@ -88,27 +94,27 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     assert list(dict.fromkeys(row["task"] for row in rows)) != sorted({row["task"] for row in rows})
     for pool in ("whole", "equal"):
         section = text[text.index(f"### Pool `{pool}`") :]
-        header = section[section.index("\n| arm |") :].split("\n")[1].split(" | ")
+        header = section[section.index("\n| arm |") :].split("\n")[1].strip("| ").split(" | ")
         for arm in ARMS:
-            cells = section[section.index(f"\n| {arm} |") :].split("\n")[1].split(" | ")
+            cells = section[section.index(f"\n| {arm} |") :].split("\n")[1].strip("| ").split(" | ")
             told = [float(cells[header.index(name)]) for name in ("right answers", "held-out documents")]
             assert told == [pytest.approx(one, abs=6e-5) for one in means_of(store, pool, arm)]
     # Where the instrument has no power nothing is ranked: no arm's difference, probability or point in the plot.
     experiment, _ = load_experiment(path, tiny_config_file.parent)
     draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
     verdict = judge(experiment, store, draws)
-    with_power, without = (
-        markdown(experiment, {"whole": replace(verdict, has_power=power)}) for power in (True, False)
-    )
+    assert "intervals over 2 pairs of halves hold the truth less often" in verdict.no_power[0]
+    assert ("3 random subsets a draw are too few to count" in text) == (verdict.coverage.pairs == 1)
+    sound = replace(verdict, no_power=())
+    with_power, without = (markdown(experiment, {"whole": each}) for each in (sound, verdict))
     random_again = [
         next(line for line in told.splitlines() if line.startswith("| random_again |"))
         for told in (with_power, without)
     ]
-    assert [line.count(" ± ") for line in random_again] == [
-        2,
-        1,
-    ]  # of right answers, and of held-out documents
-    drawn, plain = (plot(experiment, {"whole": replace(verdict, has_power=power)}) for power in (True, False))
+    # Of right answers, and of held-out documents.
+    assert [line.count(" ± ") for line in random_again] == [2, 0]
+    assert " ± " not in without
+    drawn, plain = (plot(experiment, {"whole": each}) for each in (sound, verdict))
     assert drawn != plain
     assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
     assert "| social_iqa \\* |" in text
@@ -255,7 +261,7 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     assert "Asked: a network (dense, " in text
     assert "reads its arm's tokens 3 times" in text
     assert text.count("Asked: a trigram model.") == text.count("The gate: ") == 1
-    assert "1 of 1 intervals" in text or "0 of 1 intervals" in text
+    assert "the interval of random_again less random " in text
     store = Store(str(tmp_path / "record"))
     ref = require(store, "experiment", "small/whole/000")
     assert store.manifest(ref)["basis"]["config"]["versions"]["pretrain"] == pretrain.VERSION
@@ -292,16 +298,16 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     assert points.count("tokens") == len(tokens)
     experiment, _ = load_experiment(path, tiny_config_file.parent)
     draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
-    verdict = replace(judge(experiment, store, draws), has_power=True, below_gate=())
+    verdict = replace(judge(experiment, store, draws), no_power=())
     for shown, ranked in ((markdown(experiment, {"whole": verdict}), True), (text, False)):
         lines = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in shown.splitlines()}
         assert ("joint less collapse_quality" in lines) == ranked
-        assert (" ± " in lines["joint"][-1]) == ranked
+        assert (" ± " in shown) == (" ± " in lines["joint"][-1]) == ranked
         if ranked:
             assert (
                 plot_of_curve(experiment, {"whole": verdict}) != (tmp_path / "small_curve.png").read_bytes()
             )
-            assert signed(verdict.contrast) in told
+            assert signed(verdict.contrast) in shown
     assert (tmp_path / "small_curve.png").read_bytes().startswith(b"\x89PNG")
     # The trigram model says what it says without networks, and another run trains the same networks.
     bits = np.load(store.file_path(ref, "bits.npy"))
@@ -454,23 +460,28 @@ def test_curated_documents_are_told_of_and_are_no_benchmark(
 
     benchmarks = {row["task"] for row in found[0]} - {"held_out_documents", "curated_documents"}
     assert len(benchmarks) == 12
+    experiment, _ = load_experiment(path, tiny_config_file.parent)
+    draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
+    verdict = judge(experiment, store, draws)
+    ranked = markdown(experiment, {"whole": replace(verdict, no_power=())})
     lines = text.splitlines()
     tables = [place for place, line in enumerate(lines) if line.startswith("| arm |")]
     header = lines[tables[0]].split(" | ")
-    assert header[-2:] == ["curated documents", "less random |"]
+    assert header[-2:] == ["held-out documents", "curated documents |"]
     by_arm = {
         line.split(" | ")[0].strip("| "): line.strip(" |").split(" | ")
         for line in lines[tables[0] : tables[1]]
     }
     for arm in ("joint", "collapse_quality"):
         assert float(by_arm[arm][4]) == pytest.approx(mean(arm, *benchmarks), abs=6e-5)
-        assert float(by_arm[arm][-2]) == pytest.approx(mean(arm, "curated_documents"), abs=6e-5)
+        assert float(by_arm[arm][-1]) == pytest.approx(mean(arm, "curated_documents"), abs=6e-5)
         less = mean(arm, "curated_documents") - mean("random", "curated_documents")
-        assert float(by_arm[arm][-1].split(" ± ")[0]) == pytest.approx(less, abs=6e-5)
+        assert verdict.curated[arm].difference == pytest.approx(less, abs=6e-6)
+        assert f" | {signed(verdict.curated[arm])} |" in ranked
     assert lines[tables[1] - 2].startswith("Along the training, right answers")
     assert lines[tables[2] - 2].startswith("The same on curated documents, which are no benchmark")
     assert "NO POWER" in text  # so along the training, too, only what each arm needs is told
-    for place, column in ((tables[1], 4), (tables[2], -2)):
+    for place, column in ((tables[1], 4), (tables[2], -1)):
         for line in lines[place + 3 : place + 5]:
             cells = line.strip(" |").split(" | ")
             if cells[0] in ("joint", "collapse_quality"):
@@ -610,6 +621,9 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         ),
         ({"grid": {**GRID, "diversity": ["Pear_simi"]}, "redraws": 8}, "Pear_simi"),
         ({"num_random": 1}, "num_random"),
+        ({"contrast": ["joint", "joint"]}, "contrast: 'joint' twice"),
+        ({"contrast": ["jiont", "random"]}, "contrast: 'jiont' is no arm"),
+        ({"again": "random_2"}, "add `random_2: {}`"),
         ({"proxy": {"model": {"seed": 1}}}, "proxy.model.seed"),
         ({"proxy": {"model": {"checkpoint_every_steps": 1}}}, "see proxy.checkpoints"),
         ({"pools": {"whole": {"proxy": {"model": {"seed": 1}}}}}, "pools.whole.proxy.model.seed"),
@@ -669,6 +683,14 @@ def test_planting_is_refused_where_a_scorer_reads_no_text(tiny_config_file: Path
     ):
         load_experiment(path, tiny_config_file.parent)
     load_experiment(path, tiny_config_file.parent, ["whole"])
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    table = text[text.index("### What the file may say") : text.index("### The same as a Dagster job")]
+    for config in (ExperimentConfig, ArmConfig, PoolConfig, ProxyConfig):
+        for key in config.model_fields:
+            assert f"`{key}`" in table
 
 
 @pytest.mark.parametrize("name", ["ngram", "proxy", "controlled", "sweep"])

@@ -45,10 +45,12 @@ class Layout(abc.ABC):
         name: What a task's YAML names.
         Config: Its settings, `layout_options` in the YAML; none unless a member says so.
         many_files: Whether one split is published as several files, one a subject.
+        hendrycks: Whether a CSV may lack its header, with Hendrycks's columns and the subject in its name.
     """
 
     name: ClassVar[str]
     many_files: ClassVar[bool] = False
+    hendrycks: ClassVar[bool] = False
     Config: ClassVar[type[Settings]] = Settings
 
     config: Any

@@ -10,6 +10,7 @@ class Mmlu(Layout):
 
     name = "mmlu"
     many_files = True
+    hendrycks = True
 
     def read(self, row: Row) -> Item:
         options = (
