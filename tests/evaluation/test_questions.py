@@ -7,6 +7,7 @@ import pytest
 from datamask_pipeline.errors import InputError, UnknownNameError
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.questions import QuestionSet, prepare_questions
+from datamask_pipeline.stages.questions import told
 
 _GOOD = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(30)]
 
@@ -116,3 +117,20 @@ def test_what_cannot_be_asked_is_refused(jsonl: Any, tmp_path: Path) -> None:
         _prepare(tmp_path, tmp_path / "made", "boolkew")
     with pytest.raises(UnknownNameError, match="'pika'"):
         _prepare(tmp_path, tmp_path / "made", question_files={"pika": "*.jsonl"})
+
+
+def test_refused_rows_and_another_split_are_told_of() -> None:
+    refused = {"task": "piqa", "file": "piqa/train.jsonl", "row": 7, "reason": "field 'goal' is missing"}
+    about = {
+        "task": "piqa",
+        "split": "train",
+        "num_read": 1200,
+        "num_examples_read": 0,
+        "rejected": [refused],
+    }
+    whole = about | {"split": "validation", "rejected": []}
+    assert list(told({"metadata": {"sets": [about, whole, whole | {"split": None}]}})) == [
+        "piqa: asked is the split 'train', where lm-eval asks 'validation'",
+        "piqa: 1 of 1,200 rows refused; the first is row 7, counted from 0, of piqa/train.jsonl: field 'goal' is missing; "
+        "all stand in the manifest",
+    ]

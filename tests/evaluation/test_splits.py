@@ -124,6 +124,15 @@ def test_a_glob_says_which_and_mixes_no_splits(folder: Layout) -> None:
         _asked(folder("kqapro/gold.jsonl", "kqapro/validation.jsonl"), "kqapro", "kqapro/*.jsonl")
 
 
+def test_the_remedy_names_a_file_that_can_be_asked_and_never_another_split(folder: Layout) -> None:
+    root = folder("nq_open/NQ.dev.jsonl", "nq_open/NQ.efficient.dev.jsonl")
+    with pytest.raises(InputError, match=r"e\.g\. {nq_open: nq_open/NQ\.dev\.jsonl}"):
+        _asked(root, "nq_open")
+    with pytest.raises(InputError, match="add the files of that split") as refused:
+        _asked(folder("arc_challenge/train.jsonl"), "arc_challenge")
+    assert "question_files" not in str(refused.value)
+
+
 def test_solved_examples_come_from_their_own_split(folder: Layout) -> None:
     root = folder(
         "openbookqa/train.jsonl", "openbookqa/test.jsonl", "piqa/validation.jsonl", "race_high.jsonl"

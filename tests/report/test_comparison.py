@@ -142,3 +142,9 @@ def test_tasks_that_rank_small_models_no_better_than_a_coin_are_known() -> None:
     asked = tasks_asked([row | {"task": task} for task in tasks])
     assert [task for task in tasks if asked[task]["no_signal"]] == ["social_iqa", "winogrande", "boolq"]
     assert "150 M parameters rank two corpora as models of 1 B do in 50%" in asked["winogrande"]["no_signal"]
+
+
+@pytest.mark.parametrize(("right", "clearly"), [(0, False), (1, False), (3, False), (6, True)])
+def test_a_right_answer_or_two_where_guessing_scores_nothing_are_no_skill(right: int, clearly: bool) -> None:
+    row = {"task": "nq_open", "value": right / 20, "n": 20, "chance": 0.0, "num_truncated": 0}
+    assert tasks_asked([row])["nq_open"]["above_chance"] == clearly
