@@ -8,7 +8,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-spectra bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
+.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -61,8 +61,8 @@ bench: setup ## The engine against its fair opponents (up to 30 minutes)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks
 
-bench-spectra: setup ## Moment metrics on four kinds of vectors against greedy with exchanges
-	@$(BIN)/python -m benchmarks --long --only spectra
+bench-kinds: setup ## Every metric on four kinds of vectors against greedy and exchanges (long)
+	@$(BIN)/python -m benchmarks --long --only four_kinds
 
 bench-long: setup ## What takes longer than that
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

@@ -35,7 +35,7 @@ ORDER = (
     "shards",
     "shards_facility",
     "release",
-    "spectra",
+    "four_kinds",
     "small_cases",
     "audit_10m",
     "embed",

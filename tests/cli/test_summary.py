@@ -212,7 +212,7 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
     assert {name: release[name] for name in told} == told
     assert release.keys() - told.keys() == {
         *("tasks", "checkpoints", "caveat", "redundancy", "ngram", "subsets", "superseded", "stale"),
-        "not_held_against",
+        *("not_held_against", "no_power"),
     }
     assert release["checkpoints"] == [1]
     for arm in metadata["arms"]:
@@ -222,6 +222,9 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
         told = release["ngram"][arm["arm"]]
         assert (told["tokens"], told["bits_per_byte"]) == (counted["tokens"], counted["bits_per_byte"])
         assert len(told["differences"]) == (0 if arm["arm"] == "random" else 13)
+    # The tiny chain's networks have learnt next to nothing.
+    arms = sorted(arm["arm"] for arm in metadata["arms"])
+    assert [line.partition(" need")[0].rpartition(" of ")[2] for line in sorted(release["no_power"])] == arms
 
 
 def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:

@@ -31,6 +31,8 @@ KICK_WORK = 3e8
 """The same for all kicks together."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
+FEWEST_KICKED = (1, 4)
+"""Documents that it exchanges at least, in the same turns: a mask of so few is drawn anew."""
 MOST_EXCHANGES = 4
 """Exchanges for each document of a mask."""
 
@@ -117,13 +119,14 @@ class Exchanges:
         Source: iterated local search, Lourenço, Martin and Stützle 2003. Where few documents are chosen there are many
         masks that no single exchange improves.
         """
-        inner_N, share = mask_N[self.order_N], KICKED[turn % len(KICKED)]
-        kicked_N = inner_N.clone()
-        draws = generator(self.budget.seed, "kicks", turn)
+        inner_N, kicked_N = mask_N[self.order_N], mask_N[self.order_N].clone()
+        share, fewest = KICKED[turn % len(KICKED)], FEWEST_KICKED[turn % len(FEWEST_KICKED)]
+        draws, size = generator(self.budget.seed, "kicks", turn), int(inner_N.sum())
         for group in range(len(self.budget.limits)):
             members_N = self.budget.groups_N == group
             sides = [torch.nonzero(members_N & side_N).squeeze(1) for side_N in (inner_N, ~inner_N)]
-            count = min(math.ceil(share * len(sides[0])), len(sides[1]))
+            count = max(math.ceil(share * len(sides[0])), -(-fewest * len(sides[0]) // size))
+            count = min(count, *map(len, sides))
             for side, value in zip(sides, (False, True), strict=True):
                 kicked_N[side[torch.randperm(len(side), generator=draws)[:count]]] = value
         return self._restored(kicked_N)
