@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -15,6 +16,17 @@ from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 # The same examples every time, however slow the machine.
 settings.register_profile("exact", deadline=None, derandomize=True)
 settings.load_profile("exact")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_current_instance() -> Iterator[None]:
+    """Dagster's current instance is one variable of a process. An instance that was entered and never left sets it back
+    when it is collected, whatever test is running then, to one that may be gone: here none is ever current."""
+    from dagster._core.storage.defs_state import base
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "set_defs_state_storage", lambda _: nullcontext())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 Shape suffixes: N documents.
 
 A coverage solver is a function of a `selection.problem.Problem`: the engine calls
-``selection.facility.choose.choose_by_coverage(problem)`` for policy ``datamask`` and ``greedy_coverage(problem)``
+``selection.facility.choose.choose_by_coverage(problem, config)`` for policy ``datamask`` and ``greedy_coverage(problem)``
 for policy ``greedy``, where the objective has one term and its metric is a `CoverageMetric`.
 """
 

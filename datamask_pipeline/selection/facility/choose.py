@@ -21,11 +21,13 @@ from datamask_pipeline.selection.facility.evaluate import (
     listed_coverage,
     listed_marginals,
 )
+from datamask_pipeline.selection.facility.exchanges import Exchanges
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.facility.parts import Part, Parts
 from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, missed_excess
-from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, certified_mask
+from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, Improve, certified_mask
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
@@ -131,8 +133,8 @@ def shuffled(problem: Problem) -> Shuffled:
     )
 
 
-def choose_by_coverage(problem: Problem) -> Solution:
-    """Neighbour lists, greedy on them, the dual bound, greedy led by it, and swaps.
+def choose_by_coverage(problem: Problem, config: DataMaskConfig) -> Solution:
+    """Neighbour lists, greedy on them, the dual bound, greedy led by it, and swaps; in small blocks exchanges at last.
 
     Up to `MOST_EXACT` documents, lists are exact. In larger blocks every document is a reference too, but lists come
     from clusters; landmarks of the metric then only place random masks.
@@ -144,7 +146,7 @@ def choose_by_coverage(problem: Problem) -> Solution:
         solution = _solution(task, lists, first)
         solution.method = "no bound: masks of a token budget differ in their number of documents"
         return solution
-    certified = certified_mask(task.on(lists), lists, first)
+    certified = certified_mask(task.on(lists), lists, first, _exchanges(task, config))
     solution = _solution(task, lists, certified.mask)
     solution.notes["swaps"] = certified.num_swaps
     value = certified.mask.value + task.offset
@@ -175,6 +177,23 @@ def choose_by_coverage(problem: Problem) -> Solution:
         }
     )
     return solution
+
+
+def _exchanges(task: Shuffled, config: DataMaskConfig) -> Improve | None:
+    """Exchanges on every similarity, where these are few."""
+    problem = task.problem
+    if not task.exact or not config.num_swap_rounds:
+        return None
+    groups_N, seed = problem.budget.groups_N[task.order_N], problem.config.seed
+    block = Exchanges.of(task.documents_ND, task.linear_N, task.weight, groups_N, seed, problem.workers)
+    if block is None:
+        return None
+
+    def improve(masks: list[Tensor], bound: float) -> Tensor:
+        goal = problem.value_at(config.gap_tolerance, bound + task.offset) - task.offset
+        return block.best(masks, config.num_kicks, goal)
+
+    return improve
 
 
 def _listed(task: Shuffled) -> tuple[NeighbourLists, CoverageMask]:

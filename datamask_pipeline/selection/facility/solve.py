@@ -29,6 +29,8 @@ MOST_BOUND_STEPS = 300
 """Steps of the bound; it stops earlier when they no longer help."""
 
 Cover = Callable[[Tensor], Coverage]
+Improve = Callable[[list[Tensor], float], Tensor]
+"""The best mask that some others, given as rows, lead to; it need not look further where it reaches the bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,17 @@ class Certified:
     dual_R: Tensor
 
 
-def certified_mask(task: CoverageTask, lists: NeighbourLists, first: CoverageMask) -> Certified:
-    """The bound, started at a first mask, and the best of that mask and the greedy ones the bound leads, after swaps."""
+def certified_mask(
+    task: CoverageTask, lists: NeighbourLists, first: CoverageMask, improve: Improve | None = None
+) -> Certified:
+    """The bound, started at a first mask, and the best of that mask and the greedy ones the bound leads, after swaps.
+
+    Args:
+        task: What is maximised.
+        lists: Of its documents.
+        first: A mask.
+        improve: What improves the masks in place of swaps on lists.
+    """
     width_R = first.coverage.best_R - first.coverage.second_R
     width = float(width_R.double().mean())
     bound, dual_R = dual_bound(
@@ -107,6 +118,9 @@ def certified_mask(task: CoverageTask, lists: NeighbourLists, first: CoverageMas
         floor_R = (dual_R - pull * width).clamp(min=0).float()
         # Where the list allows no lower dual variable, what is reached without the list says more.
         masks.append(task.picks(lists, floor_R.minimum(outside_R.where(dual_R <= lists.lowest_R, floor_R))))
+    if improve is not None:
+        found = task.measured(improve(masks, bound))
+        return Certified(mask=max(first, found, key=_value), num_swaps=0, bound=bound, dual_R=dual_R)
     best_T = max(
         masks, key=lambda selected_T: task.value(selected_T, listed_coverage(lists, selected_T, outside_R))
     )
@@ -115,3 +129,7 @@ def certified_mask(task: CoverageTask, lists: NeighbourLists, first: CoverageMas
     if found.value < first.value:
         return Certified(mask=first, num_swaps=0, bound=bound, dual_R=dual_R)
     return Certified(mask=found, num_swaps=swapped.num_swaps, bound=bound, dual_R=dual_R)
+
+
+def _value(mask: CoverageMask) -> float:
+    return mask.value

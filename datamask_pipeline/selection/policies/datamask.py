@@ -73,7 +73,7 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     if len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric):
         from datamask_pipeline.selection.facility.choose import choose_by_coverage
 
-        return choose_by_coverage(problem)
+        return choose_by_coverage(problem, config)
     if can_swap_by_marginals(problem):
         return choose_by_marginal_swaps(problem, config.num_steps)
     return PolicyGradientPolicy().choose(problem)
