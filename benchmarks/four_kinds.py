@@ -32,15 +32,15 @@ from benchmarks.peers import Task, correlation, entropy, facility, facility_exch
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import METRICS
 
-TITLE = "Every metric on four kinds of vectors, N = 1 200, 5 000 and 20 000"
+TITLE = "Every metric on four kinds of vectors, N = 600, 1 200 and 5 000"
 QUESTION = "Does anybody end above the engine anywhere, at what price, and how far is each mask proven to be from the best?"
 LONG = True
 DIMENSIONS, FEATURES = 64, 30_000
-PASSAGE = 24
+PASSAGE = 40
 """Words of a text: documents are cut, as there are fewer of them than the largest block has."""
 COPIED = 0.1
 """Share of the texts that are others without one word of theirs."""
-BUDGETS = {1_200: (24, 240), 5_000: (40, 100, 1_000), 20_000: (400, 4_000)}
+BUDGETS = {600: (12, 120), 1_200: (24, 240), 5_000: (40, 1_000)}
 LAMBDAS = (0.0, LAMB)
 Opponent = Callable[[Task], NDArray[np.int64]]
 Block = tuple[NDArray[np.float16], NDArray[np.float64]]

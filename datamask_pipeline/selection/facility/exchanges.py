@@ -97,8 +97,9 @@ class Exchanges:
         """
         found = max((self._improved(start_T.numpy()) for start_T in starts), key=_Mask.value)
         value = found.value()
-        # A kick exchanges some roots of the mask's size, and each exchange looks at a few references of each document.
-        work = 12 * len(self.worth_N) ** 2 / math.sqrt(len(found.picks_K))
+        size, chosen = len(self.worth_N), len(found.picks_K)
+        # Some exchanges for the root of a mask's size, a table summed anew, and some looks at it.
+        work = size * (12 * size / math.sqrt(chosen) + size + 3 * chosen)
         for turn in range(min(most_kicks, int(KICK_WORK / work))):
             if value * self.scale >= goal:
                 break
