@@ -6,6 +6,7 @@ Shape suffixes: N documents, R references, D embedding dimensions, T selected do
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -190,6 +191,8 @@ def _exchanges(task: Shuffled, config: DataMaskConfig) -> Improve | None:
         return None
 
     def improve(masks: list[Tensor], bound: float) -> Tensor:
+        # Greedy on lists is led by what they leave out; greedy on every similarity sometimes ends elsewhere.
+        masks = [*masks, _dense_greedy(task, lambda _: None)]
         goal = problem.value_at(config.gap_tolerance, bound + task.offset) - task.offset
         return block.best(masks, config.num_kicks, goal)
 
@@ -271,22 +274,27 @@ def _solution(task: Shuffled, lists: NeighbourLists, mask: CoverageMask) -> Solu
 
 def greedy_coverage(problem: Problem) -> Solution:
     """Dense lazy greedy in float32: every similarity, no lists. The control that lists are measured against."""
-    task, budget = shuffled(problem), problem.budget
-    total = int(sum(budget.limits))
-    picks_P = dense_lazy_greedy(
-        task.documents_ND,
-        task.references_R,
-        task.linear_N,
-        task.weight,
-        budget.groups_N[task.order_N],
-        tuple(int(limit) for limit in budget.limits),
-        problem.workers,
-        report=lambda picks: problem.report({"step": picks, "num_steps": total}),
-    )
+    task, total = shuffled(problem), int(sum(problem.budget.limits))
+    picks_P = _dense_greedy(task, lambda picks: problem.report({"step": picks, "num_steps": total}))
     ranks_N = torch.full((problem.num_rows,), -1.0, dtype=torch.float64)
     ranks_N[picks_P] = torch.arange(len(picks_P), 0, -1, dtype=torch.float64)
     return Solution(
         mask_N=task.mask(picks_P),
         scores_N=task.unshuffle(ranks_N),
         notes={"references": len(task.references_R), "picks": len(picks_P)},
+    )
+
+
+def _dense_greedy(task: Shuffled, report: Callable[[int], None]) -> Tensor:
+    """Rows in the order of their picks."""
+    budget = task.problem.budget
+    return dense_lazy_greedy(
+        task.documents_ND,
+        task.references_R,
+        task.linear_N,
+        task.weight,
+        budget.groups_N[task.order_N],
+        tuple(int(limit) for limit in budget.limits),
+        task.problem.workers,
+        report,
     )
