@@ -46,6 +46,14 @@ def check(config: PoolConfig) -> None:
         check_curated(wanted.curated, wanted.curated_column, "pool.decontaminate")
 
 
+def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now; where files lie does not matter."""
+    if (wanted := config.decontaminate) is not None:
+        for name in ("tasks", "question_files", "curated_column"):
+            if name in recorded:
+                yield f"decontaminate.{name}", recorded[name], getattr(wanted, name)
+
+
 def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     """Take in every text of every question, and every curated document.
 

@@ -32,6 +32,18 @@ def check(config: QuestionsConfig) -> None:
     check_questions(config)
 
 
+def compared(config: QuestionsConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now: of files their names, not where they lie."""
+    configured = config.model_dump(mode="json", include=set(QuestionsConfig.model_fields), exclude={"hub"})
+    for name, value in configured.items():
+        if name == "curated":
+            yield name, recorded.get(name), value and Path(value).name
+        elif name == "questions":
+            yield name, recorded[name], Path(value).name
+        elif name in recorded:
+            yield name, recorded[name], value
+
+
 def run(
     config: QuestionsConfig, *, store: Store, release: str, candidates: Ref, documents: Mapping[str, Ref]
 ) -> Ref:
