@@ -54,8 +54,7 @@ def draws_to_measure(
     told = LogProgress(context.log.info)
     with _refusals():
         config, pipeline = experiment.load(progress=told)
-        pipeline.check("questions", list(pipeline.config.releases))
-        make_shared(pipeline, told, context.log.warning)
+        make_shared(config, pipeline, told, context.log.warning)
     draws = [(place, pool, number) for place, pool in enumerate(config.pools) for number in config.draws(())]
     context.instance.add_dynamic_partitions(str(EXPERIMENTS.name), [config.name])
     context.instance.add_dynamic_partitions(

@@ -159,7 +159,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         coverage=coverage,
         smallest_dose=found,
         below_gate=below_gate,
-        no_power=tuple(_no_power(below_gate, len(draws) // 2, doses, found, coverage)),
+        no_power=tuple(_no_power(config, below_gate, found, coverage)),
         items=items,
         pool_documents=drawn["metadata"]["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
@@ -183,12 +183,19 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     )
 
 
+def no_power_by_file(config: ExperimentConfig) -> Iterator[str]:
+    """Why nothing may be ranked whatever is measured, reason by reason."""
+    if (num_pairs := config.redraws // 2) < LEAST_PAIRS:
+        yield (
+            f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
+            f"{2 * LEAST_PAIRS}"
+        )
+    if not any(arm.shuffled_share for arm in config.arms.values()):
+        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
+
+
 def _no_power(
-    below_gate: Sequence[str],
-    num_pairs: int,
-    doses: Mapping[float, Difference],
-    found: float | None,
-    coverage: Coverage,
+    config: ExperimentConfig, below_gate: Sequence[str], found: float | None, coverage: Coverage
 ) -> Iterator[str]:
     """Why nothing may be ranked, reason by reason."""
     if below_gate:
@@ -196,14 +203,9 @@ def _no_power(
             f"the networks of {', '.join(below_gate)} predict held-out documents no better than trigram models of the same "
             "tokens do"
         )
-    if num_pairs < LEAST_PAIRS:
-        yield (
-            f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
-            f"{2 * LEAST_PAIRS}"
-        )
-    if not doses:
-        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
-    elif found is None:
+    yield from no_power_by_file(config)
+    doses = [arm.shuffled_share for arm in config.arms.values() if arm.shuffled_share]
+    if doses and found is None:
         yield f"not even {max(doses):.0%} of documents with shuffled words are found"
     if not coverage.is_sound:
         yield "random documents are told from random ones too often"

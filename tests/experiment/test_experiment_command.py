@@ -1,6 +1,7 @@
 """The experiment as one command: from its file to its report, on a small collection; what was measured stays."""
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -29,14 +30,14 @@ from datamask_pipeline.experiment.config import (
     ProxyConfig,
     load_experiment,
 )
-from datamask_pipeline.experiment.judged import judge
+from datamask_pipeline.experiment.judged import judge, no_power_by_file
 from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
 from datamask_pipeline.experiment.report import markdown, plot
 from datamask_pipeline.experiment.report_curve import plot_of_curve
-from datamask_pipeline.experiment.run import _inputs
+from datamask_pipeline.experiment.run import _inputs, make_shared
 from datamask_pipeline.experiment.shown import signed
 from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pipeline import Pipeline
@@ -653,6 +654,73 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert result.exit_code == 1
     assert message in str(result.exception)
     assert str(path) in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "message"),
+    [
+        ("score", {"scorers": ["ruels"]}, "ruels"),
+        ("embed", {"imported_file": "nowhere.parquet"}, "nowhere.parquet"),
+    ],
+)
+def test_what_a_shared_stage_would_refuse_is_refused_before_any_of_them(
+    section: str, settings: dict[str, Any], message: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    path = experiment_file(tmp_path, tiny_config_file)
+    values = yaml.safe_load(path.read_text())
+    values["chain"][section] = settings
+    path.write_text(yaml.safe_dump(values))
+    given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / "record")]
+    result = CliRunner().invoke(app, ["experiment", str(path), *given])
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+    assert not Store(str(tmp_path / "record")).keys("ingest")
+
+
+@pytest.mark.parametrize("of_pool", [False, True])
+def test_sequences_without_room_for_an_answer_are_refused_as_soon_as_questions_exist(
+    of_pool: bool, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Before anything is embedded; where that is done, before anything is chosen."""
+    short = {"proxy": {"model": {"sequence_length": 8}}}
+    changes = {"pools": {"whole": short}} if of_pool else {**short, "pools": {"whole": {}}}
+    path = experiment_file(tmp_path, tiny_config_file, **changes)
+    shutil.copytree(tiny_run.store.root, tmp_path / "made")
+    setting = f"{'pools.whole.' if of_pool else ''}proxy.model.sequence_length"
+    for record in ("new", "made"):
+        given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / record)]
+        result = CliRunner().invoke(app, ["experiment", str(path), *given])
+        assert result.exit_code == 1
+        assert re.fullmatch(
+            rf"{setting} 8: the answer of question \S+ of task 'social_iqa' has (\d+) tokens, the most of all; raise it to "
+            r"\1 at least, or leave the task out of chain.evaluate.tasks",
+            str(result.exception),
+        )
+        store = Store(str(tmp_path / record))
+        assert store.keys("questions")
+        assert bool(store.keys("embed")) == (record == "made")
+        assert not store.keys("experiment")
+
+
+def test_what_cannot_be_ranked_is_told_before_the_first_draw(tiny_config_file: Path, tmp_path: Path) -> None:
+    arms = {name: ARMS[name] for name in ("random", "random_again", "collapse_quality", "joint")}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, pools={"whole": {}})
+    config, chain = load_experiment(path, tiny_config_file.parent)
+    told: list[str] = []
+    pipeline = Pipeline(chain.model_copy(update={"store": str(tmp_path / "record")}))
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        told.append(what)
+
+    make_shared(config, pipeline, progress, told.append)
+    lines = [line for line in told if line.startswith("nothing will be ranked, the report will say NO POWER")]
+    assert told[:2] == lines
+    assert "2 pairs of halves" in lines[0]
+    assert "no arm has shuffled words that have to be found, give one a `shuffled_share`" in lines[1]
+    sound = config.model_copy(
+        update={"redraws": 8, "arms": {**config.arms, "s": ArmConfig(shuffled_share=0.5)}}
+    )
+    assert not [*no_power_by_file(sound)]
 
 
 def test_an_arm_with_too_few_tokens_stops_it(
