@@ -124,7 +124,8 @@ def report(
         metadata[f"pool {pool}"] = conclusion(config, verdict)
         if verdict.recommendation is not None:
             metadata[f"pool {pool}: recommendation"] = recommendation(config, verdict)
-    metadata["each arm less the baseline"] = image("each arm less the baseline", plot(config, verdicts))
+    if (drawn := plot(config, verdicts)) is not None:
+        metadata["each arm less the baseline"] = image("each arm less the baseline", drawn)
     for path in written:
         metadata[path.name] = dg.MetadataValue.path(path)
     context.log_event(dg.AssetMaterialization(REPORT, partition=config.name, metadata=metadata))

@@ -24,6 +24,7 @@ from datamask_pipeline.experiment.judge import (
     smallest_dose,
     without_largest_mover,
 )
+from datamask_pipeline.experiment.measured_on import measured_on
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
 from datamask_pipeline.pipeline.curated import was_not_held_against
@@ -89,6 +90,7 @@ class Verdict:
         cut: Of each benchmark the questions that networks are asked without the beginning of their prompts; empty without
             networks.
         not_held_against: Lines of warning where documents were not held against the curated ones.
+        measured_on: Collection, scorers, encoder and prompts, in one line of Markdown.
         curve: The same comparisons at each checkpoint; all else speaks of the mean of the last ones. Empty without networks.
     """
 
@@ -112,6 +114,7 @@ class Verdict:
     outside: Mapping[str, Mapping[str, int]]
     cut: Mapping[str, int]
     not_held_against: Sequence[str]
+    measured_on: str
     curve: Sequence[CurvePoint]
 
     @property
@@ -179,6 +182,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         outside=drawn["metadata"].get("outside", {}),
         cut=drawn["metadata"].get("cut", {}),
         not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
+        measured_on=measured_on(store, drawn),
         curve=_curve(config, store, draws, bytes_I, items) if has_networks else (),
     )
 

@@ -35,7 +35,7 @@ from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
-from datamask_pipeline.experiment.report import markdown, plot
+from datamask_pipeline.experiment.report import markdown, plot, write_report
 from datamask_pipeline.experiment.report_curve import plot_of_curve
 from datamask_pipeline.experiment.run import _inputs, make_shared
 from datamask_pipeline.experiment.shown import signed
@@ -66,7 +66,15 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     )
     for arm in ARMS:
         assert text.count(f"\n| {arm} |") == 2
-    assert (tmp_path / "first" / "small.png").read_bytes().startswith(b"\x89PNG")
+    # Of nothing that is ranked there is no plot.
+    assert [path.name for path in (tmp_path / "first").iterdir()] == ["small.md"]
+    assert (
+        "\n\nCollection: 130 documents of 2 crawls (tiny-2024-10, tiny-2024-18); quality by rules; vectors by "
+        in text
+    )
+    assert "; 0 solved examples before a question; content digest of the index " in text
+    assert require(Store(str(record)), "gather", "first").content_digest[:16] in text
+    assert text.count("Do not subtract them: without power") == 2
     store = Store(str(record))
     for pool in ("whole", "equal"):
         for number in range(4):
@@ -115,8 +123,15 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     # Of right answers, and of held-out documents.
     assert [line.count(" ± ") for line in random_again] == [2, 0]
     assert " ± " not in without
-    drawn, plain = (plot(experiment, {"whole": each}) for each in (sound, verdict))
-    assert drawn != plain
+    assert "Do not subtract them" not in with_power
+    drawn = plot(experiment, {"whole": sound})
+    assert drawn is not None
+    assert plot(experiment, {"whole": sound, "equal": verdict}) == drawn
+    assert plot(experiment, {"whole": verdict}) is None
+    (tmp_path / "stale").mkdir()
+    for powerful, there in ((sound, True), (verdict, False)):
+        written = write_report(tmp_path / "stale", experiment, {"whole": powerful})
+        assert (tmp_path / "stale" / "small.png").exists() == there == (len(written) == 2)
     assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
     assert "| social_iqa \\* |" in text
     assert "\n\\* no signal below 1 B parameters" in text
@@ -305,11 +320,11 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
         assert ("joint less collapse_quality" in lines) == ranked
         assert (" ± " in shown) == (" ± " in lines["joint"][-1]) == ranked
         if ranked:
-            assert (
-                plot_of_curve(experiment, {"whole": verdict}) != (tmp_path / "small_curve.png").read_bytes()
-            )
+            drawn = plot_of_curve(experiment, {"whole": verdict})
+            assert drawn is not None
+            assert drawn.startswith(b"\x89PNG")
             assert signed(verdict.contrast) in shown
-    assert (tmp_path / "small_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "small_curve.png").exists()
     # The trigram model says what it says without networks, and another run trains the same networks.
     bits = np.load(store.file_path(ref, "bits.npy"))
     assert bits.shape == (len(arms), len(np.load(store.file_path(ref, "bytes.npy"))))
