@@ -54,8 +54,7 @@ def draws_to_measure(
     told = LogProgress(context.log.info)
     with _refusals():
         config, pipeline = experiment.load(progress=told)
-        pipeline.check("questions", list(pipeline.config.releases))
-        make_shared(pipeline, told, context.log.warning)
+        make_shared(config, pipeline, told, context.log.warning)
     draws = [(place, pool, number) for place, pool in enumerate(config.pools) for number in config.draws(())]
     context.instance.add_dynamic_partitions(str(EXPERIMENTS.name), [config.name])
     context.instance.add_dynamic_partitions(
@@ -125,7 +124,8 @@ def report(
         metadata[f"pool {pool}"] = conclusion(config, verdict)
         if verdict.recommendation is not None:
             metadata[f"pool {pool}: recommendation"] = recommendation(config, verdict)
-    metadata["each arm less the baseline"] = image("each arm less the baseline", plot(config, verdicts))
+    if (drawn := plot(config, verdicts)) is not None:
+        metadata["each arm less the baseline"] = image("each arm less the baseline", drawn)
     for path in written:
         metadata[path.name] = dg.MetadataValue.path(path)
     context.log_event(dg.AssetMaterialization(REPORT, partition=config.name, metadata=metadata))

@@ -63,6 +63,7 @@ class InputError(DataMaskError, ValueError):
     Args:
         problem: What is wrong, as a sentence without a full stop.
         file: The file it was found in.
+        folder: The folder, where no single file is meant.
         row: The row, counted from 0.
         field: The column or field.
         value: The offending value.
@@ -74,12 +75,14 @@ class InputError(DataMaskError, ValueError):
         problem: str,
         *,
         file: str | None = None,
+        folder: str | None = None,
         row: int | None = None,
         field: str | None = None,
         value: object = None,
         remedy: str | None = None,
     ) -> None:
-        named = {"file": file, "row": row, "field": field, "value": None if value is None else _short(value)}
+        named = {"file": file, "folder": folder, "row": row, "field": field}
+        named["value"] = None if value is None else _short(value)
         place = ", ".join(f"{name} {item}" for name, item in named.items() if item is not None)
         message = problem + (f" ({place})" if place else "") + (f"; {remedy}" if remedy else "")
         super().__init__(message)

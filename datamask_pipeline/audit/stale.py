@@ -5,7 +5,6 @@ from typing import Any
 
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
-from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.changes import current_manifest
@@ -49,7 +48,7 @@ def superseded(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _changed(store: Store, ref: Ref, known: Known) -> Iterator[str]:
-    manifest, stage = store.manifest(ref), _maker(ref.stage)
+    manifest, stage = store.manifest(ref), FLOW.keeper(ref.stage)
     for name, made_from in inputs_of(manifest):
         argument = name.partition("/")[0]
         if stage is not None and argument not in {*stage.reads, *stage.held}:
@@ -70,8 +69,3 @@ def _changed(store: Store, ref: Ref, known: Known) -> Iterator[str]:
                 yield f"{what} was made again since, at {made} (fingerprint {now.short})"
         except IntegrityError:
             yield f"{what} is damaged"
-
-
-def _maker(artefact: str) -> Stage | None:
-    """The stage that makes what the record keeps under that name; none for a probe."""
-    return next((stage for stage in FLOW for made in stage.makes if made.artefact == artefact), None)

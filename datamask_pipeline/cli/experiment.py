@@ -61,8 +61,7 @@ def experiment(
         chain = chain.model_copy(update={"store": store})
     with followed(Console(stderr=True)) as progress:
         pipeline = Pipeline(chain, progress=progress)
-        pipeline.check("questions", list(chain.releases))
-        make_shared(pipeline, progress, lambda line: typer.echo(inert(line), err=True))
+        make_shared(config, pipeline, progress, lambda line: typer.echo(inert(line), err=True))
         if draw:
             for name in config.pools:
                 measure_draws(config, pipeline, name, draws, progress, kept=kept)

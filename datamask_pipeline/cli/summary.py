@@ -9,14 +9,13 @@ from rich.console import Console
 from datamask_pipeline import schema
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.beside import compared, ngram_of, redundancy_of
 from datamask_pipeline.pipeline.curated import was_not_held_against
 from datamask_pipeline.printable import inert
-from datamask_pipeline.publish.behind import made_from
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
 from datamask_pipeline.report.ngram import ngram_figures, no_power
-from datamask_pipeline.stages.materialise import documents_digest
-from datamask_pipeline.storage import require
+from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
 
@@ -65,8 +64,8 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     tasks = tasks_asked([row for row in rows if row["headline"]])
     checkpoints = sorted({row["checkpoints"] for row in rows})
     made = [current_manifest(pipeline.store, stage, release) for stage in ("questions", "pool")]
-    superseded = dict(_superseded(pipeline, release, _locations(manifest, "selections")))
-    ngram = _ngram(pipeline, release, manifest)
+    superseded = dict(_superseded(pipeline, release, compared(manifest, "selections")))
+    ngram = _ngram(pipeline.store, manifest)
     selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
         "release": release,
@@ -75,10 +74,10 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "tasks": tasks,
         "caveat": caveat(tasks),
         "checkpoints": checkpoints,
-        "redundancy": dict(_redundancy(pipeline, release, manifest)),
+        "redundancy": dict(_redundancy(pipeline.store, manifest)),
         "no_power": no_power((manifest["metadata"].get("gold") or {}).get("arms", {}), ngram),
         "ngram": ngram,
-        "subsets": _locations(manifest, "subsets"),
+        "subsets": compared(manifest, "subsets"),
         "not_held_against": list(was_not_held_against(pipeline.store, *made)),
         "superseded": superseded,
         "stale": [line for line in stale(pipeline.store, results) if not line.startswith(selections)],
@@ -135,38 +134,19 @@ def _about_redundancy(redundancy: Mapping[str, Mapping[str, Any]]) -> Iterator[s
         )
 
 
-def _locations(manifest: Mapping[str, Any], of: str) -> dict[str, str]:
-    """Where the artefacts lie that a comparison was made from, by arm."""
-    return {
-        name.partition("/")[2]: ref["location"]
-        for name, ref in manifest["inputs"].items()
-        if name.startswith(f"{of}/")
-    }
-
-
-def _redundancy(
-    pipeline: Pipeline, release: str, comparison: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What was measured on the compared selections, by arm; an older record may have it of none."""
+def _redundancy(store: Store, comparison: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What was measured on the compared selections, by arm."""
     of_row = schema.REDUNDANCY.names
-    for arm, location in _locations(comparison, "selections").items():
-        mask = pipeline.store.manifest_at(location)["content_digest"]
-        measured = made_from(pipeline.store, "redundancy", f"{release}/{arm}", "selection", mask)
-        if measured is not None:
-            found = pipeline.store.manifest(measured)["metadata"]
-            yield arm, {name: found[name] for name in of_row if name in found}  # an older one lacks some
+    for arm, measured in redundancy_of(store, comparison).items():
+        found = store.manifest(measured)["metadata"]
+        yield arm, {name: found[name] for name in of_row if name in found}  # an older one lacks some
 
 
-def _ngram(pipeline: Pipeline, release: str, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """What n-gram models of the compared subsets say, by arm; an older record may have it of none."""
-    store = pipeline.store
-    rows, tokens, locations = {}, {}, _locations(comparison, "subsets")
-    for arm in (row["arm"] for row in comparison["metadata"]["arms"]):
-        subset = documents_digest(store, ref_of(store.manifest_at(locations[arm])))
-        measured = made_from(store, "ngram", f"{release}/{arm}", "subset", subset)
-        if measured is not None:
-            rows[arm] = store.read_table(measured).to_pylist()
-            tokens[arm] = store.manifest(measured)["metadata"]["tokens"]
+def _ngram(store: Store, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """What n-gram models of the compared subsets say, by arm."""
+    measured = ngram_of(store, comparison)
+    rows = {arm: store.read_table(ref).to_pylist() for arm, ref in measured.items()}
+    tokens = {arm: store.manifest(ref)["metadata"]["tokens"] for arm, ref in measured.items()}
     return ngram_figures(rows, tokens, comparison["metadata"]["baseline"])
 
 

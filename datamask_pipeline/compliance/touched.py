@@ -38,7 +38,7 @@ def documents_in(
     parts = sorted((folder / "data").glob("*.parquet"))
     if not parts or not (folder / NAME).is_file():
         raise InputError(
-            "no data set", file=str(folder), remedy="give the folder that `datamask release --to` wrote"
+            "no data set", folder=str(folder), remedy="give the folder that `datamask release --to` wrote"
         )
     with tempfile.TemporaryDirectory() as scratch, duck.database(Path(scratch)) as connection:
         connection.execute("CREATE TEMP TABLE gone (crawl VARCHAR, hash VARCHAR)")

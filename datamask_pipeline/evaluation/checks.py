@@ -88,8 +88,9 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
 
 
 def _check_first_rows(benchmark: Benchmark, file: Path) -> None:
-    reason, layout = "the file is empty", benchmark.make_layout()
+    reason, read, layout = "the file is empty", 0, benchmark.make_layout()
     for _, row in islice(read_rows(file, hendrycks=layout.hendrycks), _FIRST_ROWS):
+        read += 1
         try:
             if isinstance(row, str):
                 raise BadRow(row)
@@ -97,8 +98,10 @@ def _check_first_rows(benchmark: Benchmark, file: Path) -> None:
             return
         except BadRow as bad:
             reason = str(bad)
+    rows = f"the first {_FIRST_ROWS} rows" if read == _FIRST_ROWS else f"any of its {read} rows"
+    where = f" in {rows}" if read else ""
     raise InputError(
-        f"no usable question for task {benchmark.task!r} in the first {_FIRST_ROWS} rows: {reason}",
+        f"no usable question for task {benchmark.task!r}{where}: {reason}",
         file=str(file),
         remedy=f"bring it into the layout {benchmark.layout!r}, or leave the task out of `tasks`",
     )

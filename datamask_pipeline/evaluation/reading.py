@@ -16,6 +16,8 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.layouts.base import Row
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
+#: A mark of the byte order that begins a file is none of its first row.
+_ENCODING = "utf-8-sig"
 _HENDRYCKS = ["question", "A", "B", "C", "D", "answer"]
 
 
@@ -45,7 +47,7 @@ def read_rows(path: Path, *, hendrycks: bool = False) -> Iterator[tuple[int, Row
 
 
 def _jsonl(path: Path) -> Iterator[Row | str]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding=_ENCODING) as lines:
         for line in lines:
             if line.strip():
                 yield _parsed(line)
@@ -60,7 +62,7 @@ def _parsed(line: str) -> Row | str:
 
 
 def _json(path: Path) -> Iterator[Row | str]:
-    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = json.loads(path.read_text(encoding=_ENCODING))
     if not isinstance(rows, list):
         raise InputError("a .json file must hold one list of objects", file=str(path))
     for row in rows:
@@ -81,7 +83,7 @@ def _csv(path: Path, hendrycks: bool) -> Iterator[Row | str]:
     for split in ("_test", "_dev", "_val"):
         subject = subject.removesuffix(split)
     csv.field_size_limit(sys.maxsize)  # a document may be longer than the usual 131 072 characters
-    with path.open(encoding="utf-8", newline="") as stream:
+    with path.open(encoding=_ENCODING, newline="") as stream:
         header = _HENDRYCKS
         for number, cells in enumerate(csv.reader(stream)):
             if number == 0 and (not hendrycks or {"question", "answer"} <= {cell.strip() for cell in cells}):

@@ -103,7 +103,7 @@ def examples_split(folder: Path, benchmark: Benchmark, pattern: str | None, aske
         return None
     raise InputError(
         f"task {benchmark.task!r} takes its solved examples from the split {wanted!r}, which is not there",
-        file=str(folder),
+        folder=str(folder),
         remedy="add it, name its files in demonstration_files, or set shots to 0",
     )
 
@@ -113,7 +113,7 @@ def _named(folder: Path, benchmark: Benchmark, pattern: str, setting: str) -> Sp
     if not found:
         raise InputError(
             f"no file for task {benchmark.task!r} matches {setting}",
-            file=str(folder),
+            folder=str(folder),
             field=pattern,
             remedy=f"correct the glob; known endings: {', '.join(SUFFIXES)}",
         )
@@ -149,7 +149,7 @@ def _place(folder: Path, benchmark: Benchmark) -> tuple[Path, list[Path]]:
     if not places:
         raise InputError(
             f"no question file for task {benchmark.task!r}",
-            file=str(folder),
+            folder=str(folder),
             field=f"{benchmark.task}.* or {benchmark.task}/",
             remedy="name a glob in question_files, or leave the task out; known endings: "
             + ", ".join(SUFFIXES),
@@ -244,6 +244,6 @@ def refusal(
     listed = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return InputError(
         f"task {benchmark.task!r} {reason}: {listed}",
-        file=str(folder),
+        folder=str(folder),
         remedy=remedy or f"name the files to ask in question_files, e.g. {{{benchmark.task}: {names[0]}}}",
     )

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline import texts
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.evaluation.config import QuestionsConfig
-from datamask_pipeline.evaluation.gold import scored_questions
+from datamask_pipeline.evaluation.gold import ScoredQuestion, scored_questions
 from datamask_pipeline.experiment.outside import Outside
 from datamask_pipeline.experiment.planted import Planted
 from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded, parted_tokens
@@ -124,17 +124,49 @@ class Ruler:
         return dict(Counter(task for task, (ids, _) in asked if len(ids) > length))
 
 
-def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
-    """Make tokens of questions and documents once for all models."""
+def read_questions(store: Store, questions: Ref, scratch: Path) -> list[ScoredQuestion]:
+    """Every question with its right answer alone: nobody asks here how likely the wrong ones are."""
+    settings = store.manifest(questions)["basis"]["config"]
+    prompts = QuestionsConfig(shots=settings["shots"], fewshot_seed=settings["fewshot_seed"])
+    sets = questions_stage.load(store, questions, scratch)
+    found = scored_questions(sets, scratch / "lm-eval", prompts)
+    return [replace(one, pairs=(one.pairs[one.gold],), gold=0) for one in found]
+
+
+def refuse_long_answers(
+    questions: Sequence[ScoredQuestion], encode: Encode, lengths: Mapping[str, int]
+) -> None:
+    """Refuse sequences that have no room for an answer; a prompt may lose its beginning, an answer may not.
+
+    Args:
+        questions: As of `read_questions`.
+        encode: Makes tokens.
+        lengths: Tokens of a network's sequences, by the setting that gives them.
+
+    Raises:
+        ConfigurationError: an answer has more tokens.
+    """
+    setting, least = min(lengths.items(), key=lambda item: item[1])
+    asked = parted_tokens([one.pairs[0] for one in questions], encode)
+    sizes = [len(ids) - before for ids, before in asked]
+    if sizes and max(sizes) > least:
+        longest = questions[int(np.argmax(sizes))]
+        raise ConfigurationError(
+            f"{setting} {least}: the answer of question {longest.question_id} of task {longest.task!r} has {max(sizes)} "
+            f"tokens, the most of all; raise it to {max(sizes)} at least, or leave the task out of chain.evaluate.tasks"
+        )
+
+
+def read_ruler(
+    store: Store, inputs: Inputs, scratch: Path, lengths: Mapping[str, int] | None = None
+) -> Ruler:
+    """Make tokens of questions and documents once for all models; ``lengths`` and errors as of `refuse_long_answers`."""
     loaded = load_tokenizer(store.local_copy(inputs.tokenizer, tokenizer_stage.TREE, scratch))
     encode, end = encoder(loaded), int(loaded.eos_token_id)
-    settings = store.manifest(inputs.questions)["basis"]["config"]
-    prompts = QuestionsConfig(shots=settings["shots"], fewshot_seed=settings["fewshot_seed"])
-    sets = questions_stage.load(store, inputs.questions, scratch)
-    questions = scored_questions(sets, scratch / "lm-eval", prompts)
-    # Right answers alone: nobody asks here how likely the wrong ones are.
-    right = [replace(one, pairs=(one.pairs[one.gold],), gold=0) for one in questions]
-    asked = AskedQuestions.of(right, encode, end)
+    questions = read_questions(store, inputs.questions, scratch)
+    if lengths:
+        refuse_long_answers(questions, encode, lengths)
+    asked = AskedQuestions.of(questions, encode, end)
     held_out = [
         text for _, text in texts.pool_documents(store, inputs.candidates, inputs.documents, "validation")
     ]
@@ -153,7 +185,7 @@ def read_ruler(store: Store, inputs: Inputs, scratch: Path) -> Ruler:
         Asked.of(document_texts, end),
         [question.task for question in questions] + [HELD_OUT] * len(held_out) + [CURATED] * len(curated),
         np.concatenate([asked.gold_bytes_Q, np.array(sizes, np.int64)]),
-        [one.pairs[0] for one in right],
+        [one.pairs[0] for one in questions],
         document_texts,
     )
 

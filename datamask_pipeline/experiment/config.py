@@ -271,6 +271,14 @@ class ExperimentConfig(Settings):
         """The networks that are trained on a pool's arms; ``None``: the trigram model alone is asked."""
         return self.pools[pool].proxy or self.proxy
 
+    def sequence_lengths(self, pool: str) -> dict[str, int]:
+        """Tokens of a sequence of the pool's networks, by the setting that gives them; none without networks."""
+        proxy, own = self.proxy_of(pool), self.pools[pool].proxy
+        if proxy is None:
+            return {}
+        where = "proxy" if own is None else f"pools.{pool}.proxy"
+        return {f"{where}.model.sequence_length": proxy.architecture.sequence_length}
+
     def draws(self, numbers: Sequence[int]) -> list[int]:
         """The draws of these numbers, each once, in their order; all for none.
 

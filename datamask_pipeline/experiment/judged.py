@@ -24,6 +24,7 @@ from datamask_pipeline.experiment.judge import (
     smallest_dose,
     without_largest_mover,
 )
+from datamask_pipeline.experiment.measured_on import measured_on
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
 from datamask_pipeline.pipeline.curated import was_not_held_against
@@ -89,6 +90,7 @@ class Verdict:
         cut: Of each benchmark the questions that networks are asked without the beginning of their prompts; empty without
             networks.
         not_held_against: Lines of warning where documents were not held against the curated ones.
+        measured_on: Collection, scorers, encoder and prompts, in one line of Markdown.
         curve: The same comparisons at each checkpoint; all else speaks of the mean of the last ones. Empty without networks.
     """
 
@@ -112,6 +114,7 @@ class Verdict:
     outside: Mapping[str, Mapping[str, int]]
     cut: Mapping[str, int]
     not_held_against: Sequence[str]
+    measured_on: str
     curve: Sequence[CurvePoint]
 
     @property
@@ -159,7 +162,7 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         coverage=coverage,
         smallest_dose=found,
         below_gate=below_gate,
-        no_power=tuple(_no_power(below_gate, len(draws) // 2, doses, found, coverage)),
+        no_power=tuple(_no_power(config, below_gate, found, coverage)),
         items=items,
         pool_documents=drawn["metadata"]["pool_documents"],
         planted=_planted([store.manifest(ref)["metadata"].get("planted", {}) for ref in draws]),
@@ -179,16 +182,24 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         outside=drawn["metadata"].get("outside", {}),
         cut=drawn["metadata"].get("cut", {}),
         not_held_against=_not_held_against(store, drawn) if CURATED in items else (),
+        measured_on=measured_on(store, drawn),
         curve=_curve(config, store, draws, bytes_I, items) if has_networks else (),
     )
 
 
+def no_power_by_file(config: ExperimentConfig) -> Iterator[str]:
+    """Why nothing may be ranked whatever is measured, reason by reason."""
+    if (num_pairs := config.redraws // 2) < LEAST_PAIRS:
+        yield (
+            f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
+            f"{2 * LEAST_PAIRS}"
+        )
+    if not any(arm.shuffled_share for arm in config.arms.values()):
+        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
+
+
 def _no_power(
-    below_gate: Sequence[str],
-    num_pairs: int,
-    doses: Mapping[float, Difference],
-    found: float | None,
-    coverage: Coverage,
+    config: ExperimentConfig, below_gate: Sequence[str], found: float | None, coverage: Coverage
 ) -> Iterator[str]:
     """Why nothing may be ranked, reason by reason."""
     if below_gate:
@@ -196,14 +207,9 @@ def _no_power(
             f"the networks of {', '.join(below_gate)} predict held-out documents no better than trigram models of the same "
             "tokens do"
         )
-    if num_pairs < LEAST_PAIRS:
-        yield (
-            f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
-            f"{2 * LEAST_PAIRS}"
-        )
-    if not doses:
-        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
-    elif found is None:
+    yield from no_power_by_file(config)
+    doses = [arm.shuffled_share for arm in config.arms.values() if arm.shuffled_share]
+    if doses and found is None:
         yield f"not even {max(doses):.0%} of documents with shuffled words are found"
     if not coverage.is_sound:
         yield "random documents are told from random ones too often"

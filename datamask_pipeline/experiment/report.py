@@ -13,7 +13,7 @@ from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
 from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
-from datamask_pipeline.experiment.shown import nothing_ranked, number, png, signed, table
+from datamask_pipeline.experiment.shown import number, png, signed, table
 from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.report.signal import without_signal
 from datamask_pipeline.schema import CURATED, HELD_OUT
@@ -25,20 +25,23 @@ _LEAST_P = 1e-4
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
     """Write ``<experiment>.md`` and ``<experiment>.png`` into a folder.
 
-    Beside them of a sweep ``<experiment>_sweep.png``, of networks ``<experiment>_curve.png``.
+    Beside them of a sweep ``<experiment>_sweep.png``, of networks ``<experiment>_curve.png``. Where no pool has power there
+    is no plot of differences; one that an earlier report left is removed, as it is not this one's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = folder / f"{config.name}.md"
     text.write_text(markdown(config, verdicts), encoding="utf-8")
-    plots = {"": plot(config, verdicts)}
+    plots = {"": plot(config, verdicts), "_curve": plot_of_curve(config, verdicts)}
     if config.grid is not None:
         plots["_sweep"] = plot_of_sweep(config, verdicts)
-    if any(verdict.curve for verdict in verdicts.values()):
-        plots["_curve"] = plot_of_curve(config, verdicts)
     written = [text]
     for name, drawn in plots.items():
-        written.append(folder / f"{config.name}{name}.png")
-        written[-1].write_bytes(drawn)
+        path = folder / f"{config.name}{name}.png"
+        if drawn is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(drawn)
+            written.append(path)
     return written
 
 
@@ -54,6 +57,8 @@ def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:
         f"*detectable* is the difference that would be found with a probability of {POWER:.0%}. They speak for "
         "this collection.",
     ]
+    for line in dict.fromkeys(verdict.measured_on for verdict in verdicts.values()):
+        lines += ["", f"Collection: {line}."]
     for pool, verdict in verdicts.items():
         lines += ["", f"### Pool `{pool}`", "", *_pool(config, pool, verdict)]
     return "\n".join(lines) + "\n"
@@ -113,6 +118,11 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     yield ""
     yield f"**{conclusion(config, verdict)}**"
     yield ""
+    if not verdict.has_power:
+        yield (
+            "- Bits per byte of each arm stand below to show what was measured. Do not subtract them: without power nothing "
+            "says how much of such a difference is chance, and one above *detectable* is no finding."
+        )
     if verdict.largest_mover is not None and verdict.has_power:
         mover, without = verdict.largest_mover
         yield f"- Without {mover}, which differs most: {signed(without)}."
@@ -258,19 +268,19 @@ def _arm_row(name: str, verdict: Verdict) -> list[str]:
     return row
 
 
-def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
-    """Each arm less the baseline with its interval, pools side by side."""
+def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes | None:
+    """Each arm less the baseline with its interval, pools side by side; ``None``: in no pool is anything ranked."""
     from matplotlib.figure import Figure
 
+    ranked = {pool: verdict for pool, verdict in verdicts.items() if verdict.has_power}
+    if not ranked:
+        return None
     names = [name for name in config.arms if name != config.baseline]
-    figure: Any = Figure(figsize=(4.5 * len(verdicts) + 1.5, 0.32 * len(names) + 1.4), layout="constrained")
-    panels = figure.subplots(1, len(verdicts), sharey=True, squeeze=False)[0]
-    for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
+    figure: Any = Figure(figsize=(4.5 * len(ranked) + 1.5, 0.32 * len(names) + 1.4), layout="constrained")
+    panels = figure.subplots(1, len(ranked), sharey=True, squeeze=False)[0]
+    for axes, (pool, verdict) in zip(panels, ranked.items(), strict=True):
         axes.set_title(f"pool {pool}", fontsize=9)
         axes.set_yticks(range(len(names)), names, fontsize=8)
-        if not verdict.has_power:
-            nothing_ranked(axes)
-            continue
         found = [verdict.against_baseline[name] for name in names]
         axes.axvline(0.0, color="0.7", linewidth=0.8)
         axes.errorbar(
@@ -282,7 +292,9 @@ def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
             markersize=4,
             capsize=2,
         )
-        axes.set_xlabel(f"bits per byte of right answers less {config.baseline}", fontsize=8)
+        axes.set_xlabel(
+            f"bits per byte of right answers\nless {config.baseline}; lower is better", fontsize=8
+        )
         axes.tick_params(axis="x", labelsize=8)
     panels[0].invert_yaxis()
     return png(figure)

@@ -8,7 +8,7 @@ from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.proxy import num_final
-from datamask_pipeline.experiment.shown import nothing_ranked, png, signed, table
+from datamask_pipeline.experiment.shown import png, signed, table
 
 
 def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
@@ -67,19 +67,21 @@ def _table(
     yield ""
 
 
-def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
-    """Each arm less the baseline over tokens seen, with its interval, pools with networks side by side."""
+def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes | None:
+    """Each arm less the baseline over tokens seen, with its interval, pools side by side; those where anything is ranked.
+
+    ``None``: no pool has networks, or in none of these is anything ranked.
+    """
     from matplotlib.figure import Figure
 
-    with_networks = {pool: verdict for pool, verdict in verdicts.items() if verdict.curve}
-    figure: Any = Figure(figsize=(4.5 * len(with_networks) + 1.5, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(with_networks), sharey=True, squeeze=False)[0]
+    ranked = {pool: verdict for pool, verdict in verdicts.items() if verdict.curve and verdict.has_power}
+    if not ranked:
+        return None
+    figure: Any = Figure(figsize=(4.5 * len(ranked) + 1.5, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(ranked), sharey=True, squeeze=False)[0]
     names = [name for name in config.arms if name != config.baseline]
-    for axes, (pool, verdict) in zip(panels, with_networks.items(), strict=True):
+    for axes, (pool, verdict) in zip(panels, ranked.items(), strict=True):
         axes.set_title(f"pool {pool}", fontsize=9)
-        if not verdict.has_power:
-            nothing_ranked(axes)
-            continue
         axes.axhline(0.0, color="0.7", linewidth=0.8)
         # A little beside each other, so that intervals at one checkpoint can be told apart.
         width = verdict.curve[-1].tokens * 0.02
@@ -98,9 +100,8 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
             )
         axes.set_xlabel("tokens read", fontsize=8)
         axes.tick_params(labelsize=8)
-    panels[0].set_ylabel(f"bits per byte of right answers\nless {config.baseline}", fontsize=8)
-    for axes in panels[::-1]:
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=7)
-            break
+    panels[0].set_ylabel(
+        f"bits per byte of right answers\nless {config.baseline}; lower is better", fontsize=8
+    )
+    panels[-1].legend(fontsize=7)
     return png(figure)

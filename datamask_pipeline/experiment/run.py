@@ -7,42 +7,77 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from datamask_pipeline.experiment.collection import Inputs, first_tokens, read_documents, read_ruler
+from datamask_pipeline.experiment.collection import (
+    Inputs,
+    first_tokens,
+    read_documents,
+    read_questions,
+    read_ruler,
+    refuse_long_answers,
+)
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.controlled import with_planted
-from datamask_pipeline.experiment.judged import Verdict, judge
+from datamask_pipeline.experiment.judged import Verdict, judge, no_power_by_file
 from datamask_pipeline.experiment.outside import Outside, read_outside
 from datamask_pipeline.experiment.redraw import Drawn, draws_of
 from datamask_pipeline.experiment.redraw import run as run_draw
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pretraining.tokenizer import load_tokenizer
+from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, require
 
 #: Told of what is at work, how much of it is done, and of how much.
 Progress = Callable[[str, int, int | None], None]
 
-#: What draws share: all that these are made from is made before.
-_SHARED = ("gather", "tokenizer", "questions")
+#: What draws share: all that these are made from is made before. The index comes last, as it takes longest.
+_SHARED = ("tokenizer", "questions", "gather")
 
 
-def make_shared(pipeline: Pipeline, progress: Progress, say: Callable[[str], None]) -> None:
+def make_shared(
+    config: ExperimentConfig, pipeline: Pipeline, progress: Progress, say: Callable[[str], None]
+) -> None:
     """Run the stages of the collection's chain that all draws share, where they are not done.
 
     Args:
+        config: The experiment.
         pipeline: The chain.
         progress: Told of stages.
-        say: Given what there is to say of questions: rows that were refused, among others.
+        say: Given why nothing can be ranked, where the file says so already, and what there is to say of questions: rows
+            that were refused, among others.
+
+    Raises:
+        DataMaskError: before any work, what one of these stages would refuse.
+        ConfigurationError: before anything is embedded, networks' sequences without room for an answer.
     """
     (release,) = pipeline.config.releases
+    for stage in _SHARED:
+        pipeline.check(stage, [release])
+    for reason in no_power_by_file(config):
+        say(f"nothing will be ranked, the report will say NO POWER: {reason}")
     pipeline.store.sweep()  # of what killed runs left
     for stage in _SHARED:
+        if stage == "gather" and pipeline.store.current(stage, release) is None:
+            _refuse_short_sequences(config, pipeline, release)
         for name, key, call in pipeline.steps(release, stage):
             progress(f"{name} {key}", 0, None)
             refs = call()
             if name == "questions":
                 for line in FLOW.stage(name).told(pipeline.store.manifest(refs[0])):
                     say(line)
+
+
+def _refuse_short_sequences(config: ExperimentConfig, pipeline: Pipeline, release: str) -> None:
+    """While there is work to spare; where there is none, the first draw does it."""
+    lengths = {
+        setting: size for pool in config.pools for setting, size in config.sequence_lengths(pool).items()
+    }
+    if not lengths:
+        return
+    tokenizer, questions = (require(pipeline.store, stage, release) for stage in ("tokenizer", "questions"))
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = pipeline.store.local_copy(tokenizer, tokenizer_stage.TREE, Path(scratch))
+        asked = read_questions(pipeline.store, questions, Path(scratch))
+        refuse_long_answers(asked, encoder(load_tokenizer(tree)), lengths)
 
 
 def run_experiment(
@@ -60,7 +95,7 @@ def run_experiment(
         The verdict of each pool by its name.
 
     Raises:
-        ConfigurationError: `make_shared` has not run.
+        ConfigurationError: `make_shared` has not run; networks' sequences have no room for an answer.
         InputError: an arm has too few tokens; a kept file is damaged.
     """
     return {
@@ -141,7 +176,7 @@ def _reader(
 
     def read() -> Drawn:
         if not kept:
-            ruler = read_ruler(pipeline.store, inputs, scratch)
+            ruler = read_ruler(pipeline.store, inputs, scratch, config.sequence_lengths(pool))
             documents = read_documents(pipeline.store, inputs, ruler, outside)
             if (planting := config.pools[pool].planted) is not None:
                 documents = with_planted(

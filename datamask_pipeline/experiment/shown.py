@@ -28,12 +28,6 @@ def number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
 
 
-def nothing_ranked(axes: Any) -> None:
-    """A panel of a plot where the instrument has no power."""
-    axes.text(0.5, 0.5, "no power: nothing is ranked", transform=axes.transAxes, ha="center", fontsize=9)
-    axes.set_xticks([])
-
-
 def png(figure: Any) -> bytes:
     """A figure of matplotlib as a PNG file, the same bytes each time."""
     stream = io.BytesIO()

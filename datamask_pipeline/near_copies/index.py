@@ -68,7 +68,7 @@ class NearCopyIndex:
             self._state: dict[str, Any] = json.loads((folder / INDEX_FILE).read_text())
         except FileNotFoundError as error:
             raise InputError(
-                "no index of near-copies", file=str(folder), remedy="create it from the first vectors"
+                "no index of near-copies", folder=str(folder), remedy="create it from the first vectors"
             ) from error
         if self._state["format"] != FORMAT:
             raise IntegrityError(

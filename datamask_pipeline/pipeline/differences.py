@@ -1,12 +1,20 @@
 """In what record and configuration differ, and what a run would compute for it. Knows manifests; reads no data."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import plain
+from datamask_pipeline.pipeline.beside import shown_beside
 from datamask_pipeline.pipeline.chain import Artefact, Pipeline
+from datamask_pipeline.pipeline.config import split_run_name
 from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.settings import Settings
+from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.forecast import WouldComputeError
+from datamask_pipeline.storage.ref import ref_of
 
 
 def other_settings(pipeline: Pipeline, stage: str, key: str, recorded: Mapping[str, Any]) -> Iterator[str]:
@@ -23,32 +31,108 @@ def other_settings(pipeline: Pipeline, stage: str, key: str, recorded: Mapping[s
     settings = pipeline.config.settings(found).get(member)
     if settings is None:
         return
-    configured: dict[str, Any] = plain(settings.result_config())
-    for name in sorted(configured.keys() & recorded.keys()):
+    for name, before, now in _compared(found, settings, recorded):
         chosen_by_machine = getattr(settings, name, None) == "auto"
-        if configured[name] != recorded[name] and not chosen_by_machine:
-            yield f"{found.section}.{name}: record {recorded[name]}, configuration {configured[name]}"
+        if plain(now) != before and not chosen_by_machine:
+            yield f"{found.section}.{name}: record {before}, configuration {plain(now)}"
+
+
+def _compared(
+    stage: Stage, settings: Settings, recorded: Mapping[str, Any]
+) -> Iterable[tuple[str, Any, Any]]:
+    if hasattr(stage.module, "compared"):
+        compared: Iterable[tuple[str, Any, Any]] = stage.module.compared(settings, recorded)
+        return compared
+    configured = settings.result_config()
+    return [(name, recorded[name], configured[name]) for name in sorted(configured.keys() & recorded.keys())]
 
 
 def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The settings that differ, each with the arms or runs of a comparison that were made so.
+    """The settings that differ, each with the crawls, arms or runs that were made so.
+
+    Of all that the comparison was made from, back to the crawls, and of what its report shows beside it. Where its
+    release goes on from another one, that other's settings are not looked at. Arms, architectures and seeds, and stages,
+    that only one of record and configuration has, have a line too.
 
     Args:
         pipeline: The configuration.
         comparison: The comparison's manifest.
     """
-    found: dict[str, dict[str, None]] = {}
-    reads = FLOW.stage("compare").reads
-    for line in other_settings(pipeline, "compare", comparison["key"], comparison["basis"]["config"]):
-        found[line] = {comparison["key"]: None}
-    for name, ref in comparison["inputs"].items():
-        what, _, member = name.partition("/")
-        if not isinstance(ref, Mapping):  # a digest of what is no artefact
-            continue
-        recorded = pipeline.store.manifest_at(ref["location"])["basis"]["config"]
-        for line in other_settings(pipeline, FLOW.maker(reads[what])[0].name, ref["key"], recorded):
+    store, release = pipeline.store, str(comparison["key"])
+    found: dict[str, dict[str, None]] = {
+        line: {release: None} for line in _other_members(pipeline, comparison)
+    }
+    there: set[str] = set()
+    for ref, manifest in _behind(store, release, comparison, shown_beside(store, comparison)):
+        stage = FLOW.keeper(ref.stage)
+        if stage is None:
+            continue  # a probe, which follows from its scorer
+        there.add(stage.name)
+        member = ref.key.partition("/")[2] or ref.key
+        lines = [f"{stage.name}: its manifest is gone, and with it its settings"]
+        if manifest is not None:
+            recorded = manifest["basis"]["config"]
+            lines = [*other_settings(pipeline, stage.name, ref.key, recorded)]
+            if stage.uses == "source":
+                lines += _other_source(pipeline, recorded.get("source", {}))
+        for line in lines:
             found.setdefault(line, {})[member] = None
+    wanted = {stage.name for stage in pipeline.config.stages("compare")}
+    for name in (stage.name for stage in FLOW.until("compare")):
+        if (name in wanted) != (name in there):
+            found[f"stage {name}: only in the {'record' if name in there else 'configuration'}"] = {
+                release: None
+            }
     return {line: list(made) for line, made in found.items()}
+
+
+def _other_members(pipeline: Pipeline, comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Arms, architectures and seeds that only one of configuration and comparison has."""
+    compared: dict[str, list[str]] = {}
+    for name in comparison["inputs"]:
+        what, _, member = name.partition("/")
+        compared.setdefault(what, []).append(member)
+    runs = [split_run_name(run) for run in compared.get("results", ())]
+    config = pipeline.config
+    for what, recorded, configured in (
+        ("arms", compared.get("subsets", []), config.arms),
+        ("architectures", [architecture for _, architecture, _ in runs], config.architectures),
+        ("seeds", sorted(seed for *_, seed in runs), config.seeds),
+    ):
+        for place, names, others in (
+            ("record", recorded, configured),
+            ("configuration", configured, recorded),
+        ):
+            if only := [str(name) for name in dict.fromkeys(names) if name not in others]:
+                yield f"{what}: {', '.join(only)} only in the {place}"
+
+
+def _other_source(pipeline: Pipeline, recorded: Mapping[str, Any]) -> Iterator[str]:
+    configured: dict[str, Any] = plain(pipeline.source.result_config())
+    for name in sorted(configured.keys() & recorded.keys()):
+        if configured[name] != recorded[name]:
+            yield f"source.options.{name}: record {recorded[name]}, configuration {configured[name]}"
+
+
+def _behind(
+    store: Store, release: str, comparison: Mapping[str, Any], beside: Iterable[Ref]
+) -> Iterator[tuple[Ref, Mapping[str, Any] | None]]:
+    """What a comparison was made from, itself first, then what is shown beside it; ``None``: the manifest is gone."""
+    waiting, seen = [ref_of(comparison), *beside], set[str]()
+    while waiting:
+        ref = waiting.pop(0)
+        stage = FLOW.keeper(ref.stage)
+        of_another = stage is not None and stage.scope != "crawl" and ref.key.partition("/")[0] != release
+        if ref.location in seen or of_another:
+            continue
+        seen.add(ref.location)
+        try:
+            manifest = store.manifest_at(ref.location)
+        except IntegrityError:
+            yield ref, None
+            continue
+        yield ref, manifest
+        waiting += [made_from for _, made_from in inputs_of(manifest)]
 
 
 def steps_to_compute(

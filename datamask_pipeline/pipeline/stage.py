@@ -66,9 +66,11 @@ class Stage:
     arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
     settings before any work; where ``module.is_off(settings)``, the flow goes without the stage and ``run`` of others
     without what it would make; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
-    ``module.told(manifest)`` gives what else a log says of it, line by line. A stage that goes shard by shard has
-    ``module.begin`` with the arguments of ``run``, which returns a `stages.shards.ShardWork`. One with ``held`` takes each
-    of its arguments where the release goes on from another that has the artefact, and may name ``given``, that other.
+    ``module.told(manifest)`` gives what else a log says of it, line by line; ``module.compared(settings, recorded)``
+    gives settings as name, recorded and configured value, where a manifest states them otherwise than
+    ``result_config``. A stage that goes shard by shard has ``module.begin`` with the arguments of ``run``, which
+    returns a `stages.shards.ShardWork`. One with ``held`` takes each of its arguments where the release goes on from
+    another that has the artefact, and may name ``given``, that other.
 
     Attributes:
         module: The stage's module.
@@ -173,6 +175,12 @@ class Flow:
         if asset not in made:
             raise UnknownNameError("asset", asset, made)
         return made[asset]
+
+    def keeper(self, artefact: str) -> Stage | None:
+        """The stage that makes what the record keeps under that name; none for a probe."""
+        return next(
+            (stage for stage in self.stages for made in stage.makes if made.artefact == artefact), None
+        )
 
     def until(self, name: str | None) -> list[Stage]:
         """A stage and all that it is made from, in order; every stage for ``None``.

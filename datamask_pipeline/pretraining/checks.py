@@ -6,6 +6,7 @@ from typing import Final
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.pretraining.config import PretrainConfig
+from datamask_pipeline.pretraining.presets import PRESETS
 
 #: What training keeps of each parameter in float32: weight, gradient and Adam's two moments.
 BYTES_PER_PARAMETER: Final = 16
@@ -37,7 +38,8 @@ def _cuda_memory(config: PretrainConfig) -> int:
     try:
         device = present_device(config.device)
     except ConfigurationError as error:
-        asked = f", which preset {config.preset!r} asks for" if config.preset else ""
+        by_preset = config.preset is not None and PRESETS[config.preset].get("device") == config.device
+        asked = f", which preset {config.preset!r} asks for" if by_preset else ""
         raise ConfigurationError(f"pretrain.device{asked}: {error}") from error
     if config.processes > torch.cuda.device_count():
         raise ConfigurationError(

@@ -10,6 +10,14 @@ from rich.console import Console
 from datamask_pipeline.report.gold import print_gold
 from datamask_pipeline.report.ngram import print_ngram
 from datamask_pipeline.report.objectives import AFFINE_SCALE
+from datamask_pipeline.report.order import (
+    MEAN,
+    about_intervals,
+    arms_in_order,
+    columns_in_order,
+    covered,
+    tasks_in_order,
+)
 from datamask_pipeline.report.tables import Row, figure, print_in_blocks
 
 #: Models that read one arm so many times as often as another are not held for equally trained.
@@ -26,7 +34,8 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
     """
     for line in about["no_power"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    arms: list[dict[str, Any]] = about["arms"]
+    rows = {arm["arm"]: arm for arm in about["arms"]}
+    arms: list[dict[str, Any]] = [rows[name] for name in arms_in_order(rows, about)]
     objectives = _objectives(arms)
     title = f"release {about['release']}: {', '.join(about['crawls'])}"
     sections = [
@@ -49,6 +58,8 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
     if about["differences"]:
         _print_differences(console, about)
     print_gold(console, about)
+    for line in about_intervals(about):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     print_ngram(console, about)
 
 
@@ -157,10 +168,11 @@ def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str,
         ("times read", [figure(arm.get("epochs")) for arm in arms]),
         ("validation bits per byte", [figure(arm["bits_per_byte"]) for arm in arms]),
     ]
-    for task, asked in tasks.items():
+    for task in tasks_in_order(tasks):
+        asked = tasks[task]
         name = f"{task} (n {asked['n']})" + ("" if asked["no_signal"] is None else " *")
         rows.append((name, [figure(arm["tasks"].get(task)) for arm in arms]))
-    rows.append(("mean of tasks", [figure(arm["mean"]) for arm in arms]))
+    rows.append((MEAN, [figure(arm["mean"]) for arm in arms]))
     strong = [task for task, asked in tasks.items() if asked["no_signal"] is None]
     if 0 < len(strong) < len(tasks):
         rows.append(("mean without *", [_mean_of(arm["tasks"], strong) for arm in arms]))
@@ -205,12 +217,13 @@ def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _print_differences(console: Console, about: Mapping[str, Any]) -> None:
     found = {(row["arm"], row["architecture"], row["task"]): row for row in about["differences"]}
-    columns = list(dict.fromkeys((arm, architecture) for arm, architecture, _ in found))
+    columns = columns_in_order(((arm, architecture) for arm, architecture, _ in found), about)
     rows = [
         (task, [_difference(found.get((*column, task))) for column in columns])
-        for task in dict.fromkeys(task for *_, task in found)
+        for task in tasks_in_order(task for *_, task in found)
     ]
-    title = f"score less that of {about['baseline']}, with its 95 % interval"
+    over = covered(about["differences"])
+    title = f"score less that of {about['baseline']}, with the 95 % interval over {over}"
     print_in_blocks(console, title, [" ".join(column) for column in columns], [rows])
 
 
@@ -219,4 +232,5 @@ def _difference(row: Mapping[str, Any] | None) -> str:
         return "-"
     if not row["half_width"]:
         return f"{row['difference']:+.4f} ({row.get('no_interval') or 'no spread'})"
-    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
+    one = " (one discordant pair: a guess)" if row.get("discordant") == 1 else ""
+    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}{one}"

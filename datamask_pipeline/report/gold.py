@@ -11,12 +11,11 @@ from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte, share_differences, shares
 from datamask_pipeline.report.comparison import interval_of
+from datamask_pipeline.report.order import MEAN, arms_in_order, columns_in_order, covered, tasks_in_order
 from datamask_pipeline.report.tables import figure, print_in_blocks, signed
 from datamask_pipeline.schema import HELD_OUT, OF_DOCUMENTS
 
 Row = Mapping[str, Any]
-#: Name of the mean over benchmarks among the tasks.
-MEAN = "mean of tasks"
 BITS, SHARE, ARCHITECTURES = "bits_per_byte", "probability", "architectures"
 
 
@@ -121,7 +120,7 @@ def print_gold(console: Console, about: Mapping[str, Any]) -> None:
     if not gold or not gold["arms"]:
         return
     tasks = {
-        measure: list(dict.fromkeys(task for of in gold["arms"].values() for task in of[measure]))
+        measure: tasks_in_order(task for of in gold["arms"].values() for task in of[measure])
         for measure in (BITS, SHARE)
     }
     answers = {measure: [task for task in tasks[measure] if task not in OF_DOCUMENTS] for measure in tasks}
@@ -147,7 +146,8 @@ def _print(
     wanted = [(measure, of_measure) for measure, of_measure in tasks.items() if of_measure]
     if not wanted:
         return
-    arms: Mapping[str, Mapping[str, Mapping[str, float]]] = about["gold"]["arms"]
+    found_of: Mapping[str, Mapping[str, Mapping[str, float]]] = about["gold"]["arms"]
+    arms = {arm: found_of[arm] for arm in arms_in_order(found_of, about)}
     sections = [
         [
             (_name(measure, task), [figure(of[measure].get(task)) for of in arms.values()])
@@ -161,7 +161,7 @@ def _print(
         for row in about["gold"]["differences"]
         if row["task"] in tasks.get(row["measure"], ())
     }
-    columns = list(dict.fromkeys(key[:2] for key in found))
+    columns = columns_in_order((key[:2] for key in found), about)
     if not columns:
         return
     sections = [
@@ -171,8 +171,8 @@ def _print(
         ]
         for measure, of_measure in wanted
     ]
-    intervals = {items if row["interval"] == "questions" else row["interval"] for row in found.values()}
-    title = f"{what} less those of {about['baseline']}, with the 95 % interval over {' and '.join(sorted(intervals))}"
+    over = covered(list(found.values()), items)
+    title = f"{what} less those of {about['baseline']}, with the 95 % interval over {over}"
     print_in_blocks(console, title, [" ".join(column) for column in columns], sections)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte, shares
+from datamask_pipeline.report.order import arms_in_order, tasks_in_order
 from datamask_pipeline.report.tables import figure, print_in_blocks, signed
 from datamask_pipeline.schema import HELD_OUT, OF_DOCUMENTS
 
@@ -89,10 +90,10 @@ def print_ngram(console: Console, about: Row) -> None:
         console: Where to.
         about: The release's figures: ``arms``, ``ngram`` and ``baseline``.
     """
-    ngram: Mapping[str, Row] = about["ngram"]
+    ngram: Mapping[str, Row] = {arm: about["ngram"][arm] for arm in arms_in_order(about["ngram"], about)}
     if not ngram:
         return
-    asked = next(iter(ngram.values()))["bits_per_byte"]
+    asked = tasks_in_order(next(iter(ngram.values()))["bits_per_byte"])
     documents = [task for task in OF_DOCUMENTS if task in asked]
     tasks = [*documents, *(task for task in asked if task not in OF_DOCUMENTS)]
     names = {task: task.replace("_", " ") if task in documents else f"{task} answers" for task in tasks}

@@ -18,7 +18,7 @@ from datamask_pipeline.stages.questions import digest_of_files
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "decontaminate"
-VERSION: Final = "1"
+VERSION: Final = "2"
 #: So many questions of a task no file has: all are taken in, whatever `evaluate.questions_per_task` asks.
 _ALL: Final = 10**9
 
@@ -44,6 +44,14 @@ def check(config: PoolConfig) -> None:
         check_questions(_asked(wanted, wanted.questions), "pool.decontaminate")
     if wanted.curated is not None:
         check_curated(wanted.curated, wanted.curated_column, "pool.decontaminate")
+
+
+def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now; where files lie does not matter."""
+    if (wanted := config.decontaminate) is not None:
+        for name in ("tasks", "question_files", "curated_column"):
+            if name in recorded:
+                yield f"decontaminate.{name}", recorded[name], getattr(wanted, name)
 
 
 def run(config: PoolConfig, *, store: Store, release: str) -> Ref:

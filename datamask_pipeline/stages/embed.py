@@ -15,7 +15,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.embedding.config import EncoderConfig, model_identity
+from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 STAGE: Final = "embed"
 VERSION: Final = "5"
+
+_OF_IMPORTED: Final = ("imported_id_column", "imported_vector_column", "imported_model", "imported_revision")
+_A_DIRECTORY: Final = "a model in a directory or package"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -76,6 +79,29 @@ def check(config: EmbedConfig) -> None:
                 )
     else:
         config.check()
+
+
+def compared(config: EmbedConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now, but for those that a machine chooses.
+
+    Loads no model and reads no file: of two models in directories nothing is said.
+    """
+    if config.imported_file or "imported_model" in recorded:
+        before = "some" if "imported_model" in recorded else None
+        yield "imported_file", before, "some" if config.imported_file else None
+        if config.imported_file and before:
+            for name in _OF_IMPORTED:
+                yield name, recorded[name], getattr(config, name)
+        return
+    spec = config.spec()
+    model = _A_DIRECTORY if model_directory(spec) is not None else f"{spec.model}@{spec.revision}"
+    named = recorded["model"]
+    yield "encoder", _A_DIRECTORY if named.startswith("sha256:") else named, model
+    yield from ((name, recorded[name], getattr(spec, name)) for name in ("pooling", "prefix", "max_tokens"))
+    for name, by_machine in (("dtype", "auto"), ("batch_tokens", None), ("window_documents", None)):
+        if getattr(config, name) != by_machine and name in recorded:
+            yield name, recorded[name], getattr(config, name)
+    yield "heads", sorted(recorded.get("heads", ())), sorted(config.heads)
 
 
 def imported_vectors(config: EmbedConfig) -> ImportedVectors:
@@ -199,9 +225,8 @@ class _Imported:
     def __init__(self, config: EmbedConfig, store: Store, documents: Ref) -> None:
         self._config, self._store, self._documents = config, store, documents
         self._file = imported_vectors(config)
-        named = ("imported_id_column", "imported_vector_column", "imported_model", "imported_revision")
         self.schema = schema.EMBEDDINGS
-        self.settings = {name: getattr(config, name) for name in named}
+        self.settings = {name: getattr(config, name) for name in _OF_IMPORTED}
         self.digest = self._file.digest
 
     def windows(self, name: str, checkpoints: Path, counts: dict[str, int]) -> "Iterator[list[NDArray[Any]]]":

@@ -133,6 +133,15 @@ class PoolConfig(Settings):
     )
 
 
+def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now; what is withdrawn or held against is an input."""
+    configured = config.result_config()
+    for name in sorted(configured.keys() & recorded.keys() - {"takedown", "robots", "decontaminate"}):
+        yield name, recorded[name], configured[name]
+    if config.decontaminate is not None and "decontaminate" in recorded:
+        yield "decontaminate.ngram", recorded["decontaminate"]["ngram"], config.decontaminate.ngram
+
+
 def run(
     config: PoolConfig,
     *,

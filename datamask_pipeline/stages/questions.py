@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.evaluation.questions import QuestionSet
 
 STAGE: Final = "questions"
-VERSION: Final = "2"
+VERSION: Final = "3"
 TREE: Final = "questions"
 #: Curated documents in that directory, as `evaluation.curated` writes them.
 CURATED_FILE: Final = "curated.parquet"
@@ -30,6 +30,18 @@ def check(config: QuestionsConfig) -> None:
     from datamask_pipeline.evaluation.checks import check_questions
 
     check_questions(config)
+
+
+def compared(config: QuestionsConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now: of files their names, not where they lie."""
+    configured = config.model_dump(mode="json", include=set(QuestionsConfig.model_fields), exclude={"hub"})
+    for name, value in configured.items():
+        if name == "curated":
+            yield name, recorded.get(name), value and Path(value).name
+        elif name == "questions":
+            yield name, recorded[name], Path(value).name
+        elif name in recorded:
+            yield name, recorded[name], value
 
 
 def run(

@@ -63,6 +63,17 @@ class ScoreConfig(Settings):
         return scorers
 
 
+def compared(config: ScoreConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now; reads no file that a scorer names."""
+    known = {about["name"]: about for about in recorded["scorers"]}
+    yield "scorers", list(known), list(config.scorers)
+    for scorer in config.scorers:
+        about = known.get(scorer, {})
+        options = SCORERS.config(scorer, config.options.get(scorer), "score.options").result_config()
+        for name in sorted(options.keys() & about.keys() - {"name", "model", "revision"}):
+            yield f"options.{scorer}.{name}", about[name], options[name]
+
+
 def check(config: ScoreConfig) -> None:
     """Refuse settings that scoring would refuse; reads no document.
 

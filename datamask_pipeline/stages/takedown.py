@@ -36,6 +36,12 @@ def check(config: PoolConfig) -> None:
     _rows(config)
 
 
+def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> tuple[()]:
+    """No settings: what is asked to be withdrawn is an input."""
+    del config, recorded
+    return ()
+
+
 def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     """Take in what is asked.
 

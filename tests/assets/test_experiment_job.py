@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from tiny_experiment import experiment_file
 
 from datamask_pipeline.definitions import build_defs
@@ -85,3 +86,18 @@ def test_it_refuses_what_the_command_refuses_and_does_not_try_again(launched: An
         wrong = launch(instance, contrast=["quality", "qualty"])
         (error,) = [event.step_failure_data.error for event in wrong.all_events if event.is_step_failure]
         assert "'qualty' is no arm" in str(error)
+
+
+def test_what_a_shared_stage_would_refuse_is_refused_before_any_of_them(
+    launched: Any, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    launch, _, _ = launched
+    chain = yaml.safe_load(experiment_file(tmp_path, tiny_config_file).read_text())["chain"]
+    chain["score"] = {"scorers": ["ruels"]}
+    chain["pool"] = {"validation_share": 0.4}  # so that there would be work
+    with dg.DagsterInstance.ephemeral() as instance:
+        wrong = launch(instance, chain=chain)
+        (error,) = [event.step_failure_data.error for event in wrong.all_events if event.is_step_failure]
+        assert "'ruels'" in str(error)
+        store = Store(str(tmp_path / "record"))
+        assert store.manifest(require(store, "pool", "first"))["basis"]["config"]["validation_share"] == 0.3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from forger import Forger
 from typer.testing import CliRunner
 
@@ -382,3 +383,44 @@ def test_what_a_source_does_not_state_is_said_so() -> None:
     assert [*itertools.islice(_copy_lines(copy), 2)][1] == (
         "    url   date not stated  language en  tokens not stated"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("ngram.max_tokens=100", "ngram.max_tokens: record 3000000, configuration 100 (random, datamask)"),
+        ("seeds=[0,1]", "seeds: 1 only in the configuration (first)"),
+        ("arms.another={policy: random}", "arms: another only in the configuration (first)"),
+        ("architectures.moe={architecture: moe}", "architectures: moe only in the configuration (first)"),
+        ("evaluate.questions=gold", "evaluate.questions: record local, configuration gold (first)"),
+        ("evaluate.curated=good.jsonl", "evaluate.curated: record None, configuration good.jsonl (first)"),
+        ("pool.validation_share=0.25", "pool.validation_share: record 0.3, configuration 0.25 (first)"),
+        ("tokenizer.vocab_size=300", "tokenizer.vocab_size: record 400, configuration 300 (first)"),
+        ("copies.threshold=0.9", "stage copies: only in the configuration (first)"),
+        (
+            "score.scorers=[fineweb_edu]",
+            "score.scorers: record ['rules'], configuration ['fineweb_edu'] (tiny-2024-10, ",
+        ),
+        ("embed.max_tokens=16", "embed.max_tokens: record 32, configuration 16 (tiny-2024-10, tiny-2024-18)"),
+        ("redundancy.threshold=0.9", "redundancy.threshold: record 0.98, configuration 0.9 ("),
+    ],
+)
+def test_a_report_tells_what_of_all_behind_it_is_not_as_configured(
+    tiny_run: Pipeline, given: str, line: str
+) -> None:
+    file = Path(tiny_run.store.root).parent / "tiny.yaml"
+    result = CliRunner().invoke(app, ["report", "-c", str(file), "-s", given])
+    assert result.exit_code == 0, result.exception
+    told = [one for one in result.stderr.splitlines() if one.startswith("not as configured")]
+    assert len(told) == 1
+    assert told[0].startswith(f"not as configured: {line}")
+
+
+def test_a_report_tells_of_arms_that_are_configured_no_more(tiny_run: Pipeline, tmp_path: Path) -> None:
+    file = Path(tiny_run.store.root).parent / "tiny.yaml"
+    values = yaml.safe_load(file.read_text())
+    del values["arms"]["datamask"]
+    (tmp_path / "fewer.yaml").write_text(yaml.safe_dump(values))
+    result = CliRunner().invoke(app, ["report", "-c", str(tmp_path / "fewer.yaml")])
+    assert result.exit_code == 0, result.exception
+    assert "not as configured: arms: datamask only in the record (first)" in result.stderr

@@ -49,6 +49,15 @@ def test_parquet_rows_keep_their_types(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
+    [("a.jsonl", '{"q": 1}\n'), ("a.json", '[{"q": 1}]'), ("a.csv", "q\n1\n"), ("b.csv", '"q"\n"1"\n')],
+)
+def test_a_mark_of_the_byte_order_is_none_of_the_first_row(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8-sig")
+    assert [(number, str(row["q"])) for number, row in read_rows(tmp_path / name)] == [(0, "1")]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
     [("a.parquet", b"PAR1 cut off"), ("a.jsonl", b"\xff\xfe"), ("a.json", b'{"q": 1}'), ("b.json", b"[{")],
 )
 def test_a_file_that_cannot_be_read_is_named(name: str, content: bytes, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The experiment as one command: from its file to its report, on a small collection; what was measured stays."""
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -29,14 +30,14 @@ from datamask_pipeline.experiment.config import (
     ProxyConfig,
     load_experiment,
 )
-from datamask_pipeline.experiment.judged import judge
+from datamask_pipeline.experiment.judged import judge, no_power_by_file
 from datamask_pipeline.experiment.outside import read_outside
 from datamask_pipeline.experiment.planted import VERSION
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import half_of
-from datamask_pipeline.experiment.report import markdown, plot
+from datamask_pipeline.experiment.report import markdown, plot, write_report
 from datamask_pipeline.experiment.report_curve import plot_of_curve
-from datamask_pipeline.experiment.run import _inputs
+from datamask_pipeline.experiment.run import _inputs, make_shared
 from datamask_pipeline.experiment.shown import signed
 from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pipeline import Pipeline
@@ -65,7 +66,15 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     )
     for arm in ARMS:
         assert text.count(f"\n| {arm} |") == 2
-    assert (tmp_path / "first" / "small.png").read_bytes().startswith(b"\x89PNG")
+    # Of nothing that is ranked there is no plot.
+    assert [path.name for path in (tmp_path / "first").iterdir()] == ["small.md"]
+    assert (
+        "\n\nCollection: 130 documents of 2 crawls (tiny-2024-10, tiny-2024-18); quality by rules; vectors by "
+        in text
+    )
+    assert "; 0 solved examples before a question; content digest of the index " in text
+    assert require(Store(str(record)), "gather", "first").content_digest[:16] in text
+    assert text.count("Do not subtract them: without power") == 2
     store = Store(str(record))
     for pool in ("whole", "equal"):
         for number in range(4):
@@ -114,8 +123,15 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     # Of right answers, and of held-out documents.
     assert [line.count(" ± ") for line in random_again] == [2, 0]
     assert " ± " not in without
-    drawn, plain = (plot(experiment, {"whole": each}) for each in (sound, verdict))
-    assert drawn != plain
+    assert "Do not subtract them" not in with_power
+    drawn = plot(experiment, {"whole": sound})
+    assert drawn is not None
+    assert plot(experiment, {"whole": sound, "equal": verdict}) == drawn
+    assert plot(experiment, {"whole": verdict}) is None
+    (tmp_path / "stale").mkdir()
+    for powerful, there in ((sound, True), (verdict, False)):
+        written = write_report(tmp_path / "stale", experiment, {"whole": powerful})
+        assert (tmp_path / "stale" / "small.png").exists() == there == (len(written) == 2)
     assert ("p, corrected" in with_power, "p, corrected" in without) == (True, False)
     assert "| social_iqa \\* |" in text
     assert "\n\\* no signal below 1 B parameters" in text
@@ -304,11 +320,11 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
         assert ("joint less collapse_quality" in lines) == ranked
         assert (" ± " in shown) == (" ± " in lines["joint"][-1]) == ranked
         if ranked:
-            assert (
-                plot_of_curve(experiment, {"whole": verdict}) != (tmp_path / "small_curve.png").read_bytes()
-            )
+            drawn = plot_of_curve(experiment, {"whole": verdict})
+            assert drawn is not None
+            assert drawn.startswith(b"\x89PNG")
             assert signed(verdict.contrast) in shown
-    assert (tmp_path / "small_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert not (tmp_path / "small_curve.png").exists()
     # The trigram model says what it says without networks, and another run trains the same networks.
     bits = np.load(store.file_path(ref, "bits.npy"))
     assert bits.shape == (len(arms), len(np.load(store.file_path(ref, "bytes.npy"))))
@@ -653,6 +669,73 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert result.exit_code == 1
     assert message in str(result.exception)
     assert str(path) in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "message"),
+    [
+        ("score", {"scorers": ["ruels"]}, "ruels"),
+        ("embed", {"imported_file": "nowhere.parquet"}, "nowhere.parquet"),
+    ],
+)
+def test_what_a_shared_stage_would_refuse_is_refused_before_any_of_them(
+    section: str, settings: dict[str, Any], message: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    path = experiment_file(tmp_path, tiny_config_file)
+    values = yaml.safe_load(path.read_text())
+    values["chain"][section] = settings
+    path.write_text(yaml.safe_dump(values))
+    given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / "record")]
+    result = CliRunner().invoke(app, ["experiment", str(path), *given])
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+    assert not Store(str(tmp_path / "record")).keys("ingest")
+
+
+@pytest.mark.parametrize("of_pool", [False, True])
+def test_sequences_without_room_for_an_answer_are_refused_as_soon_as_questions_exist(
+    of_pool: bool, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Before anything is embedded; where that is done, before anything is chosen."""
+    short = {"proxy": {"model": {"sequence_length": 8}}}
+    changes = {"pools": {"whole": short}} if of_pool else {**short, "pools": {"whole": {}}}
+    path = experiment_file(tmp_path, tiny_config_file, **changes)
+    shutil.copytree(tiny_run.store.root, tmp_path / "made")
+    setting = f"{'pools.whole.' if of_pool else ''}proxy.model.sequence_length"
+    for record in ("new", "made"):
+        given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / record)]
+        result = CliRunner().invoke(app, ["experiment", str(path), *given])
+        assert result.exit_code == 1
+        assert re.fullmatch(
+            rf"{setting} 8: the answer of question \S+ of task 'social_iqa' has (\d+) tokens, the most of all; raise it to "
+            r"\1 at least, or leave the task out of chain.evaluate.tasks",
+            str(result.exception),
+        )
+        store = Store(str(tmp_path / record))
+        assert store.keys("questions")
+        assert bool(store.keys("embed")) == (record == "made")
+        assert not store.keys("experiment")
+
+
+def test_what_cannot_be_ranked_is_told_before_the_first_draw(tiny_config_file: Path, tmp_path: Path) -> None:
+    arms = {name: ARMS[name] for name in ("random", "random_again", "collapse_quality", "joint")}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms, pools={"whole": {}})
+    config, chain = load_experiment(path, tiny_config_file.parent)
+    told: list[str] = []
+    pipeline = Pipeline(chain.model_copy(update={"store": str(tmp_path / "record")}))
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        told.append(what)
+
+    make_shared(config, pipeline, progress, told.append)
+    lines = [line for line in told if line.startswith("nothing will be ranked, the report will say NO POWER")]
+    assert told[:2] == lines
+    assert "2 pairs of halves" in lines[0]
+    assert "no arm has shuffled words that have to be found, give one a `shuffled_share`" in lines[1]
+    sound = config.model_copy(
+        update={"redraws": 8, "arms": {**config.arms, "s": ArmConfig(shuffled_share=0.5)}}
+    )
+    assert not [*no_power_by_file(sound)]
 
 
 def test_an_arm_with_too_few_tokens_stops_it(

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pretraining.checks import check
+from datamask_pipeline.pretraining.config import PretrainConfig
 
 PIQA = {"goal": "to open a jar", "sol1": "turn the lid", "sol2": "turn the table", "label": 0}
 
@@ -61,6 +63,7 @@ def test_a_split_has_to_be_there(chain: Any, folder: Path) -> None:
     refused(
         chain(given), "tokenizer", "'piqa' asks the split 'validation', which is not there: piqa/train.jsonl"
     )
+    refused(chain(given), "tokenizer", rf"\(folder {re.escape(str(folder))}\)")
     (folder / "piqa" / "train.jsonl").rename(folder / "piqa" / "validation.jsonl")
     chain(given).check()
     shown = given | {"evaluate.shots": 2}
@@ -72,8 +75,9 @@ def test_a_split_has_to_be_there(chain: Any, folder: Path) -> None:
     [
         ("piqa.parquet", b"PAR1 but not whole", "the file cannot be read"),
         ("piqa.jsonl", b"\xff\xfe", "the file cannot be read"),
-        ("piqa.jsonl", b"", "the file is empty"),
-        ("piqa.jsonl", b'{"goal": "to open a jar"}\n', "'sol1' is missing"),
+        ("piqa.jsonl", b"", "for task 'piqa': the file is empty"),
+        ("piqa.jsonl", b'{"goal": "to open a jar"}\n' * 2, "in any of its 2 rows: .*'sol1' is missing"),
+        ("piqa.jsonl", b'{"goal": "to open a jar"}\n' * 101, "in the first 100 rows: .*'sol1' is missing"),
     ],
 )
 def test_a_file_has_to_be_readable_and_in_its_tasks_layout(
@@ -91,6 +95,21 @@ def test_a_device_has_to_be_there(stage: str, before: str, chain: Any) -> None:
     refused(
         chain({f"{stage}.device": "cuda"}), before, f"{stage}.device.*'cuda' is not available.*device: cpu"
     )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ({"preset": "smoke", "device": "cuda"}, ""),
+        ({"preset": "paper-dense"}, ", which preset 'paper-dense' asks for"),
+    ],
+)
+def test_a_preset_is_named_only_where_it_asks_for_the_device(settings: dict[str, Any], asked: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"^pretrain\.device{asked}: device 'cuda' is not available"
+    ):
+        check(PretrainConfig.model_validate(settings))
 
 
 def test_a_model_has_to_fit_into_the_machine(chain: Any) -> None:

@@ -89,7 +89,7 @@ def test_documents_are_compared_and_enter_no_mean(seeds: int) -> None:
     questions, bits = out.getvalue().split("documents: bits per byte, lower is better")
     assert not any(name in questions for name in ("held out documents", "curated documents"))
     assert bits.count("curated documents") == 2
-    assert f"interval over {'documents' if seeds == 1 else 'seeds'}" in bits
+    assert f"interval over {'documents' if seeds == 1 else f'{seeds} seeds'}" in bits
     assert {row["task"] for row in differences(rows + documents, baseline="random")} == {"piqa", "nq_open"}
 
 
