@@ -77,7 +77,7 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
     ranked = {pool: verdict for pool, verdict in verdicts.items() if verdict.curve and verdict.has_power}
     if not ranked:
         return None
-    figure: Any = Figure(figsize=(4.5 * len(ranked) + 1.5, 3.4), layout="constrained")
+    figure: Any = Figure(figsize=(4.5 * len(ranked) + 2.5, 3.4), layout="constrained")
     panels = figure.subplots(1, len(ranked), sharey=True, squeeze=False)[0]
     names = [name for name in config.arms if name != config.baseline]
     for axes, (pool, verdict) in zip(panels, ranked.items(), strict=True):
@@ -103,5 +103,5 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
     panels[0].set_ylabel(
         f"bits per byte of right answers\nless {config.baseline}; lower is better", fontsize=8
     )
-    panels[-1].legend(fontsize=7)
+    panels[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return png(figure)
