@@ -130,7 +130,7 @@ class _Done:
         """The row of a cell."""
         name = json.dumps(cell)
         if name not in self.rows:
-            self.rows[name] = measure()
+            self.rows[name] = measure() | {"commit": self.code}
             with self.path.open("a") as file:
                 file.write(json.dumps({"code": self.code, "cell": cell, "row": self.rows[name]}) + "\n")
         return cell | self.rows[name]
