@@ -12,7 +12,7 @@ from benchmarks.plots import plot_series
 
 Record = dict[str, Any]
 HIDDEN = ("seed", "mask")
-MEASURED = ("method", "metric", "question", "text", "N", "crawls", "documents")
+MEASURED = ("method", "kind", "N", "K", "lambda", "metric", "question", "text", "crawls", "documents")
 """Columns that say what was measured: rows that agree in them are runs of one thing."""
 
 PREFACE = """# Benchmarks
