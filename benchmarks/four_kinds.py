@@ -1,6 +1,6 @@
 """Every metric on four kinds of vectors against greedy and greedy with exchanges.
 
-Shape suffixes: N documents, G masks of a metric's opponents.
+Shape suffixes: N documents.
 """
 
 from __future__ import annotations

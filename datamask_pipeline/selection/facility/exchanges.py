@@ -24,7 +24,7 @@ from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.seeds import generator
 
 MOST_SIMILARITIES = 2**25
-"""Of a block: 128 MiB, and as much twice over for the table of a mask of a quarter of its documents."""
+"""Of a block: 128 MiB, and half as much for each of three tables of a mask of a quarter of its documents."""
 CHUNK_ROWS = 256
 LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
