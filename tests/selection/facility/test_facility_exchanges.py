@@ -94,7 +94,7 @@ def test_large_blocks_and_weightless_coverage_have_none() -> None:
 
 def test_the_best_of_all_masks_of_small_blocks_is_found() -> None:
     chosen = torch.tensor(list(combinations(range(11), 4)))
-    for seed in range(12):
+    for seed in (0, 1, 70, 86, 87, 106, 136, 149):  # swaps on lists miss the last six
         rows_ND = rows_of(seed, dim=2, size=11)
         similar_NN = (rows_ND.double() @ rows_ND.double().T).clamp(min=0)
         values_G = torch.stack([similar_NN[:, part].amax(1).mean() for part in chosen])
