@@ -1,11 +1,13 @@
 """Pairs of vectors that share a key in one band and have near sketches. Knows signatures; no vector and no cosine.
 
-Shape suffixes: Q vectors asked for, q of them, H held, L bands, S planes of a sketch, P pairs.
+Whoever asks does so under several keys of a band; held vectors have one each, and are read in their order.
+
+Shape suffixes: Q vectors that ask, H held, h of them, n of a batch, L bands, S planes of a sketch, P pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,102 +22,105 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Buckets:
-    """Held vectors by their keys.
+class Held:
+    """Held vectors, each of which stands for itself: arrays, or maps of files.
 
     Attributes:
-        bands_HL: uint32; their keys.
+        bands_LH: uint32; their keys, a band a row.
         sketches_HS: int8; their sketches.
+        rows_H: int64; their rows among all vectors, ascending.
     """
 
-    bands_HL: NDArray[np.uint32]
+    bands_LH: NDArray[np.uint32]
     sketches_HS: NDArray[np.int8]
+    rows_H: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, keys: Keys, rows_H: NDArray[np.int64]) -> Self:
+        """Vectors whose signatures are at hand."""
+        return cls(keys.bands_LN, keys.sketches_NS, rows_H)
 
 
-def pairs_between(keys: Keys, buckets: Buckets, most_apart: int) -> Iterator[Pairs]:
-    """Rows that ask beside held rows that may be their near-copies, a batch at a time; a pair may come again."""
-    return _pairs(keys, buckets, most_apart, within=False)
+def pairs_between(keys: Keys, held: Sequence[Held], most_apart: int) -> Iterator[Pairs]:
+    """Places that ask beside the rows of held vectors that may be near, a batch at a time; a pair may come again."""
+    for band in range(len(keys.bands_LN)):
+        asking = _Asking.of(keys.asked(band))
+        for part in held:
+            for asked_P, held_P in asking.pairs(part.bands_LH[band]):
+                alike_P = apart(keys.sketches_NS, asked_P, part.sketches_HS, held_P) <= most_apart
+                if alike_P.any():
+                    yield asked_P[alike_P], part.rows_H[held_P[alike_P]]
 
 
 def pairs_within(keys: Keys, most_apart: int) -> Iterator[Pairs]:
-    """Rows beside earlier ones that may be their near-copies, a batch at a time; a pair may come again."""
-    return _pairs(keys, Buckets(keys.bands_NL, keys.sketches_NS), most_apart, within=True)
-
-
-def _pairs(keys: Keys, buckets: Buckets, most_apart: int, *, within: bool) -> Iterator[Pairs]:
-    for band in range(keys.bands_NL.shape[1]):
-        places = _Places.of(buckets.bands_HL[:, band])
-        for asked_Q in keys.asked(band):
-            hits_q, first_q, count_q = places.found(asked_Q)
-            for places_P, held_P in _listed(first_q, count_q, places.rows_H):
-                asked_P = hits_q[places_P]
-                if within:
-                    earlier_P = held_P < asked_P
-                    asked_P, held_P = asked_P[earlier_P], held_P[earlier_P]
-                alike_P = apart(keys.sketches_NS, asked_P, buckets.sketches_HS, held_P) <= most_apart
-                if alike_P.any():
-                    yield asked_P[alike_P], held_P[alike_P]
+    """Places beside earlier ones that may be near, a batch at a time; a pair may come again."""
+    for band, keys_Q in enumerate(keys.bands_LN):
+        asking = _Asking.of(keys.asked(band))
+        for asked_P, held_P in asking.pairs(keys_Q):
+            earlier_P = held_P < asked_P
+            asked_P, held_P = asked_P[earlier_P], held_P[earlier_P]
+            alike_P = apart(keys.sketches_NS, asked_P, keys.sketches_NS, held_P) <= most_apart
+            if alike_P.any():
+                yield asked_P[alike_P], held_P[alike_P]
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Rows in order of their keys, and where each key stands; K distinct keys, W words with a bit for every possible key.
+class _Asking:
+    """Who asks under which keys of a band; A questions, K distinct keys, W words with a bit for every possible key.
 
     Attributes:
-        rows_H: int64; rows by rising key, those of one key ascending.
-        there_W: uint64; bit 1 where a row has the key.
+        places_A: uint32; who asks, by rising key.
+        there_W: uint64; bit 1 where somebody asks under the key.
         before_W: int32; how many of the distinct keys belong to earlier words.
-        edges_K: int64; the first place of each distinct key, and at last the end.
+        edges_K: int64; the first question under each distinct key, and at last the end.
     """
 
-    rows_H: NDArray[np.int64]
+    places_A: NDArray[np.uint32]
     there_W: NDArray[np.uint64]
     before_W: NDArray[np.int32]
     edges_K: NDArray[np.int64]
 
     @classmethod
-    def of(cls, keys_H: NDArray[np.uint32]) -> Self:
-        """Of each row its key."""
-        sorted_H = np.sort(
-            keys_H.astype(np.uint64) << np.uint64(32) | np.arange(len(keys_H), dtype=np.uint64)
+    def of(cls, asked: list[NDArray[np.uint32]]) -> Self:
+        """Of the keys of everybody, once for each choice of keys."""
+        places_Q = np.arange(len(asked[0]), dtype=np.uint64)
+        sorted_A = np.sort(
+            np.concatenate([keys_Q.astype(np.uint64) << np.uint64(32) | places_Q for keys_Q in asked])
         )
-        rising_H = (sorted_H >> np.uint64(32)).astype(np.uint32)
-        is_next_H = np.diff(rising_H, prepend=rising_H[:1] + np.uint32(1)) != 0
+        rising_A = (sorted_A >> np.uint64(32)).astype(np.uint32)
+        is_next_A = np.diff(rising_A, prepend=rising_A[:1] + np.uint32(1)) != 0
         there = np.zeros(1 << BAND_BITS, bool)
-        there[rising_H] = True
+        there[rising_A] = True
         there_W = np.packbits(there, bitorder="little").view("<u8")
         before_W = np.zeros(len(there_W), np.int32)
         np.cumsum(np.bitwise_count(there_W[:-1]), out=before_W[1:])
-        rows_H = (sorted_H & np.uint64(0xFFFF_FFFF)).astype(np.int64)
-        return cls(rows_H, there_W, before_W, np.append(np.flatnonzero(is_next_H), len(rising_H)))
+        edges_K = np.append(np.flatnonzero(is_next_A), len(rising_A))
+        return cls(sorted_A.astype(np.uint32), there_W, before_W, edges_K)
 
-    def found(
-        self, keys_Q: NDArray[np.uint32]
+    def pairs(self, keys_H: NDArray[np.uint32]) -> Iterator[Pairs]:
+        """Who asks under the keys of these, beside the place of the key, a batch at a time."""
+        hits_h, first_h, count_h = self._found(keys_H)
+        ends_h = np.cumsum(count_h, dtype=np.int64)
+        start, done, total = 0, 0, int(ends_h[-1]) if len(ends_h) else 0
+        while done < total:
+            stop = max(start + 1, int(np.searchsorted(ends_h, done + MOST_PAIRS, side="right")))
+            here = slice(start, stop)
+            count_n = count_h[here]
+            shift_n = first_h[here] - (ends_h[here] - count_n - done)
+            start, size, done = stop, int(ends_h[stop - 1]) - done, int(ends_h[stop - 1])
+            questions_P = np.repeat(shift_n, count_n) + np.arange(size)
+            yield self.places_A[questions_P].astype(np.int64), np.repeat(hits_h[here], count_n)
+
+    def _found(
+        self, keys_H: NDArray[np.uint32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Which of these keys a row has; of those, the first place and the number of places."""
+        """Under which of these keys somebody asks; of those, the first question and the number of questions."""
         there = self.there_W.view(np.uint8)
-        there_Q = there[keys_Q >> np.uint32(3)] >> (keys_Q & np.uint32(7)).astype(np.uint8) & np.uint8(1)
-        hits_q = np.flatnonzero(there_Q.view(bool))
-        keys_q = keys_Q[hits_q]
-        words_q, bits_q = keys_q >> np.uint32(6), (keys_q & np.uint32(63)).astype(np.uint64)
-        lower_q = np.bitwise_count(self.there_W[words_q] & ((np.uint64(1) << bits_q) - np.uint64(1)))
-        number_q = self.before_W[words_q] + lower_q
-        first_q = self.edges_K[number_q]
-        return hits_q, first_q, self.edges_K[number_q + 1] - first_q
-
-
-def _listed(
-    first_Q: NDArray[np.int64], count_Q: NDArray[np.int64], rows_H: NDArray[np.int64]
-) -> Iterator[Pairs]:
-    """Each row that asks beside those at `count_Q` consecutive places from `first_Q` on."""
-    ends_Q = np.cumsum(count_Q, dtype=np.int64)
-    start, total = 0, int(ends_Q[-1]) if len(ends_Q) else 0
-    done = 0
-    while done < total:
-        stop = max(start + 1, int(np.searchsorted(ends_Q, done + MOST_PAIRS, side="right")))
-        count_q = count_Q[start:stop]
-        asked_P = np.repeat(np.arange(start, stop), count_q)
-        shift_q = first_Q[start:stop] - (ends_Q[start:stop] - count_q - done)
-        held_P = rows_H[np.repeat(shift_q, count_q) + np.arange(len(asked_P))]
-        yield asked_P, held_P
-        start, done = stop, int(ends_Q[stop - 1])
+        there_H = there[keys_H >> np.uint32(3)] >> (keys_H & np.uint32(7)).astype(np.uint8) & np.uint8(1)
+        hits_h = np.flatnonzero(there_H.view(bool))
+        keys_h = keys_H[hits_h]
+        words_h, bits_h = keys_h >> np.uint32(6), (keys_h & np.uint32(63)).astype(np.uint64)
+        lower_h = np.bitwise_count(self.there_W[words_h] & ((np.uint64(1) << bits_h) - np.uint64(1)))
+        number_h = self.before_W[words_h] + lower_h
+        first_h = self.edges_K[number_h]
+        return hits_h, first_h, self.edges_K[number_h + 1] - first_h

@@ -8,13 +8,13 @@ Shape suffixes: Q vectors, n of them, P pairs, L bands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.near_copies.buckets import Buckets, Pairs, pairs_between, pairs_within
+from datamask_pipeline.near_copies.buckets import Held, Pairs, pairs_between, pairs_within
 from datamask_pipeline.near_copies.signatures import Keys
 from datamask_pipeline.near_copies.vectors import Vectors, cosines
 
@@ -42,30 +42,30 @@ class Block:
     representatives_Q: NDArray[np.int64]
     cosines_Q: NDArray[np.float64]
 
-    def match(self, asked_n: NDArray[np.int64], buckets: Buckets, rows_H: NDArray[np.int64]) -> int:
+    def match(self, asked_n: NDArray[np.int64], held: Sequence[Held]) -> int:
         """Find what stands for these rows of the block among held vectors, which stand for themselves.
 
         Args:
             asked_n: Rows of the block.
-            buckets: The held vectors' signatures.
-            rows_H: Their rows among all vectors, ascending.
+            held: The held vectors.
 
         Returns:
             How many pairs were compared.
         """
-        compared, best_n = 0, np.full(len(asked_n), len(rows_H))
-        for asked_P, held_P in _gathered(pairs_between(self.keys.chosen(asked_n), buckets, self.most_apart)):
-            better_P = held_P < best_n[asked_P]
-            asked_P, held_P = asked_P[better_P], held_P[better_P]
-            cosines_P = self._cosines(asked_n[asked_P], rows_H[held_P])
+        compared, nobody = 0, np.iinfo(np.int64).max
+        best_n = np.full(len(asked_n), nobody)
+        for asked_P, rows_P in _gathered(pairs_between(self.keys.chosen(asked_n), held, self.most_apart)):
+            better_P = rows_P < best_n[asked_P]
+            asked_P, rows_P = asked_P[better_P], rows_P[better_P]
+            cosines_P = self._cosines(asked_n[asked_P], rows_P)
             compared += len(asked_P)
             near_P = cosines_P >= self.threshold
-            # Pairs come by row asked for, then by row held.
+            # Pairs come by place asked for, then by row held: the first near one stands for it.
             found, first = np.unique(asked_P[near_P], return_index=True)
-            best_n[found] = held_P[near_P][first]
+            best_n[found] = rows_P[near_P][first]
             self.cosines_Q[asked_n[found]] = cosines_P[near_P][first]
-        matched_n = best_n < len(rows_H)
-        self.representatives_Q[asked_n[matched_n]] = rows_H[best_n[matched_n]]
+        matched_n = best_n < nobody
+        self.representatives_Q[asked_n[matched_n]] = best_n[matched_n]
         return compared
 
     def decide(self, asked_n: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -101,8 +101,7 @@ class Block:
         """The same: of a large group the first half has one representative, which then stands for the second."""
         middle = len(asked_n) // 2
         first_n, second_n = self.decide(asked_n[:middle]), asked_n[middle:]
-        first = self.keys.chosen(first_n)
-        self.match(second_n, Buckets(first.bands_NL, first.sketches_NS), self.first_row + first_n)
+        self.match(second_n, [Held.of(self.keys.chosen(first_n), self.first_row + first_n)])
         return np.concatenate([first_n, self.decide(second_n[self.representatives_Q[second_n] < 0])])
 
     def _cosines(self, asked_P: NDArray[np.int64], rows_P: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,16 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
-from datamask_pipeline.near_copies.buckets import Buckets
+from datamask_pipeline.near_copies.buckets import Held
 from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
-FORMAT = 3
+FORMAT = 4
 BLOCK_ROWS = 2**17
 """Vectors decided at a time: their signatures are in memory, about a kilobyte a vector."""
-HELD_ROWS = 2**19
-"""Held vectors sought through at a time, or those of one block: their signatures are in memory."""
+MOST_ROWS = 2**32
+"""Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
 
@@ -164,7 +164,7 @@ class NearCopyIndex:
             block_rows: Vectors decided at a time; no result depends on it.
 
         Raises:
-            InputError: fewer vectors than are held, another width, no floats, or a vector that is not of unit norm.
+            InputError: fewer vectors than are held, more than `MOST_ROWS`, another width, no floats, or a vector that is not of unit norm.
             IntegrityError: the held rows are not those that the index was made from.
         """
         require_shape(vectors, len(self.signatures.centre_D))
@@ -172,6 +172,11 @@ class NearCopyIndex:
             raise InputError(
                 f"the index holds {len(self)} vectors, {vectors.shape[0]} were given",
                 remedy="give the held vectors in their places, then the new ones",
+            )
+        if vectors.shape[0] > MOST_ROWS:
+            raise InputError(
+                f"an index of near-copies takes at most {MOST_ROWS} vectors, {vectors.shape[0]} were given",
+                remedy="give fewer crawls to one release",
             )
         self._require_held(vectors)
         for start in range(len(self), vectors.shape[0], block_rows):
@@ -198,29 +203,16 @@ class NearCopyIndex:
             np.full(num_rows, -1),
             np.zeros(num_rows),
         )
-        compared = 0
-        for names in self._held():  # the oldest first: the first near one stands for a vector
-            open_n = np.flatnonzero(block.representatives_Q < 0)
-            bands_HL, sketches_HS, rows_H = (
-                np.concatenate([self._load(f"{name}/{of}.npy") for name in names])
-                for of in ("bands", "sketches", "rows")
-            )
-            compared += block.match(open_n, Buckets(bands_HL, sketches_HS), rows_H)
+        compared = block.match(np.arange(num_rows), self._held())
         own_n = block.decide(np.flatnonzero(block.representatives_Q < 0))
         self._write(block, own_n, compared)
 
-    def _held(self) -> Iterator[list[str]]:
-        """The names of the segments, so many together as hold `HELD_ROWS`."""
-        names: list[str] = []
-        held = 0
-        for segment in self._state["segments"]:
-            if names and held + segment["num_representatives"] > HELD_ROWS:
-                yield names
-                names, held = [], 0
-            names.append(segment["name"])
-            held += segment["num_representatives"]
-        if names:
-            yield names
+    def _held(self) -> list[Held]:
+        """What stands for itself of every segment, mapped from its files."""
+        return [
+            Held(*(self._load(f"{segment['name']}/{of}.npy") for of in ("bands", "sketches", "rows")))
+            for segment in self._state["segments"]
+        ]
 
     def _write(self, block: Block, own_n: NDArray[np.int64], num_compared: int) -> None:
         """A segment under a private name, then its folder, then the index that names it."""
@@ -229,7 +221,7 @@ class NearCopyIndex:
         for left_behind in (private, target):
             shutil.rmtree(left_behind, ignore_errors=True)
         private.mkdir()
-        np.save(private / "bands.npy", block.keys.bands_NL[own_n])
+        np.save(private / "bands.npy", np.ascontiguousarray(block.keys.bands_LN[:, own_n]))
         np.save(private / "sketches.npy", block.keys.sketches_NS[own_n])
         np.save(private / "rows.npy", block.first_row + own_n)
         np.save(private / "representatives.npy", block.representatives_Q)
@@ -251,8 +243,8 @@ class NearCopyIndex:
             if not segment["num_representatives"]:
                 continue
             row = int(self._load(f"{segment['name']}/rows.npy")[-1])
-            bands_1L = self.signatures.keys(vectors, row, row + 1).bands_NL
-            if (bands_1L != self._load(f"{segment['name']}/bands.npy")[-1]).any():
+            bands_L1 = self.signatures.keys(vectors, row, row + 1).bands_LN
+            if (bands_L1[:, 0] != self._load(f"{segment['name']}/bands.npy")[:, -1]).any():
                 raise IntegrityError(
                     f"row {row} is not the vector that the index {self.folder} was made from; "
                     "give the held vectors in their places, or make the index again"
@@ -260,7 +252,7 @@ class NearCopyIndex:
 
     def _load(self, name: str) -> NDArray[Any]:
         try:
-            array: NDArray[Any] = np.load(self.folder / name, mmap_mode="r")
+            array: NDArray[Any] = np.asarray(np.load(self.folder / name, mmap_mode="r"))
         except (OSError, ValueError, EOFError) as error:
             raise IntegrityError(f"cannot map {self.folder / name}: {error}; make the index again") from error
         return array

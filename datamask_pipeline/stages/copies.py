@@ -34,7 +34,7 @@ from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files, new_map
 
 STAGE: Final = "copies"
-VERSION: Final = "4"
+VERSION: Final = "5"
 #: Beside the index: the rows of the candidates that it holds, in its order.
 ROWS_FILE: Final = "rows.npy"
 _NAMED: Final = ["crawl", "id"]

@@ -119,14 +119,13 @@ def test_later_crawls_leave_the_groups_that_all_at_once_make(
     assert by_crawl.num_representatives == len(np.unique(found(at_once)[0]))
 
 
-@pytest.mark.parametrize("held_rows", [1, 70, 10_000])
-def test_the_first_near_one_stands_for_a_vector_however_many_held_ones_are_sought_through_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_rows: int
+@pytest.mark.parametrize("block_rows", [7, 60, 499])
+def test_the_first_near_one_stands_for_a_vector_however_many_segments_are_sought_through(
+    tmp_path: Path, block_rows: int
 ) -> None:
     vectors_ND = planted(4, num_rows=500)
-    monkeypatch.setattr(index, "HELD_ROWS", held_rows)
     by_block = NearCopyIndex.create(tmp_path / "by-block", sample_of(vectors_ND))
-    by_block.add(vectors_ND, block_rows=60)
+    by_block.add(vectors_ND, block_rows=block_rows)
     np.testing.assert_array_equal(found(by_block)[0], exhaustive(vectors_ND, 0.98))
 
 
@@ -138,12 +137,15 @@ KEYS = st.sampled_from([0, 1, 33, 40, 63, 64, 127, 128, 1 << 20, 2**BAND_BITS - 
 def test_pairs_are_all_that_share_a_key_with_or_without_one_bit_turned_round(
     asked: list[int], held: list[int]
 ) -> None:
-    asked_N1, held_H1 = np.array(asked, np.uint32)[:, None], np.array(held, np.uint32)[:, None]
+    asked_1N, held_1H = np.array([asked], np.uint32), np.array([held], np.uint32)
     bits = [0, 6, BAND_BITS - 1]
     keys = Keys(
-        asked_N1, np.tile(np.array(bits, np.uint8), (len(asked), 1, 1)), np.zeros((len(asked), 32), np.int8)
+        asked_1N,
+        np.tile(np.array(bits, np.uint8)[None, :, None], (1, 1, len(asked))),
+        np.zeros((len(asked), 32), np.int8),
     )
-    told = buckets.pairs_between(keys, buckets.Buckets(held_H1, np.zeros((len(held), 32), np.int8)), 0)
+    segment = buckets.Held(held_1H, np.zeros((len(held), 32), np.int8), np.arange(len(held)))
+    told = buckets.pairs_between(keys, [segment], 0)
     turned = [sum(1 << bit for bit in chosen) for n in range(4) for chosen in combinations(bits, n)]
     wanted = {
         (row, other) for row, key in enumerate(asked) for other, its in enumerate(held) if key ^ its in turned
