@@ -95,6 +95,20 @@ class LinearForm:
             squared=self.squared + other.squared,
         )
 
+    def largest(self, squared: float) -> float:
+        """At least the largest score, of either sign, of documents of this ``|x|^2`` at most."""
+        largest = float(torch.linalg.vector_norm(self.vector_D)) * squared**0.5 + abs(self.squared) * squared
+        if self.matrix_DD is None:
+            return largest
+        # The 16th root of the sum of the 16th powers of the eigenvalues is no less than the largest of them.
+        scale = float(torch.linalg.matrix_norm(self.matrix_DD))
+        if scale == 0:
+            return largest
+        power_DD = self.matrix_DD / scale
+        for _ in range(3):
+            power_DD = power_DD @ power_DD
+        return largest + scale * float(torch.linalg.matrix_norm(power_DD)) ** 0.125 * squared
+
     def scores(self, rows_nD: Tensor, squared_n: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """The score of every row, products in `dtype` or the rows' own: float64, shape (n,)."""
         scores_n = self.squared * squared_n.to(rows_nD.device)

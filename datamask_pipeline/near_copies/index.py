@@ -164,7 +164,8 @@ class NearCopyIndex:
             block_rows: Vectors decided at a time; no result depends on it.
 
         Raises:
-            InputError: fewer vectors than are held, more than `MOST_ROWS`, another width, no floats, or a vector that is not of unit norm.
+            InputError: fewer vectors than are held or more than `MOST_ROWS`, another width, no floats, or a vector that is
+                not of unit norm.
             IntegrityError: the held rows are not those that the index was made from.
         """
         require_shape(vectors, len(self.signatures.centre_D))

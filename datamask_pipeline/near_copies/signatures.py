@@ -59,7 +59,9 @@ class Keys:
     def chosen(self, index_n: NDArray[np.int64]) -> Keys:
         """Those of some vectors."""
         bands_Ln, uncertain_LUn = self.bands_LN[:, index_n], self.uncertain_LUN[..., index_n]
-        return Keys(np.ascontiguousarray(bands_Ln), np.ascontiguousarray(uncertain_LUn), self.sketches_NS[index_n])
+        return Keys(
+            np.ascontiguousarray(bands_Ln), np.ascontiguousarray(uncertain_LUn), self.sketches_NS[index_n]
+        )
 
     def asked(self, band: int) -> list[NDArray[np.uint32]]:
         """The keys under which each vector asks: with every choice of its uncertain bits turned round."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
-from datamask_pipeline.near_copies import NearCopyIndex, buckets, groups, index, sample_of
+from datamask_pipeline.near_copies import NearCopyIndex, buckets, groups, sample_of
 from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys
 from datamask_pipeline.selection.sharded import ShardedVectors
 

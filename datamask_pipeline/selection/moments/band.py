@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, Moments
+from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.moments.newton import climb
@@ -245,7 +245,7 @@ def bound_at(
     objective, statistics = relaxed.objective, relaxed.statistics
     form = objective.relaxed_form(tangent)
     change = form.plus(objective.relaxed_form(near).scaled(-1))
-    room = 2 * _largest(change, float(statistics.squared_N.max()))
+    room = 2 * change.largest(float(statistics.squared_N.max()))
     count = int(relaxed.budget.limits[0])
     threshold = float(torch.topk(gradient_N, count, sorted=True).values[-1])
     sure_N = gradient_N > threshold + room
@@ -258,18 +258,3 @@ def bound_at(
     most = float(gradient_N[sure_N].sum()) + change.total(sure)
     most += float(torch.topk(open_scores_n, num_open, sorted=False).values.sum())
     return relaxed.bound_of(most, form, tangent)
-
-
-def _largest(form: LinearForm, squared: float) -> float:
-    """At least the form's largest value at rows of this squared norm at most."""
-    largest = float(torch.linalg.vector_norm(form.vector_D)) * squared**0.5 + abs(form.squared) * squared
-    if form.matrix_DD is None:
-        return largest
-    # The 16th root of the sum of the 16th powers of the eigenvalues is no less than the largest of them.
-    scale = float(torch.linalg.matrix_norm(form.matrix_DD))
-    if scale == 0:
-        return largest
-    power_DD = form.matrix_DD / scale
-    for _ in range(3):
-        power_DD = power_DD @ power_DD
-    return largest + scale * float(torch.linalg.matrix_norm(power_DD)) ** 0.125 * squared

@@ -9,7 +9,7 @@ optimum certifies the result. Where a block is small enough, greedy and exchange
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -220,13 +220,25 @@ def _learnt_on_sample(problem: Problem, sample_documents: int) -> Moments:
         budget=part,
         dtype=problem.dtype,
     )
-    start = start_at(relaxed, part.best(function.quality_N, exact=True))
+    return learnt_on(relaxed, problem.gap, budget.limits[0] + problem.objective.held_count)
+
+
+def learnt_on(sample: RelaxedObjective, gap: Callable[[float, float], float], count: float) -> Moments:
+    """Moments of the mask that a sample learns from the best by quality on, as they would be of so many documents.
+
+    Args:
+        sample: The sample as a problem of its own.
+        gap: Of a bound and a value.
+        count: Documents of the mask and held.
+    """
+    quality_n = sample.objective.objective.quality_N
+    start = start_at(sample, sample.budget.best(quality_n, exact=True))
 
     def near_enough(_: Ascent, value: float, bound: float | None) -> bool:
-        return bound is not None and problem.gap(bound, value) <= SAMPLE_GAP
+        return bound is not None and gap(bound, value) <= SAMPLE_GAP
 
-    learnt = climb(relaxed, start, SAMPLE_STEPS, near_enough).moments
-    return _scaled(learnt, (budget.limits[0] + problem.objective.held_count) / learnt.count)
+    learnt = climb(sample, start, SAMPLE_STEPS, near_enough).moments
+    return _scaled(learnt, count / learnt.count)
 
 
 def _scaled(moments: Moments, factor: float) -> Moments:

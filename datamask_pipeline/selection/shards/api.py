@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.errors import ConfigurationError, InputError, InternalError, LostMemberError
-from datamask_pipeline.hardware import num_cores
+from datamask_pipeline.hardware import num_cores, torch_threads
 from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, shared_out
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
@@ -37,9 +37,9 @@ from datamask_pipeline.selection.reasons import BY_MARGINALS, TOO_LONG
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
 from datamask_pipeline.selection.shards.carriers import Engine, members_of, team_of
 from datamask_pipeline.selection.shards.coverage import choose_by_regions
-from datamask_pipeline.selection.shards.learner import Climb, Learner, warm_start
+from datamask_pipeline.selection.shards.learner import MOST_BANDS, Climb, Learner, warm_start
 from datamask_pipeline.selection.shards.member import WHOLE, digest_of
-from datamask_pipeline.selection.shards.population import Limits, Population, plain_moments
+from datamask_pipeline.selection.shards.population import Limits, Population
 from datamask_pipeline.selection.shards.scale import NOTHING, constants_of, random_mean, random_means
 from datamask_pipeline.selection.shards.source import Shard, dealt, numbered, total_rows
 from datamask_pipeline.selection.shards.team import Team, Together
@@ -171,7 +171,7 @@ def select_over_shards(
     for left in reversed(range(TEAMS)):
         timings, curve = Timings(), Curve(progress)
         try:
-            with team_of(engine, jobs, address) as team, torch.inference_mode():
+            with torch_threads(1), team_of(engine, jobs, address) as team, torch.inference_mode():
                 result = _by_team(team, config, metrics, shards, given, folder, timings, curve)
         except LostMemberError as error:
             if not left:
@@ -205,7 +205,7 @@ def _by_team(
         if isinstance(metrics[0][0], CoverageMetric):
             ended = _by_regions(people, function, shards, folder, random_value, curve)
         else:
-            learner = Learner(people, function, config.arithmetic)
+            learner = Learner(people, function, config.arithmetic, config.chunk_rows)
             ended = _by_moments(learner, config, random_value, curve)
     with timings.phase("evaluation"):
         return _result(people, function, config, constants, random_value, ended, opened, names, given, folder)
@@ -223,7 +223,7 @@ def scale_over_shards(
     """
     config, metrics = over_shards(None, settings)
     shards = numbered(shards)
-    with Together(jobs_of(shards, config, 1)) as team, torch.inference_mode():
+    with torch_threads(1), Together(jobs_of(shards, config, 1)) as team, torch.inference_mode():
         people, _ = _opened(team, config, total_rows(shards), given)
         _, constants, random_value = _posed(people, config, metrics, sorted_scores(shards), given)
     return constants, random_value
@@ -490,44 +490,79 @@ def gap_of(people: Population, random_value: float, bound: float, value: float) 
     return (bound - value) / distance if distance > TIE * max(abs(bound), abs(random_value)) else 0.0
 
 
-def _by_moments(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> _Ended:
-    """Column ``mask``: the best mask found; columns ``weights`` and ``gradient`` are of the relaxed one."""
-    people, options = learner.population, DataMaskConfig.model_validate(_own(config))
+class _Steps:
+    """Who says when the ascent is near enough.
 
-    def on_step(climb: Climb, value: float, bound: float | None) -> bool:
-        record: dict[str, Any] = {"step": climb.step, "num_steps": options.num_steps, "objective": value}
-        enough = False
-        if bound is not None and gap_of(people, random_value, bound, value) <= options.gap_tolerance:
-            if not climb.graded:  # half-precision scores only suggest that this is near enough
-                bound = _graded(learner, climb)
-            enough = bound is not None and gap_of(people, random_value, bound, value) <= options.gap_tolerance
+    Attributes:
+        strict: Whether half-precision scores only suggest that.
+        bound: The last bound that was seen, whatever its scores' precision.
+    """
+
+    def __init__(
+        self, learner: Learner, options: DataMaskConfig, random_value: float, curve: Curve, strict: bool
+    ) -> None:
+        self.learner, self.options, self.random_value, self.curve = learner, options, random_value, curve
+        self.strict, self.bound = strict, math.inf
+
+    def gap(self, bound: float, value: float) -> float:
+        """See `gap_of`."""
+        return gap_of(self.learner.population, self.random_value, bound, value)
+
+    def near(self, bound: float | None, value: float) -> bool:
+        """Whether nothing more is asked for."""
+        return bound is not None and self.gap(bound, value) <= self.options.gap_tolerance
+
+    def goal(self) -> float:
+        """The objective that is enough."""
+        if not math.isfinite(self.bound):
+            return math.inf
+        distance = max(0.0, self.bound - self.random_value)
+        return self.bound - self.options.gap_tolerance * GOAL_SHARE * distance
+
+    def __call__(self, climb: Climb, value: float, bound: float | None) -> bool:
+        enough = self.near(bound, value)
+        if enough and self.strict and not climb.graded:
+            bound = _graded(self.learner, climb)
+            enough = self.near(bound, value)
+        record: dict[str, Any] = {
+            "step": climb.step,
+            "num_steps": self.options.num_steps,
+            "objective": value,
+        }
         if bound is not None:
-            record |= {"bound": bound, "gap": max(0.0, gap_of(people, random_value, bound, value))}
-        curve(record)
+            self.bound = bound
+            record |= {"bound": bound, "gap": max(0.0, self.gap(bound, value))}
+        self.curve(record)
         return enough
 
-    columns = ["squared", "quality"]
-    warm_start(learner, options.sample_documents, columns)
-    climb = learner.ascend(learner.start("first"), options.num_steps, on_step)
-    value = learner.round("rounded")
-    if not climb.graded:
-        _graded(learner, climb)
-    people.copy("final", "gradient")
-    bound, goal = learner.known_bound, math.inf
-    if bound is not None:
-        goal = bound - options.gap_tolerance * GOAL_SHARE * max(0.0, bound - random_value)
-    people.copy("mask", "rounded")
-    swaps = learner.improve("mask", value, options.num_swap_rounds, goal, graded=True)
-    by_quality = False
-    if people.limits.tokens:
-        people.filled("mask", "mask", "weights")
-        people.best("plain", "quality", exact=True)
-        values = {name: learner.value(name) for name in ("mask", "rounded", "plain")}
-        best = max(values, key=values.__getitem__)
-        people.copy("mask", best)
-        by_quality = best == "plain"
-    moments, bound = people.moments("mask"), learner.known_bound
-    _marginals(learner, moments)
+
+def _by_moments(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> _Ended:
+    """Column ``mask``: the best mask found; columns ``weights`` and ``final`` are of the relaxed one."""
+    people, options = learner.population, DataMaskConfig.model_validate(_own(config))
+    steps = _Steps(learner, options, random_value, curve, strict=not learner.proves_by_marginals)
+    warm_start(learner, options.sample_documents, steps.gap)
+    climb, swaps, by_quality = learner.start("first"), 0, False
+    if not steps.strict:
+        climb, swaps = _climbed(learner, climb, steps)
+        moments = people.moments("mask")
+        learner.marginals("mask", moments)
+        value = learner.value("mask", moments)
+        people.copy("final", "gradient")
+        # What half precision took for near enough may not be: then the ascent goes on, and looks twice.
+        steps.strict = not steps.near(learner.prove(climb, "mask", moments), value)
+        steps.strict &= climb.step < options.num_steps
+        if steps.strict:
+            people.copy("earlier", "mask")
+    if steps.strict:
+        earlier = value if learner.proves_by_marginals else -math.inf
+        climb, more = _climbed(learner, climb, steps)
+        swaps += more
+        if learner.value("mask") < earlier:
+            people.copy("mask", "earlier")
+        by_quality = people.limits.tokens and _filled(learner)
+        moments = people.moments("mask")
+        learner.marginals("mask", moments)
+    bound = learner.known_bound
     told: dict[str, Any] = {
         "over": "shards",
         "steps": climb.step,
@@ -547,17 +582,30 @@ def _by_moments(learner: Learner, config: SelectionConfig, random_value: float, 
     )
 
 
-def _marginals(learner: Learner, moments: Moments) -> None:
-    """Column ``diversity_marginal``."""
-    people, function = learner.population, learner.function
-    people.team.later(
-        "marginals",
-        view=people.view,
-        into="diversity_marginal",
-        mask="mask",
-        moments=plain_moments(moments),
-        factors={term.name: term.scale * (1 - function.lamb) for term in function.terms},
-    )
+def _climbed(learner: Learner, climb: Climb, steps: _Steps) -> tuple[Climb, int]:
+    """Column ``mask``: the relaxed mask climbed on, rounded and swapped; how many were swapped in."""
+    people = learner.population
+    climb = learner.ascend(climb, steps.options.num_steps, steps)
+    value, moments = learner.round("rounded", climb)
+    if steps.strict:
+        if not climb.graded:
+            _graded(learner, climb)
+        steps.bound = math.inf if learner.known_bound is None else learner.known_bound
+        people.copy("final", "gradient")
+    people.copy("mask", "rounded")
+    rounds, bands = steps.options.num_swap_rounds, MOST_BANDS if steps.strict else 1
+    return climb, learner.improve("mask", value, moments, rounds, steps.goal(), bands)
+
+
+def _filled(learner: Learner) -> bool:
+    """Fill up column ``mask`` of a budget in tokens; whether the best by quality alone is better, and taken instead."""
+    people = learner.population
+    people.filled("mask", "mask", "weights")
+    people.best("plain", "quality", exact=True)
+    values = {name: learner.value(name) for name in ("mask", "rounded", "plain")}
+    best = max(values, key=values.__getitem__)
+    people.copy("mask", best)
+    return best == "plain"
 
 
 def _own(config: SelectionConfig) -> dict[str, Any]:

@@ -18,14 +18,14 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments, moments_of, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
-from datamask_pipeline.selection.moments.choose import SAMPLE_STEPS
-from datamask_pipeline.selection.moments.relaxed import LONG_STEPS, Ascent, Segment
+from datamask_pipeline.selection.moments.choose import learnt_on
+from datamask_pipeline.selection.moments.relaxed import LONG_STEPS, Ascent, RelaxedObjective, Segment
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import swap
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
-from datamask_pipeline.selection.shards.population import Population
+from datamask_pipeline.selection.shards.population import Population, plain_moments
 from datamask_pipeline.selection.shards.view import Terms
 
 BAND = 2048
@@ -37,6 +37,8 @@ NARROW = 128
 """Dimensions up to which products take less time than it takes to convert rows to half precision."""
 
 OnStep = Callable[["Climb", float, float | None], bool]
+Gap = Callable[[float, float], float]
+"""Of a bound and a value."""
 
 
 @dataclass(kw_only=True)
@@ -61,10 +63,13 @@ class Learner:
         population: The documents, with columns ``quality`` and ``squared``.
         function: The objective; its own `quality_N` is not read, each document's lies with the document.
         dtype: Arithmetic of gradients, where there are products enough that half precision is any faster.
+        chunk_rows: Vectors whose products are made at a time.
     """
 
-    def __init__(self, population: Population, function: ObjectiveFunction, dtype: str) -> None:
-        self.population, self.function = population, function
+    def __init__(
+        self, population: Population, function: ObjectiveFunction, dtype: str, chunk_rows: int
+    ) -> None:
+        self.population, self.function, self.chunk_rows = population, function, chunk_rows
         self.dtype = dtype if population.second and population.dim > NARROW else "float32"
         self.objective = MomentObjective(objective=function)
         self.best_bound = math.inf
@@ -84,6 +89,20 @@ class Learner:
         """The objective at a mask, from float32 products."""
         found = self.population.moments(mask) if moments is None else moments
         return self._of(self.quality(mask)).value(torch.ones(1, dtype=torch.bool), found)
+
+    @property
+    def proves_by_marginals(self) -> bool:
+        """Whether the marginals of the mask, which are asked for anyway, say what a pass for the bound would."""
+        objective, limits = self.objective, self.population.limits
+        return (
+            self.dtype != "float32"
+            and objective.concave
+            and objective.quadratic
+            and not objective.levels(limits.num_documents, self.population.dim)
+            and not limits.tokens
+            and not limits.grouped
+            and not limits.takes_everything
+        )
 
     def start(self, mask: str) -> Climb:
         """An ascent that starts at a mask."""
@@ -113,17 +132,85 @@ class Learner:
         """The linearisation's maximum over all masks, see `RelaxedObjective.bound`, at column ``gradient``."""
         if self.population.limits.tokens or not self.objective.concave:
             return None
+        return self._bound_of(self.population.most("gradient"), form, moments)
+
+    def _bound_of(self, most: float, form: LinearForm, moments: Moments) -> float:
+        """The same from the largest sum of the gradient over any mask."""
         inner = form.total(moments) - self._held_part(form, moments.count)
         diversity = (1 - self.function.lamb) * self.function.diversity(self.objective.relaxed_raw(moments))
-        return diversity - inner + self.population.most("gradient")
+        return diversity - inner + most
 
     def certify(self, form: LinearForm, moments: Moments) -> float | None:
         """The smallest bound so far, that of these weights included; column ``tangent`` is where it was found."""
-        bound = self.bound(form, moments)
+        return self._offered(self.bound(form, moments))
+
+    def _offered(self, bound: float | None) -> float | None:
         if bound is not None and bound < self.best_bound:
             self.best_bound = bound
             self.population.copy("tangent", "weights")
         return self.known_bound
+
+    def marginals(self, mask: str, moments: Moments) -> None:
+        """Column ``diversity_marginal`` of a mask with these moments; where they prove, ``gradient`` too, in float32."""
+        people, lamb = self.population, self.function.lamb
+        proves = self.proves_by_marginals
+        people.team.later(
+            "marginals",
+            view=people.view,
+            into="diversity_marginal",
+            mask=mask,
+            moments=plain_moments(moments),
+            factors={term.name: term.scale * (1 - lamb) for term in self.function.terms},
+            own="own" if proves else None,
+        )
+        if proves:
+            # A document's marginal lies beside the derivative by its product with itself, in or out.
+            people.call("combine_product", into="twice", left=mask, right="own")
+            people.combine(
+                "gradient",
+                (1.0, "diversity_marginal"),
+                (lamb / moments.count, "quality"),
+                (1.0, "own"),
+                (-2.0, "twice"),
+            )
+            people.drop("own", "twice")
+
+    def prove(self, climb: Climb, mask: str, moments: Moments) -> float | None:
+        """The smallest bound so far, that of the relaxed mask's tangent included, see `band.bound_at`.
+
+        Args:
+            climb: Where the tangent is taken.
+            mask: A mask near it, at which column ``gradient`` is the derivative.
+            moments: Its moments.
+        """
+        people, limits = self.population, self.population.limits
+        form = self.objective.relaxed_form(climb.moments)
+        change = form.plus(self.objective.relaxed_form(moments).scaled(-1))
+        squared = max(part["high"] for part in people.team.parts("range", name="squared"))
+        room, count = 2 * change.largest(float(squared)), int(limits.limits_G[0])
+        threshold = float(people.kth("gradient", [count])[0])
+        people.call(
+            "combine_between",
+            into="sure",
+            name="gradient",
+            low=math.nextafter(threshold + room, math.inf),
+            high=math.inf,
+        )
+        people.call(
+            "combine_between", into="open", name="gradient", low=threshold - room, high=threshold + room
+        )
+        sure = people.moved(moments, mask, "sure")
+        if people.held is not None:
+            sure = sure.plus(people.held, -1.0)
+        part = people.part("open", "open", ["squared", "quality", "gradient"], held=False)
+        left = count - int(people.counts("sure")[0].sum())
+        part = part.with_limits(replace(part.limits, limits_G=np.array([left])))
+        part.gradient("change", change, 0.0, "float32")
+        part.combine("gradient", (1.0, "gradient"), (1.0, "change"))
+        most = people.dots(("sure", "gradient"))[0] + change.total(sure) + part.most("gradient")
+        people.team.later("forget", name="open")
+        people.drop("sure", "open")
+        return self._offered(self._bound_of(most, form, climb.moments))
 
     @property
     def known_bound(self) -> float | None:
@@ -203,43 +290,46 @@ class Learner:
 
     # -- the mask -----------------------------------------------------------------------------------------
 
-    def round(self, into: str) -> float:
-        """The better of two roundings, see `rounding.round_mask`; its objective."""
+    def round(self, into: str, climb: Climb) -> tuple[float, Moments]:
+        """The better of two roundings, see `rounding.round_mask`; its objective and moments."""
         people = self.population
         people.best("largest", "weights")
         people.drawn("dependent", "weights")
         if people.limits.tokens:
             people.filled("dependent", "dependent", "weights")
-        values = {name: self.value(name) for name in ("largest", "dependent")}
+        names = ("largest", "dependent")
+        moments = {name: people.moved(climb.moments, "weights", name) for name in names}
+        values = {name: self.value(name, moments[name]) for name in names}
         name = max(values, key=values.__getitem__)
         people.copy(into, name)
-        return values[name]
+        return values[name], moments[name]
 
-    def improve(self, mask: str, value: float, num_rounds: int, goal: float, graded: bool) -> int:
+    def improve(
+        self, mask: str, value: float, moments: Moments, num_rounds: int, goal: float, num_bands: int
+    ) -> int:
         """Swap documents near the threshold while that gains; how many were swapped in.
 
         Args:
-            mask: The mask, changed in place.
+            mask: The mask, changed in place; column ``gradient`` is near it.
             value: Its objective.
+            moments: Its moments.
             num_rounds: Most rounds of each band.
             goal: The objective that is enough.
-            graded: Whether column ``gradient`` is that near the mask.
+            num_bands: Most bands; from the second on all documents are read for each.
         """
         people, swaps = self.population, 0
-        moments = people.moments(mask)
-        for _ in range(MOST_BANDS if num_rounds else 0):
+        for band in range(num_bands if num_rounds else 0):
             if value >= goal:
                 break
-            if not graded:
+            if band:
                 self.gradient(moments, "float32")
             people.nearest("leaving", "gradient", mask, BAND, inside=True)
             people.nearest("entering", "gradient", mask, BAND, inside=False)
-            band = people.rows("leaving", "entering", beside=mask)
-            swapped, moments, reached = self._swap(band, mask, moments, num_rounds, goal)
+            rows = people.rows("leaving", "entering", beside=mask)
+            swapped, moments, value = self._swap(rows, mask, moments, num_rounds, goal)
             swaps += swapped
-            if not swapped and not graded:
+            if band and not swapped:
                 break
-            value, graded = reached, False
         return swaps
 
     def _swap(
@@ -293,23 +383,43 @@ class Learner:
         return result.num_swaps, result.moments, result.value
 
 
-def warm_start(learner: Learner, sample_documents: int, columns: list[str]) -> None:
-    """Column ``first``: the mask to start from, see `choose._first_mask`."""
+def warm_start(learner: Learner, sample_documents: int, gap: Gap) -> None:
+    """Column ``first``: the mask to start from, see `choose._first_mask`. The vectors of the sample travel."""
     people, function = learner.population, learner.function
     if people.num_rows <= 2 * sample_documents or people.limits.tokens or people.limits.grouped:
         people.best("first", "quality", exact=True)
         return
     people.sample("sampled", sample_documents, "sample")
-    part = people.part("sample", "sampled", columns)
-    share = part.limits.num_documents / people.limits.num_documents
-    inside = Learner(
-        part,
-        replace(function, held_count=function.held_count * share, held_quality=function.held_quality * share),
-        learner.dtype,
-    )
-    part.best("first", "quality", exact=True)
-    learnt = inside.ascend(inside.start("first"), SAMPLE_STEPS, lambda *_: False).moments
-    people.team.later("forget", name="sample")
-    whole = learnt.plus(learnt, (people.limits.num_documents + function.held_count) / learnt.count - 1)
-    learner.gradient(whole, learner.dtype)
+    sample = people.rows("sampled", beside="sampled")
+    limit = max(2, round(people.limits.num_documents * len(sample["rows"]) / people.num_rows))
+    share = limit / people.limits.num_documents
+    with Workers(1) as workers:
+        statistics = Statistics(
+            rows=MemoryRows(sample["rows"], learner.chunk_rows),
+            workers=workers,
+            squared_N=squared_norms(sample["rows"]),
+            needs_second=people.second,
+            held=None if people.held is None else people.held.plus(people.held, share - 1),
+        )
+        budget = Budget(
+            costs_N=torch.ones(len(sample["rows"]), dtype=torch.float64),
+            groups_N=torch.zeros(len(sample["rows"]), dtype=torch.int64),
+            limits=(float(limit),),
+            tokens=False,
+            seed=people.limits.seed,
+        )
+        of_sample = replace(
+            function,
+            quality_N=sample["quality"],
+            held_count=function.held_count * share,
+            held_quality=function.held_quality * share,
+        )
+        relaxed = RelaxedObjective(
+            statistics=statistics,
+            objective=MomentObjective(objective=of_sample),
+            budget=budget,
+            dtype=getattr(torch, learner.dtype),
+        )
+        learnt = learnt_on(relaxed, gap, people.limits.num_documents + function.held_count)
+    learner.gradient(learnt, learner.dtype)
     people.best("first", "gradient")

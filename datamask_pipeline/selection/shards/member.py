@@ -107,17 +107,18 @@ class Member:
             chunk_rows = self.config.chunk_rows
             cpu = torch.device("cpu")
             source = MappedRows(held.vectors, chunk_rows, cpu, normalise=False)
-            digests, num_normalised = [], 0
-            for count, digest, _ in self.workers.map(partial(inspected, source), source.spans()):
+            digests, squared, num_normalised = [], [], 0
+            for count, digest, squared_n in self.workers.map(partial(inspected, source), source.spans()):
                 num_normalised += count
                 digests.append(np.frombuffer(digest, np.uint8))
+                squared.append(squared_n)
             unit = unit_rows(self.num_rows, chunk_rows)
             spans = [(start, min(start + unit, num_rows)) for start in range(0, num_rows, unit)]
             num_groups = len(self.config.quotas or [None])
             places_N = np.zeros(num_rows, np.int32) if groups_N is None else self._places(groups_N)
         numbers_N = np.arange(self.first, self.first + num_rows, dtype=np.int64)
         self.views[WHOLE] = View(numbers_N, spans, places_N, costs_N, num_groups)
-        self.vectors = held.vectors
+        self.vectors, self.squared[WHOLE] = held.vectors, torch.cat(squared)
         told = {
             "digests": np.concatenate(digests),
             "num_normalised": num_normalised,
@@ -169,7 +170,6 @@ class Member:
             empty = np.zeros(0, np.int64)
             self.views[WHOLE] = View(empty, [], empty.astype(np.int32), empty, num_groups)
             self.squared[WHOLE] = torch.zeros(0, dtype=torch.float64)
-            self.views[WHOLE].floats["squared"] = np.zeros(0)
             self.scores = {name: torch.zeros(0, dtype=torch.float64) for name in self.score_names}
         else:
             device, chunk_rows = self.device(), self.config.chunk_rows
@@ -185,10 +185,12 @@ class Member:
             places_n = np.flatnonzero(view.costs_N <= most_cost)
             self.views[WHOLE] = view = view.at(places_n)
             self.rows[WHOLE] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
+            self.squared[WHOLE] = self.squared[WHOLE][places_n]
             self.scores = {name: scores_N[places_n] for name, scores_N in self.scores.items()}
-        if self.shards:
+        if self.shards and normalise:
             self._fill(WHOLE, "squared", lambda rows_nD, span: squared_norms(rows_nD))
-            self.squared[WHOLE] = torch.from_numpy(self.views[WHOLE].floats["squared"])
+            self.squared[WHOLE] = torch.from_numpy(view.floats["squared"])
+        view.floats["squared"] = self.squared[WHOLE].numpy()
         for name, scores_N in self.scores.items():
             view.floats[f"score/{name}"] = scores_N.numpy()
         view.masks["all"] = np.ones(len(view), bool)
@@ -308,9 +310,19 @@ class Member:
         return {}, {"low": low, "high": high}
 
     def do_marginals(
-        self, view: str, into: str, mask: str, moments: Mapping[str, Any], factors: Mapping[str, float]
+        self,
+        view: str,
+        into: str,
+        mask: str,
+        moments: Mapping[str, Any],
+        factors: Mapping[str, float],
+        own: str | None,
     ) -> Answer:
-        """What each document adds to the diversity part, by the metrics' own marginals at these moments."""
+        """What each document adds to the diversity part, by the metrics' own marginals at these moments.
+
+        Args:
+            own: Column of what a document's product with itself is worth, where every metric is quadratic.
+        """
         of = self.views[view]
         at = Moments(
             count=moments["count"],
@@ -333,6 +345,11 @@ class Member:
             return total_n
 
         self._fill(view, into, of_rows)
+        if own is not None:
+            of.floats[own] = np.zeros(len(of))
+            for metric, factor in metrics:
+                if isinstance(metric, MomentMetric):
+                    of.floats[own] += factor * metric.self_products(at, self.squared[view]).numpy()
         return {}, {}
 
     def do_reach(self, view: str, mask: str, rows: NDArray[np.float32]) -> Answer:

@@ -105,3 +105,4 @@ def serve(channel: Channel) -> None:
 
 if __name__ == "__main__":
     serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
+    os._exit(0)  # all is written; taking the interpreter down would take half a second

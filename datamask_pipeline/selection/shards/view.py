@@ -146,6 +146,17 @@ class View:
             self.floats.pop(name, None)
             self.masks.pop(name, None)
 
+    def combine_product(self, into: str, left: str, right: str) -> None:
+        """The product of two columns."""
+        total_N = np.empty(len(self))
+        for piece in self.pieces():
+            total_N[piece] = self.part(left, piece) * self.part(right, piece)
+        self.floats[into] = total_N
+
+    def combine_between(self, into: str, name: str, low: float, high: float) -> None:
+        """The mask of those whose number lies between these, both included."""
+        self.masks[into] = (self.floats[name] >= low) & (self.floats[name] <= high)
+
     def combine_group(self, into: str, group: int) -> None:
         """The mask of a group."""
         self.masks[into] = self.groups_N == group

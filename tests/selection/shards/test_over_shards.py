@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from datamask_pipeline.errors import ConfigurationError, InputError, LostMemberError
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.reasons import TOO_LONG
 from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
+from datamask_pipeline.selection.shards.learner import Learner
 from datamask_pipeline.selection.shards.processes import Processes
 from datamask_pipeline.selection.shards.source import Shard, numbered
 
@@ -50,6 +52,61 @@ def test_no_cut_order_or_process_changes_a_byte(
         assert other.record == one.record
         assert other.held.digest == one.held.digest
         assert other.curve.drop_columns("wall_seconds").equals(one.curve.drop_columns("wall_seconds"))
+
+
+def test_whoever_leads_may_have_any_number_of_threads(tmp_path: Path) -> None:
+    """Wide enough that torch would cut the sums over matrices among its threads, and in half precision."""
+    draws = np.random.default_rng(2)
+    vectors = draws.standard_normal((900, 320)) + draws.standard_normal((3, 320))[draws.integers(0, 3, 900)]
+    np.save(tmp_path / "v.npy", (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16))
+    np.save(tmp_path / "q.npy", draws.random(900))
+    shard = Shard(vectors=tmp_path / "v.npy", quality={"quality": tmp_path / "q.npy"})
+    wanted = {
+        **SETTINGS,
+        "ratio": 0.1,
+        "diversity": "DiSF_uncentred",
+        "dtype": "bfloat16",
+    }
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads, workers, engine in ((1, 1, "here"), (4, 2, "processes"), (3, 3, "here")):
+            torch.set_num_threads(threads)
+            found.append(
+                select_over_shards([shard], tmp_path / str(threads), workers=workers, engine=engine, **wanted)
+            )
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert bytes_of(other.folder) == bytes_of(found[0].folder)
+        assert (other.objective, other.certificate) == (found[0].objective, found[0].certificate)
+        assert other.normalisation == found[0].normalisation
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("held", [0, 40])
+def test_marginals_of_the_mask_prove_as_much_as_another_pass(
+    seed: int, held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = np.random.default_rng(seed)
+    vectors = draws.standard_normal((3000, 160)) + draws.standard_normal((5, 160))[draws.integers(0, 5, 3000)]
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    quality = draws.random(3000)
+    np.save(tmp_path / "v.npy", vectors)
+    np.save(tmp_path / "q.npy", quality)
+    shard = Shard(vectors=tmp_path / "v.npy", quality={"quality": tmp_path / "q.npy"})
+    given = Given.of(vectors[:held], {"quality": quality[:held]}) if held else None
+    wanted = {**SETTINGS, "ratio": 0.2, "num_steps": 20, "diversity": "DiSF_uncentred", "dtype": "bfloat16"}
+    found = select_over_shards([shard], tmp_path / "out", workers=2, engine="here", given=given, **wanted)
+    monkeypatch.setattr(Learner, "proves_by_marginals", False)
+    wanted["normalisation_constants"] = found.normalisation
+    whole = select_over_shards([shard], tmp_path / "whole", workers=2, engine="here", given=given, **wanted)
+    distance = whole.objective.value - whole.objective.random
+    assert found.certificate.bound is not None
+    assert found.certificate.bound >= whole.objective.value - 1e-7
+    assert whole.certificate.bound >= found.objective.value - 1e-7
+    assert found.objective.value >= whole.objective.value - 0.001 * distance
+    assert found.certificate.bound <= whole.certificate.bound + 0.001 * distance
 
 
 @pytest.mark.parametrize(("metric", "kind"), [*CASES, ("Vendi", "documents")])
