@@ -132,7 +132,7 @@ def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     try:
         yield
         # Nothing is left to do: a task that found no place in the cluster, e.g. as its node was lost, may never begin.
-        ended, _ = wait(running, num_returns=len(running), timeout=LAST_SECONDS)
+        ended, running = wait(running, num_returns=len(running), timeout=LAST_SECONDS)
         for reference in ended:
             try:
                 get(reference)
@@ -141,5 +141,6 @@ def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
                     "a Ray task was lost; its shards were done by others: %s", str(error).partition("\n")[0]
                 )
     finally:
+        # Not by force: Ray 2.60 takes this process down where the answer of a task that it killed comes in.
         for reference in running:
-            cancel(reference, force=True)
+            cancel(reference)

@@ -495,14 +495,13 @@ class _Steps:
 
     Attributes:
         strict: Whether half-precision scores only suggest that.
-        bound: The last bound that was seen, whatever its scores' precision.
     """
 
     def __init__(
         self, learner: Learner, options: DataMaskConfig, random_value: float, curve: Curve, strict: bool
     ) -> None:
         self.learner, self.options, self.random_value, self.curve = learner, options, random_value, curve
-        self.strict, self.bound = strict, math.inf
+        self.strict = strict
 
     def gap(self, bound: float, value: float) -> float:
         """See `gap_of`."""
@@ -513,11 +512,11 @@ class _Steps:
         return bound is not None and self.gap(bound, value) <= self.options.gap_tolerance
 
     def goal(self) -> float:
-        """The objective that is enough."""
-        if not math.isfinite(self.bound):
+        """The objective that is enough, where a bound is known."""
+        bound = self.learner.known_bound
+        if bound is None:
             return math.inf
-        distance = max(0.0, self.bound - self.random_value)
-        return self.bound - self.options.gap_tolerance * GOAL_SHARE * distance
+        return bound - self.options.gap_tolerance * GOAL_SHARE * max(0.0, bound - self.random_value)
 
     def __call__(self, climb: Climb, value: float, bound: float | None) -> bool:
         enough = self.near(bound, value)
@@ -530,7 +529,6 @@ class _Steps:
             "objective": value,
         }
         if bound is not None:
-            self.bound = bound
             record |= {"bound": bound, "gap": max(0.0, self.gap(bound, value))}
         self.curve(record)
         return enough
@@ -590,7 +588,6 @@ def _climbed(learner: Learner, climb: Climb, steps: _Steps) -> tuple[Climb, int]
     if steps.strict:
         if not climb.graded:
             _graded(learner, climb)
-        steps.bound = math.inf if learner.known_bound is None else learner.known_bound
         people.copy("final", "gradient")
     people.copy("mask", "rounded")
     rounds, bands = steps.options.num_swap_rounds, MOST_BANDS if steps.strict else 1
