@@ -34,6 +34,8 @@ from datamask_pipeline.selection.solution import TANGENT, Solution
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
+FOUND_AGAIN = 4
+"""Where as many starts end at the best that is known, others would too."""
 CHEAPER = 4
 """Times the steps where no second moments are summed and documents are counted."""
 SETTLED, WIDE = 0.05, 256
@@ -99,6 +101,8 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     if exchanges is not None and (bound is None or problem.gap(bound, known.value) > config.gap_tolerance):
         known.offer(exchanges.improved(swapped.mask_N))
         num_kicks = min(config.num_kicks, exchanges.num_kicks(known.mask_N))
+        if not budget.tokens:
+            _begin_anew(exchanges, known, min(config.num_restarts, exchanges.num_restarts(known.mask_N)))
         for turn in range(0 if budget.tokens else num_kicks):
             known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
     if budget.tokens:
@@ -136,14 +140,25 @@ class _Best:
         """Whether there was any."""
         return len(self.mask_N) > 0
 
-    def offer(self, mask_N: Tensor) -> None:
-        """Keeps the mask where it is better than what was offered before, both measured in float32.
+    def offer(self, mask_N: Tensor) -> float:
+        """Keeps the mask where it is better than what was offered before, both measured in float32; its value.
 
         Of masks that only rounding tells apart the first is kept: which copies they hold is left to the lot.
         """
         value = self.problem.moment_objective.value(mask_N, self.problem.statistics.moments(mask_N))
         if not self.found or value > self.value + LEAST_GAIN:
             self.mask_N, self.value = mask_N, value
+        return value
+
+
+def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
+    """Offers what exchanges end at from drawn starts, until the best was found again `FOUND_AGAIN` times."""
+    times = 0
+    for turn in range(most):
+        before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
+        times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
+        if times == FOUND_AGAIN:
+            break
 
 
 class Proof:

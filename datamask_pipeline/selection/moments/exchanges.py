@@ -27,8 +27,8 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units: many smaller ones together are below what a gap is told in."""
 MOST_WORK = 1e10
 """Numbers that all moves of one search may read: a few seconds."""
-KICK_WORK = 3e8
-"""The same for all kicks together."""
+RESTART_WORK, KICK_WORK = 1.6e10, 3e8
+"""The same for all that begin anew together, and for all kicks."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
 FEWEST_KICKED = (1, 4)
@@ -79,8 +79,12 @@ class Exchanges:
             yield self.greedy()
         yield self._restored(self.budget.best(self.objective.objective.quality_N, exact=True))
 
-    def greedy(self) -> Tensor:
-        """The mask that takes the document of the largest gain again and again, a lot deciding between equal ones."""
+    def greedy(self, first: int | None = None) -> Tensor:
+        """The mask that takes the document of the largest gain again and again, a lot deciding between equal ones.
+
+        Args:
+            first: What is taken before all others, by its place here.
+        """
         size = int(sum(self.budget.limits))
         mask_N = torch.zeros(len(self.rows_ND), dtype=torch.bool)
         model = self.objective.filling_model(self.held, size, self.rows_ND)
@@ -89,7 +93,8 @@ class Exchanges:
         closed_N = np.where(left[groups_N] > 0, 0.0, -np.inf)
         for _ in range(size):
             gains_N = model.additions() + closed_N
-            pick = int(gains_N.argmax())
+            pick = int(gains_N.argmax()) if first is None else first
+            first = None
             mask_N[pick], closed_N[pick] = True, -np.inf
             left[groups_N[pick]] -= 1
             if left[groups_N[pick]] == 0:
@@ -107,6 +112,23 @@ class Exchanges:
         search = Search(model, inner_N.numpy(), self.budget.groups_N.numpy(), tokens, LEAST_GAIN)
         search.thorough(min(MOST_EXCHANGES * size, self._most_moves(size)))
         return self._restored(torch.from_numpy(search.selected_T))
+
+    def restarted(self, turn: int) -> Tensor:
+        """Another mask to improve: greedy's after a document that is drawn, and one that is drawn whole, in turns.
+
+        Where few documents are chosen of many that are alike in nothing, masks that exchanges end at are as many as the
+        places they begin at, and which of them is high is a matter of luck.
+        """
+        draws = generator(self.budget.seed, "restarts", turn)
+        if turn % 2:
+            return self._restored(self.budget.random("restarts", turn))
+        open_N = torch.tensor(self.budget.limits)[self.budget.groups_N] > 0
+        return self.greedy(int(torch.multinomial(open_N.to(torch.float64), 1, generator=draws)))
+
+    def num_restarts(self, mask_N: Tensor) -> int:
+        """How often there is time to begin anew: about two moves for each document of a mask."""
+        size = int(mask_N.sum())
+        return int(self._most_moves(size) * RESTART_WORK / MOST_WORK / (2 * size))
 
     def num_kicks(self, mask_N: Tensor) -> int:
         """How often it costs little to kick a mask and to improve it again."""

@@ -38,6 +38,12 @@ class DataMaskConfig(Settings):
     num_swap_rounds: int = pydantic.Field(
         12, ge=0, description="Most rounds of pairwise swaps after rounding."
     )
+    num_restarts: int = pydantic.Field(
+        64,
+        ge=0,
+        description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or a drawn "
+        "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments.",
+    )
     num_kicks: int = pydantic.Field(
         24,
         ge=0,

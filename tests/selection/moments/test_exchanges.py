@@ -108,10 +108,14 @@ def test_starts_and_kicks_keep_the_budget(name: str, kind: str) -> None:
     starts = list(exchanges.starts())
     assert len(starts) == 2
     kicked = [exchanges.kicked(starts[0], turn) for turn in range(4)]
-    assert all(block.budget.breach(mask_N) is None for mask_N in starts + kicked)
+    anew = [exchanges.restarted(turn) for turn in range(8)]
+    assert all(block.budget.breach(mask_N) is None for mask_N in starts + kicked + anew)
+    assert len({tuple(mask_N.tolist()) for mask_N in anew}) > 4
+    assert all((exchanges.restarted(turn) == mask_N).all() for turn, mask_N in enumerate(anew))
     assert all(0 < int((mask_N & ~starts[0]).sum()) <= 5 for mask_N in kicked)
     assert len({tuple(mask_N.tolist()) for mask_N in kicked}) > 1
     assert exchanges.num_kicks(starts[0]) > 0
+    assert exchanges.num_restarts(starts[0]) > 0
 
 
 @pytest.mark.parametrize("kind", ["documents", "quotas"])
