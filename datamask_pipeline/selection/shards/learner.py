@@ -260,6 +260,7 @@ class Learner:
             if share == 0.0:
                 break
         people.drop("following", "direction", "previous", "target")
+        climb.moved = False  # whoever goes on from here finds a first length anew
         return climb
 
     def _centre(self, form: LinearForm) -> float:
