@@ -99,10 +99,17 @@ def check_selection(
     yield from _check_reserve(store, ref, manifest, rows, stored, reserve_size(config, stored, before))
     blocks = blocks_of(len(rows), config, before)
     found = manifest["metadata"]["blocks"]
+    if before is not None and not blocks:
+        if any(manifest["metadata"][name] != value for name, value in before.chosen.items()):
+            yield contradiction(said, f"adds nothing, and tells of another choice than {before.release!r}")
+        yield from _check_totals(manifest, stored, index, before, said)
+        return
     if len(found) != len(blocks):
         yield contradiction(said, f"tells of {len(found)} blocks where its settings make {len(blocks)}")
         return
-    for number, (block, budgeted) in enumerate(zip(blocks, budgets_of(config, blocks, before), strict=True)):
+    for number, (block, budgeted) in enumerate(
+        zip(blocks, budgets_of(config, blocks, before, rows.token_counts_N), strict=True)
+    ):
         of_block = given_block(before, block)
         yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said)
     yield from _check_totals(manifest, stored, index, before, said)

@@ -22,10 +22,11 @@ from datamask_pipeline import duck
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
+from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.stages.release_rows import ReleaseRows
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.ref import MANIFEST
+from datamask_pipeline.storage.ref import MANIFEST, ref_of
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.given import Given
@@ -37,6 +38,8 @@ SUMS_FILE: Final = "held.npy"
 RESERVE: Final = "reserve"
 RESERVE_VECTORS, RESERVE_POSITIONS = "vectors.npy", "positions.npy"
 _RESERVE_ROWS: Final = 4_096
+#: What a mask's manifest tells of how it was chosen.
+OF_CHOICE: Final = ("objective", "objective_random", "quality_term", "diversity_term", "blocks")
 #: Settings that have to be alike for the scale of an earlier release to be that of a later one.
 _SCALED_BY: Final = ("scorers", "score_normalisation", "diversity", "diversity_options", "normalisation")
 
@@ -55,6 +58,7 @@ class Held:
         given: Sums over those held; ``None`` where none is.
         constants: The scale of the earlier release, where it fits this one's settings.
         read_vectors: Whether vectors of what is held had to be read.
+        chosen: What the earlier mask says of its choice: objective, certificate and blocks.
     """
 
     release: str
@@ -66,6 +70,7 @@ class Held:
     given: Given | None
     constants: dict[str, tuple[float, float]] | None
     read_vectors: bool
+    chosen: Mapping[str, Any]
 
     @property
     def open_N(self) -> NDArray[np.bool_]:
@@ -117,7 +122,7 @@ def held_of(
     places_R = _places(store, made, index, embeddings, crawls) if same_vectors else None
     reserve, reserve_R = None, np.full(index.rows, -1)
     if places_R is None:
-        old_R, held_R = _found(store, held, index, crawls, scratch)
+        old_R, held_R = _found(store, held, made, index, crawls, scratch)
     else:
         old_R, held_R = places_R >= 0, np.zeros(index.rows, bool)
         held_R[old_R] = _selected(store, held, made, embeddings)[places_R[old_R]]
@@ -144,17 +149,26 @@ def held_of(
             quality={"quality": float(rows.quality_N[held_N].sum())},
             tokens=None if np.isnan(tokens_n).any() else float(tokens_n.sum()),
         )
+    old_N = old_R[rows.scored_R]
+    if not adds_any(config, int((~old_N).sum())):  # then the reserve is not judged either
+        reserve, reserve_N, old_N = None, np.full(len(rows), -1), np.ones(len(rows), bool)
     return Held(
         release=held.key.partition("/")[0],
         held_N=held_N,
-        past_N=old_R[rows.scored_R] & ~held_N & (reserve_N < 0),
+        past_N=old_N & ~held_N & (reserve_N < 0),
         reserve_N=reserve_N,
         reserve=reserve,
         gone=num_before - num_held,
         given=given,
         constants=_scale(made, config),
         read_vectors=read_vectors,
+        chosen={name: made["metadata"][name] for name in OF_CHOICE},
     )
+
+
+def adds_any(config: SelectionConfig, num_added: int) -> bool:
+    """Whether so many documents that an arm may add let it add any: a selection has two at least."""
+    return num_added >= 2 and (config.budget != "ratio" or documents_of(config.ratio, num_added) >= 2)
 
 
 def takes_reserve(config: SelectionConfig) -> bool:
@@ -228,16 +242,25 @@ def _selected(
 
 
 def _found(
-    store: Store, held: Ref, index: Ref, crawls: list[str], scratch: Path
+    store: Store, held: Ref, made: Mapping[str, Any], index: Ref, crawls: list[str], scratch: Path
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows of the index are of the earlier release's crawls, and which of them its mask holds, by crawl and id."""
+    """Which rows of the index the earlier release knew, and which of them its mask holds: by crawl, id and text.
+
+    A document that came into one of its crawls since, or whose text is another, is new. Where the earlier candidates do
+    not stand in the record any more, crawl and id have to do.
+    """
     old_R, held_R = np.zeros(index.rows, bool), np.zeros(index.rows, bool)
+    then, now = (_candidates(store, at) for at in (made["inputs"]["index"]["location"], index.location))
+    join = ""
+    if then is not None and now is not None:
+        same = f"SELECT n.crawl, n.id FROM {now} AS n SEMI JOIN {then} AS t USING (crawl, id, content_hash)"
+        join = f"SEMI JOIN ({same}) AS s USING (crawl, id)"
     with duck.connect(store, scratch, memory_limit=duck.STAGE_MEMORY) as connection:
         kept = duck.parts_sql(store, [held], "crawl, id, selected")
         found = connection.execute(
             f"""
             SELECT i.artefact_row, coalesce(s.selected, false)
-            FROM {duck.parts_sql(store, [index], "crawl, id")} AS i
+            FROM (SELECT * FROM {duck.parts_sql(store, [index], "crawl, id")} AS o {join}) AS i
             LEFT JOIN (SELECT crawl, id, selected FROM {kept} WHERE selected) AS s USING (crawl, id)
             WHERE i.crawl IN (SELECT unnest(?))
         """,
@@ -246,6 +269,16 @@ def _found(
     places, selected = (np.asarray(values) for values in found.values())
     old_R[places], held_R[places] = True, selected.astype(bool)
     return old_R, held_R
+
+
+def _candidates(store: Store, location: str) -> str | None:
+    """SQL of the candidates that an index was made from; ``None`` where one of both is gone."""
+    if not store.fs.exists(f"{store.root}/{location}/{MANIFEST}"):
+        return None
+    location = store.manifest_at(location)["inputs"]["candidates"]["location"]
+    if not store.fs.exists(f"{store.root}/{location}/{MANIFEST}"):
+        return None
+    return duck.parts_sql(store, [ref_of(store.manifest_at(location))], "crawl, id, content_hash")
 
 
 def _reserve(store: Store, held: Ref, made: Mapping[str, Any], scratch: Path) -> Path | None:

@@ -98,7 +98,10 @@ def run(
     for number, (ref, pooled) in enumerate(
         zip(documents.values(), store.manifest(candidates)["parts"], strict=True)
     ):
-        last = first + int(pooled["rows"])
+        last, name = first + int(pooled["rows"]), f"{number:05d}"
+        if builder.part(name) is not None:  # of a run that was ended: its rows are not drawn again
+            with builder.open_part(name) as part:
+                length.add(part.read(["token_count"]))
         texts = Aligned(store, ref, first=first, groups=8)
         joined = (_joined(rows, beside, texts) for rows in chosen.between(first, last, config.batch_rows))
         # In one piece: what is digested and written chunk by chunk costs more.
@@ -106,7 +109,7 @@ def run(
         batches = (rows.select(subset_schema.names).cast(subset_schema) for rows in whole)
         parts.append(
             builder.write_part(
-                f"{number:05d}",
+                name,
                 drawn_ahead(length.of(batches)),
                 subset_schema,
                 identity=DOCUMENT_IDENTITY,
@@ -226,7 +229,11 @@ class _Length:
     def of(self, batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The batches, counted."""
         for rows in batches:
-            counts = rows["token_count"]
-            self.tokens += pc.sum(counts, min_count=0).as_py()
-            self.known += len(counts) - counts.null_count
+            self.add(rows)
             yield rows
+
+    def add(self, rows: pa.Table) -> None:
+        """Count these."""
+        counts = rows["token_count"]
+        self.tokens += pc.sum(counts, min_count=0).as_py()
+        self.known += len(counts) - counts.null_count

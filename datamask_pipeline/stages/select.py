@@ -238,7 +238,7 @@ def run(
         if held is not None:
             before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
         blocks = blocks_of(len(rows), config, before)
-        budgets = budgets_of(config, blocks, before)
+        budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         rows = rows if before is None else before.with_reserve(rows)
         results = []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
@@ -258,8 +258,8 @@ def run(
     curve = _curve_table(results)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
     selected, unscored = int(columns["selected"].sum()), index.rows - len(rows)
-    sums = _held_now(results)
-    metadata = _metadata(results) | {
+    sums = _held_now(results) if results or before is None else before.given
+    metadata = _metadata(results, before) | {
         "arm": arm,
         "release": release,
         "unscored": unscored,
@@ -307,27 +307,29 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     added = manifest["counts"]["kept"] - given["held"]
     arm = manifest["metadata"]["arm"]
+    if not added:
+        yield (
+            f"{arm} holds {given['held']} documents of {given['release']} and adds none: the added crawls have too few "
+            "eligible documents of their own"
+        )
+        return
     again = f", {given['from_reserve']} of them from its reserve" if given.get("from_reserve") else ""
     yield f"{arm} holds {given['held']} documents of {given['release']} and adds {added}, given those{again}"
     if given["gone"]:
         yield (
-            f"{given['gone']} documents of {given['release']} are not eligible any more and are not held; the vectors of "
+            f"{given['gone']} documents of {given['release']} are not eligible any more, or have another text, and are not "
+            "held; the vectors of "
             "those that are were read for their sums"
         )
 
 
 def blocks_of(num_rows: int, config: SelectConfig, before: Held | None = None) -> list[NDArray[np.int64]]:
     """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What was judged before is
-    in none, but for the reserve.
-
-    Raises:
-        ConfigurationError: nothing was added to what was judged before.
+    in none, but for the reserve; where nothing is added there is no block.
     """
     rows_n = np.arange(num_rows) if before is None else np.flatnonzero(before.open_N)
-    if before is not None and not before.num_added:
-        raise ConfigurationError(
-            f"none of the crawls that were added to release {before.release!r} has an eligible document of its own"
-        )
+    if not len(rows_n):
+        return []
     num_blocks = 1 if config.over == "shards" else -(-len(rows_n) // config.block_rows)
     if num_blocks == 1:
         return [rows_n]
@@ -344,10 +346,14 @@ def given_block(before: Held | None, block: NDArray[np.int64]) -> BlockGiven:
 
 
 def budgets_of(
-    config: SelectConfig, blocks: list[NDArray[np.int64]], before: Held | None = None
+    config: SelectConfig,
+    blocks: list[NDArray[np.int64]],
+    before: Held | None,
+    token_counts_N: NDArray[np.float64],
 ) -> list[SelectConfig]:
     """Each block's settings: what one block would select of all is shared out by the blocks' sizes. A ratio is of what was
-    added: a reserve that is judged again adds nothing to the budget.
+    added: a reserve that is judged again adds nothing to the budget. Whoever goes on from a release adds what there is,
+    where a budget in documents or tokens asks for more.
 
     Raises:
         ConfigurationError: a block would select fewer than two documents.
@@ -358,9 +364,13 @@ def budgets_of(
     name = "num_tokens" if config.budget == "num_tokens" else "num_documents"
     by_ratio = config.budget == "ratio"
     added = int(sizes.sum()) if before is None else before.num_added
-    if len(blocks) == 1 and not (by_ratio and added < sizes[0]):
-        return [config]
     whole = documents_of(config.ratio, added) if by_ratio else getattr(config, name)
+    if before is not None and blocks and not by_ratio:
+        there = sizes.sum() if name == "num_documents" else token_counts_N[np.concatenate(blocks)].sum()
+        whole = min(whole, int(there))
+    as_it_is = added == sizes.sum() if by_ratio else whole == getattr(config, name)
+    if not blocks or (len(blocks) == 1 and as_it_is):
+        return [config] * len(blocks)
     shares = shared_out((whole * sizes / sizes.sum()).tolist(), whole)
     for size, share in zip(sizes, shares, strict=True):
         if name == "num_documents" and share < 2:
@@ -482,7 +492,7 @@ def _columns(
         "reason": [result.reasons for result in results],
     }
     columns = judged_before(num_rows, before)
-    for name, values in of_blocks.items():
+    for name, values in of_blocks.items() if blocks else ():
         columns[name][np.concatenate(blocks)] = np.concatenate(values)
     return columns
 
@@ -542,6 +552,8 @@ def _certified_at(
 
 def _curve_table(results: "list[SelectionResult]") -> pa.Table:
     """The curves of all blocks; wall time is left out, so that the same run gives the same bytes."""
+    if not results:
+        return schema.curve_schema([]).empty_table()
     rows = [
         row | {"block": number} for number, result in enumerate(results) for row in result.curve.to_pylist()
     ]
@@ -561,8 +573,13 @@ def counts_of(rows_in: int, selected_N: NDArray[np.bool_], before: Held | None) 
     return counts if before is None else counts | {"dropped_passed_over": passed_over}
 
 
-def _metadata(results: "list[SelectionResult]") -> dict[str, Any]:
-    """Objective, certificate, constants and record of every block; means over blocks for the headline."""
+def _metadata(results: "list[SelectionResult]", before: Held | None) -> dict[str, Any]:
+    """Objective, certificate, constants and record of every block; means over blocks for the headline.
+
+    Where nothing was added, those of the choice that the mask holds still.
+    """
+    if not results and before is not None:
+        return dict(before.chosen)
     weights = np.array([float(result.mask.sum()) for result in results])
 
     def mean(values: list[float]) -> float:

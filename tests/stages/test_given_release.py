@@ -309,6 +309,41 @@ def test_an_earlier_crawl_that_was_repaired_is_taken_in_by_its_ids(chain: Any, t
     assert findings(again, "second") == []
 
 
+def test_a_held_document_with_another_text_is_judged_anew_and_so_is_one_that_came_later(
+    chain: Any, tmp_path: Path
+) -> None:
+    """The earlier release is not made again: what it chose was the text that was there then."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    shutil.copytree(settings["source.options.root"], tmp_path / "crawls")
+    shard = tmp_path / "crawls" / OLD[0] / "000.jsonl"
+    held = {row["id"] for row in rows_of(pipeline, "select", "first/datamask") if row["selected"]}
+    lines = [json.loads(line) for line in shard.read_text().splitlines()]
+    changed = next(line for line in lines if line["id"] in held)
+    changed["text"] = (
+        "Quite another text stands here today, of which nobody thought when this one was chosen. " * 4
+    )
+    text = (
+        "A document that came into its crawl when the first release had long been made, and was read by nobody. "
+        * 4
+    )
+    lines.append({**lines[-1], "id": "<urn:uuid:late>", "text": text})
+    shard.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    moved = {"store": str(tmp_path / "record"), "source.options.root": str(tmp_path / "crawls")}
+    later = Pipeline(load_config(config, {**settings, **moved}))
+    for stage in ("ingest", "embed", "score"):
+        later.run(stage, OLD[0])
+    again = run_until(later, "second", "materialise")
+    mask = {row["id"]: row["reason"] for row in rows_of(again, "select", ARM)}
+    assert {mask[name] for name in held - {changed["id"]} if name in mask} == {HELD}
+    for name in (changed["id"], "<urn:uuid:late>"):
+        assert mask[name] not in (HELD, PASSED_OVER)
+    manifest = again.store.manifest(require(again.store, "select", ARM))
+    assert manifest["metadata"]["given"]["gone"] == 1
+    assert any("have another text" in line for line in told(manifest))
+    assert findings(again, "second") == []
+
+
 def test_a_runner_up_that_was_purged_is_in_no_reserve(chain: Any, tmp_path: Path) -> None:
     """Its vector stands in no file of the record, and the releases go on from each other as before."""
     pipeline, config, settings = chain
@@ -464,3 +499,76 @@ def test_the_configuration_is_yaml(tmp_path: Path, tiny_config_file: Path) -> No
         refused.check("select")
     dry = CliRunner().invoke(app, ["run", "-c", str(path), "--dry-run", "--until", "select"])
     assert dry.exit_code == 0, dry.output
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_a_crawl_of_which_nothing_is_new_adds_nothing_and_holds_nobody_up(
+    chain: Any, tmp_path: Path, longer: int
+) -> None:
+    """A mirror of an earlier crawl, with at most one document of its own."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    shutil.copytree(pipeline.config.source.options["root"], tmp_path / "crawls")
+    mirror, after = "tiny-2024-26", "tiny-2024-30"
+    shutil.copytree(tmp_path / "crawls" / OLD[0], tmp_path / "crawls" / mirror)
+    for path in (tmp_path / "crawls" / mirror).iterdir():
+        path.write_text(path.read_text().replace("urn:uuid:", "urn:uuid:mirror-"))
+    if longer:
+        path = sorted((tmp_path / "crawls" / mirror).iterdir())[0]
+        first, *others = path.read_text().splitlines(keepends=True)
+        row = json.loads(first)
+        path.write_text(
+            json.dumps(row | {"text": row["text"] + " This was never there before."}) + "\n" + "".join(others)
+        )
+    write_crawl(tmp_path / "crawls", after, 40, seed=11)
+    release = {
+        "first": {"crawls": list(OLD)},
+        "second": {"given": "first", "crawls": [mirror]},
+        "third": {"given": "second", "crawls": [after]},
+    }
+    changed = {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(tmp_path / "crawls"),
+        "releases": release,
+        "copies.threshold": None,
+    }
+    shutil.rmtree(tmp_path / "record" / "releases", ignore_errors=True)
+    again = Pipeline(load_config(config, {**settings, **changed}))
+    for name in release:
+        run_until(again, name, "materialise")
+    for arm in ("datamask", "random", "best"):
+        first, second, third = (
+            {row["id"] for row in rows_of(again, "materialise", f"{name}/{arm}")} for name in release
+        )
+        assert first == second < third
+        mask = rows_of(again, "select", f"second/{arm}")
+        assert {row["reason"] for row in mask} == {HELD, PASSED_OVER}
+    held = again.store.manifest(require(again.store, "select", "second/datamask"))
+    before = again.store.manifest(require(again.store, "select", "first/datamask"))
+    assert held["metadata"]["objective"] == before["metadata"]["objective"]
+    assert list(told(held)) == [
+        f"datamask holds {held['counts']['kept']} documents of first and adds none: the added crawls have too few eligible "
+        "documents of their own"
+    ]
+    assert [findings(again, name) for name in release] == [[], [], []]
+
+
+def test_a_budget_larger_than_what_was_added_takes_all_of_it(chain: Any, tmp_path: Path) -> None:
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    budgets = {
+        "arms.few": {"policy": "datamask", "num_documents": 60},
+        "arms.words": {"policy": "datamask", "num_tokens": 9_000},
+    }
+    again = Pipeline(load_config(config, {**settings, **budgets, "store": str(tmp_path / "record")}))
+    for name in ("first", "second"):
+        run_until(again, name, "select")
+    for arm in ("few", "words"):
+        mask = rows_of(again, "select", f"second/{arm}")
+        manifest = again.store.manifest(require(again.store, "select", f"second/{arm}"))
+        held, kept = manifest["metadata"]["given"]["held"], manifest["counts"]["kept"]
+        if arm == "few":
+            assert (held, kept) == (60, 120)
+        else:  # fewer tokens than asked for are there
+            assert held < kept == len([row for row in mask if row["reason"] != PASSED_OVER])
+        assert findings(again, "second") == []

@@ -43,6 +43,23 @@ def test_every_row_is_the_selected_document_with_its_scores(tiny_run: Pipeline) 
         assert row["num_copies"] == candidate["num_copies"]
 
 
+@pytest.mark.parametrize("lost", [("manifest.json",), ("manifest.json", "00001.parquet")])
+def test_a_subset_that_was_cut_off_counts_what_was_there(
+    tiny_run: Pipeline, tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    pipeline = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
+    whole = require(pipeline.store, "materialise", ARM)
+    told = pipeline.store.manifest(whole)
+    assert told["metadata"]["tokens"] > 0
+    for name in lost:
+        (tmp_path / "record" / whole.location / name).unlink()
+    steps = {stage: call for stage, key, call in pipeline.steps(RELEASE, "materialise") if key == ARM}
+    steps["materialise"]()
+    again = pipeline.store.manifest(require(pipeline.store, "materialise", ARM))
+    assert (again["metadata"], again["counts"]) == (told["metadata"], told["counts"])
+
+
 def test_documents_that_moved_since_are_refused(tiny_run: Pipeline, tmp_path: Path) -> None:
     """The mask names places; another document in one of them must not take the selected one's."""
     shutil.copytree(tiny_run.store.root, tmp_path / "record")

@@ -131,7 +131,9 @@ def test_blocks_share_what_one_block_would_select(
     blocks = select.blocks_of(num_rows, config)
     budgets = [
         budget_of(budgeted, len(block), None, None).limits[0]
-        for block, budgeted in zip(blocks, select.budgets_of(config, blocks), strict=True)
+        for block, budgeted in zip(
+            blocks, select.budgets_of(config, blocks, None, np.ones(num_rows)), strict=True
+        )
     ]
     assert sum(budgets) == budget_of(config, num_rows, None, None).limits[0]
     for block, budget in zip(blocks, budgets, strict=True):
