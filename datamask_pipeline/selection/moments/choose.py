@@ -34,7 +34,7 @@ from datamask_pipeline.selection.solution import TANGENT, Solution
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
-FOUND_AGAIN = 4
+FOUND_AGAIN = 3
 """Where as many starts end at the best that is known, others would too."""
 CHEAPER = 4
 """Times the steps where no second moments are summed and documents are counted."""
@@ -100,11 +100,12 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     known.offer(swapped.mask_N)
     if exchanges is not None and (bound is None or problem.gap(bound, known.value) > config.gap_tolerance):
         known.offer(exchanges.improved(swapped.mask_N))
-        num_kicks = min(config.num_kicks, exchanges.num_kicks(known.mask_N))
         if not budget.tokens:
-            _begin_anew(exchanges, known, min(config.num_restarts, exchanges.num_restarts(known.mask_N)))
-        for turn in range(0 if budget.tokens else num_kicks):
-            known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
+            _kick(exchanges, known, config.num_kicks)
+            before = known.value
+            _begin_anew(exchanges, known, config.num_restarts)
+            if known.value > before:
+                _kick(exchanges, known, config.num_kicks)
     if budget.tokens:
         # Swaps and exchanges may have left tokens over.
         whole_N = filled(known.mask_N, ascent.weights_N, budget)
@@ -151,10 +152,16 @@ class _Best:
         return value
 
 
+def _kick(exchanges: Exchanges, known: _Best, most: int) -> None:
+    """Offers what exchanges end at from the best that is known, exchanged in part at random."""
+    for turn in range(min(most, exchanges.num_kicks(known.mask_N))):
+        known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
+
+
 def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
     """Offers what exchanges end at from drawn starts, until the best was found again `FOUND_AGAIN` times."""
     times = 0
-    for turn in range(most):
+    for turn in range(min(most, exchanges.num_restarts(known.mask_N))):
         before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
         times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
         if times == FOUND_AGAIN:

@@ -27,7 +27,7 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units: many smaller ones together are below what a gap is told in."""
 MOST_WORK = 1e10
 """Numbers that all moves of one search may read: a few seconds."""
-RESTART_WORK, KICK_WORK = 1.6e10, 3e8
+RESTART_WORK, KICK_WORK = 8e9, 3e8
 """The same for all that begin anew together, and for all kicks."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""

@@ -39,7 +39,7 @@ class DataMaskConfig(Settings):
         12, ge=0, description="Most rounds of pairwise swaps after rounding."
     )
     num_restarts: int = pydantic.Field(
-        64,
+        32,
         ge=0,
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or a drawn "
         "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments.",
