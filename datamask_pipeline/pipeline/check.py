@@ -58,10 +58,10 @@ def check(
             "pool.validation_share is 0, but models are validated on documents that no arm sees; raise it, or stop at "
             f"{materialise.STAGE}"
         )
-    if compare.STAGE in names and config.compare.baseline not in config.arms:
-        raise UnknownNameError(
-            "arm to compare with", config.compare.baseline, config.arms, "compare.baseline"
-        )
+    if compare.STAGE in names:
+        baseline = compare.baseline_among(config.compare, config.arms)
+        if baseline not in config.arms:
+            raise UnknownNameError("arm to compare with", baseline, config.arms, "compare.baseline")
 
 
 def _check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> None:

@@ -26,6 +26,16 @@ def test_prompts_longer_than_what_models_are_trained_on_are_told_of(tiny_config_
     assert "are trained on sequences of" not in within
 
 
+def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file: Path) -> None:
+    arms = "arms={top: {policy: quality_topk}, datamask: {policy: datamask}}"
+    result = check(tiny_config_file, arms)
+    assert result.exit_code == 0, result.exception
+    assert "# arms are compared with top, the first one, as none is called random" in result.output
+    assert "are compared with" not in check(tiny_config_file).output.partition("\n# ")[2]
+    refused = check(tiny_config_file, arms, "compare.baseline=random")
+    assert "compare.baseline: unknown arm to compare with 'random'" in str(refused.exception)
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [

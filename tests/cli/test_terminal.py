@@ -23,7 +23,8 @@ def test_a_runs_log_shows_ids_as_they_are(tmp_path: Path) -> None:
     )
     result = CliRunner().invoke(app, ["run", "-c", str(config), "--until", "pool"])
     assert result.exit_code == 0, result.output
-    assert "name no document" in result.output and ID in result.output
+    assert "name no document" in result.output
+    assert ID in result.output
 
 
 def test_every_console_is_such_a_one() -> None:
