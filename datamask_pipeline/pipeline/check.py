@@ -44,12 +44,11 @@ def check(
                 if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
     names = {stage.name for stage in stages}
-    present = {*source.crawls()}
+    _refuse_missing_crawls(source, releases)
     for crawl in crawls:
-        if crawl in present:
-            source.check(crawl)
-            if score.STAGE in names:
-                _check_score_columns(config, source, crawl)
+        source.check(crawl)
+        if score.STAGE in names:
+            _check_score_columns(config, source, crawl)
     if select.STAGE in names:
         for arm in config.arms:
             _check_arm(config, arm, releases)
@@ -62,6 +61,22 @@ def check(
         baseline = compare.baseline_among(config.compare, config.arms)
         if baseline not in config.arms:
             raise UnknownNameError("arm to compare with", baseline, config.arms, "compare.baseline")
+
+
+def _refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a crawl that a release has and the source has no longer, and say whose it is."""
+    present = source.crawls()
+    missing = {crawl for crawls in releases.values() for crawl in crawls} - {*present}
+    if missing:
+        crawl = min(missing)
+        owners = [name for name, crawls in releases.items() if crawl in crawls]
+        retire = " and ".join(f"`datamask retire {name}`" for name in owners)
+        raise InputError(
+            f"no such crawl any more, though a release has it: {', '.join(owners)}; there are: {', '.join(present)}",
+            field="source",
+            value=crawl,
+            remedy=f"put its files back where they were, or leave out what needs them: {retire}",
+        )
 
 
 def _check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> None:

@@ -162,3 +162,23 @@ def test_a_rolling_release_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_config(str(tiny_config_file), {"releases": releases})
+
+
+def test_a_crawl_whose_files_are_gone_is_told_with_the_releases_that_have_it(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    values = yaml.safe_load(tiny_config_file.read_text())
+    root = tmp_path / "crawls"
+    for name in ("t1", "t2"):
+        shutil.copytree(Path(values["source"]["options"]["root"]) / "tiny-2024-10", root / name)
+    releases = "releases={one: {crawls: [t1]}, two: {crawls: [t1, t2]}}"
+    options = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "--until", "ingest"]
+    options += ["-s", f"source.options.root={root}", "-s", releases]
+    assert CliRunner().invoke(app, ["run", *options]).exception is None
+    shutil.rmtree(root / "t1")
+    told = str(CliRunner().invoke(app, ["run", *options]).exception)
+    assert (
+        "no such crawl any more, though a release has it: one, two; there are: t2 (field source, value 't1'); put its"
+        in told
+    )
+    assert told.endswith("`datamask retire one` and `datamask retire two`")
