@@ -180,7 +180,11 @@ class Pipeline:
             for crawl in named or ():
                 if crawl not in known:
                     raise UnknownNameError(
-                        f"crawl of release {release!r}", crawl, known, f"releases.{release}.crawls"
+                        f"crawl of release {release!r}",
+                        crawl,
+                        known,
+                        f"releases.{release}.crawls",
+                        remedy=self.source.about_missing(crawl),
                     )
             added = [crawl for crawl in (named or known) if crawl not in held]
             if not added:

@@ -71,8 +71,10 @@ def _refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]
         crawl = min(missing)
         owners = [name for name, crawls in releases.items() if crawl in crawls]
         retire = " and ".join(f"`datamask retire {name}`" for name in owners)
+        why = source.about_missing(crawl)
         raise InputError(
-            f"no such crawl any more, though a release has it: {', '.join(owners)}; there are: {', '.join(present)}",
+            f"no such crawl any more, though a release has it: {', '.join(owners)}; there are: {', '.join(present)}"
+            + (why and f"; {why}"),
             field="source",
             value=crawl,
             remedy=f"put its files back where they were, or leave out what needs them: {retire}",

@@ -27,6 +27,24 @@ def test_a_misspelt_crawl_does_not_use_up_the_release_name(tiny_config_file: Pat
     assert corrected.release_crawls("second") == ["tiny-2024-18", "tiny-2024-10"]
 
 
+def test_a_crawls_folder_without_files_is_told_from_a_misspelt_name(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "crawls"
+    shutil.copytree(
+        Path(yaml.safe_load(tiny_config_file.read_text())["source"]["options"]["root"]) / "tiny-2024-10",
+        root / "t1",
+    )
+    (root / "empty").mkdir()
+    (root / "empty" / "README.pdf").write_bytes(b"")
+    place = {"store": str(tmp_path / "record"), "source.options.root": str(root)}
+    settings = {**place, "releases": {"one": {"crawls": ["empty"]}}}
+    with pytest.raises(
+        UnknownNameError, match=r"'empty'; .*: t1; folder .*/empty is there, but holds no file of a k"
+    ):
+        Pipeline(load_config(str(tiny_config_file), settings)).check()
+
+
 def test_a_release_of_no_crawls_is_refused(tiny_config_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"releases\.second\.crawls.*at least 1"):
         chain(tiny_config_file, tmp_path, [])
