@@ -200,3 +200,16 @@ def test_a_crawl_whose_files_are_gone_is_told_with_the_releases_that_have_it(
         in told
     )
     assert told.endswith("`datamask retire one` and `datamask retire two`")
+
+
+def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_path: Path) -> None:
+    releases = {"first": {"crawls": ["tiny-2024-10"]}, "second": {"given": "frist"}}
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": releases}))
+    with pytest.raises(
+        UnknownNameError, match=r"^releases\.second\.given: unknown release 'frist' .*'first'"
+    ):
+        pipeline.check()
+    rolling = {"first": {"crawls": ["tiny-2024-10"]}, "web": {"given": "frist", "every": "crawl"}}
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": rolling}))
+    with pytest.raises(UnknownNameError, match=r"^releases\.web\.given: unknown release 'frist'"):
+        pipeline.check()
