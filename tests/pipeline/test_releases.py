@@ -161,6 +161,11 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     assert files == {"old": OLD, "web-tiny-2024-18": first, "web-tiny-2024-22": second}
     refused = CliRunner().invoke(app, ["run", *options, "--until", "select", "--release", "web-tiny-2024-22"])
     assert "no mask yet of arm random, datamask" in str(refused.exception)
+    of_a_rolling_one = str(CliRunner().invoke(app, ["retire", "web", *options]).exception)
+    assert (
+        "'web' makes releases and is none itself; so far: web-tiny-2024-18, web-tiny-2024-22. "
+        in of_a_rolling_one
+    )
     called("retire", "old")
     told = called("config", "check")
     assert "# release old is retired: nothing is made of it; `datamask retire old --undo`" in told
