@@ -36,14 +36,23 @@ def show(name: Annotated[str, typer.Argument(help="A packaged configuration.")] 
 
 
 @app.command("check")
-def check(config: ConfigOption = None, settings: SetOption = None) -> None:
+def check(
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Leave out the settings: print the comments, and that all is well."
+        ),
+    ] = False,
+) -> None:
     """Refuse all that a run would refuse before its work, and print every setting with its default and its meaning.
 
     Comments below tell which crawls each release has or will have, and what to be careful with.
     """
     pipeline = build_pipeline(config, settings)
     pipeline.check()
-    for line in described(pipeline.config):
+    for line in () if quiet else described(pipeline.config):
         typer.echo(line)
     told_of = pipeline.config
     lines = (
@@ -54,6 +63,8 @@ def check(config: ConfigOption = None, settings: SetOption = None) -> None:
     )
     for line in lines:
         typer.echo(f"# {inert(line)}")
+    if quiet:
+        typer.echo("the configuration is sound: a run would not refuse it")
 
 
 def _first_as_baseline(config: PipelineConfig) -> Iterator[str]:
