@@ -20,7 +20,6 @@ from dagster._core.remote_origin import RemoteRepositoryOrigin
 from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from filelock import FileLock, Timeout
-from rich.console import Console
 
 from assets.partitions import CRAWLS, RELEASES, record_key
 from assets.plan import Wanted, crawl_run, release_run
@@ -28,6 +27,7 @@ from assets.step import REUSED
 from datamask_pipeline.cli.options import ConfigOption, SetOption, releases_of
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.cli.summary import print_summary
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.printable import inert
@@ -55,7 +55,7 @@ def run(config: ConfigOption = None, settings: SetOption = None) -> None:
     pipeline = Pipeline(load_config(config, changed))
     names = releases_of(pipeline, None, new=True)
     pipeline.check(wanted=names)
-    narrator = Narrator(Console(highlight=False, soft_wrap=True, markup=False).print)
+    narrator = Narrator(functools.partial(plain_console().print, soft_wrap=True))
     defs = build_defs(config=config, settings=changed, loggers={"narrator": narrator.logger()})
     pipeline.store.sweep()
     with dg.DagsterInstance.get() as instance, only_demo_of(instance):

@@ -34,3 +34,16 @@ def parse_yaml(text: str) -> Any:
         yaml.YAMLError: it is no YAML, has a tag of a program's own, or a mapping has a name twice.
     """
     return yaml.load(text, _EachNameOnce)
+
+
+def what_is_wrong(error: yaml.YAMLError) -> str:
+    """Where a text is not YAML and why, on one line, e.g. ``in line 3, column 1: 'a' stands twice``."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"in character {error.position + 1}: {error.reason}"
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(f"({error})".split())
+    mark, begun = error.problem_mark, error.context_mark
+    since = ""
+    if begun is not None and begun.line < mark.line:
+        since = f", {error.context} that begins in line {begun.line + 1}"
+    return " ".join(f"in line {mark.line + 1}, column {mark.column + 1}: {error.problem}{since}".split())

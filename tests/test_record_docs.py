@@ -4,6 +4,7 @@ Called as a script, it writes the columns into the document.
 """
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,19 @@ def test_the_queries_answer_rightly(tiny_run: Pipeline, monkeypatch: pytest.Monk
     check_answers(tiny_run.store)
     for block in blocks("python"):
         exec(block, {})
+
+
+def test_they_answer_for_a_release_whose_candidates_were_made_from_more_than_documents(
+    tiny_run: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = tiny_run.config.pool.model_copy(update={"takedown": ("a-document-that-is-not-there",)})
+    changed = {"store": str(tmp_path / "record"), "pool": settings}
+    pipeline = Pipeline(tiny_run.config.model_copy(update=changed))
+    for stage in ("takedown", "pool"):
+        pipeline.run(stage, "first")
+    monkeypatch.chdir(tmp_path)
+    check_answers(pipeline.store)
 
 
 def test_the_queries_count_no_superseded_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
@@ -21,6 +20,7 @@ from datamask_pipeline.cli.prove import prove
 from datamask_pipeline.cli.sql import sql
 from datamask_pipeline.cli.status import status
 from datamask_pipeline.cli.takedown import takedown
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.cli.training_content import training_content
 from datamask_pipeline.compliance.purged import purged_lines, purged_story
 from datamask_pipeline.errors import UnknownDocumentError
@@ -75,7 +75,7 @@ def why(
         datamask audit why '<urn:uuid:0f5b...>' --json
     """
     pipeline = build_pipeline(config, settings)
-    with Console(stderr=True).status("reading the record"):
+    with plain_console(stderr=True).status("reading the record"):
         try:
             story = document_story(pipeline.store, document, with_text=text, deep=deep)
         except UnknownDocumentError:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.contamination import contamination as contamination_of
 from datamask_pipeline.schema import CURATED
 from datamask_pipeline.storage import storage_errors
@@ -38,7 +38,7 @@ def contamination(
         datamask audit contamination first --list hit.txt && datamask run -s 'pool.takedown=\\[file:hit.txt]'
     """
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("comparing"):
+    with plain_console(stderr=True).status("comparing"):
         found, hit = contamination_of(store, release, ngram=ngram)
     if list_file is not None:
         with storage_errors(str(list_file)):

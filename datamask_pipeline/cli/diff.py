@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.diff import REASONS, changed_documents, compare_selections
 from datamask_pipeline.audit.diff_reasons import SIDES
 from datamask_pipeline.audit.selections import paired
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.printable import inert
 from datamask_pipeline.token_totals import in_words
 
@@ -63,7 +63,7 @@ def diff(
                 )
                 print_answer(row, [line], as_json=as_json, indent=None)
             continue
-        with Console(stderr=True).status(f"comparing {old.key} with {new.key}"):
+        with plain_console(stderr=True).status(f"comparing {old.key} with {new.key}"):
             found = compare_selections(store, old, new)
         print_answer(found, _lines(found), as_json=as_json, indent=None)
     for arm in alone:

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.progress import followed
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.printable import inert
 
 
@@ -59,7 +59,7 @@ def experiment(
     draws = config.draws(draw or ())
     if store is not None:
         chain = chain.model_copy(update={"store": store})
-    with followed(Console(stderr=True)) as progress:
+    with followed(plain_console(stderr=True)) as progress:
         pipeline = Pipeline(chain, progress=progress)
         make_shared(config, pipeline, progress, lambda line: typer.echo(inert(line), err=True))
         if draw:

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.external import MINHASH_TEXTS, ExternalOptions, audit_external
 from datamask_pipeline.audit.external_lines import report_lines
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.terminal import plain_console
 
 
 def external(
@@ -95,6 +95,6 @@ def external(
         arm=arm,
         out=out,
     )
-    with progress_bars(Console(stderr=True)) as bar:
+    with progress_bars(plain_console(stderr=True)) as bar:
         report = audit_external(pipeline.store, target, against, options, Tracker(bar))
     print_answer(report, report_lines(report), as_json=as_json)

@@ -6,12 +6,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.flip import Flip, Turn, flips
 from datamask_pipeline.audit.standing import ALIKE
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.printable import inert
 
 
@@ -36,7 +36,7 @@ def flip(
         datamask audit flip '<urn:uuid:0f5b...>' --arm datamask
     """
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("reading the record"):
+    with plain_console(stderr=True).status("reading the record"):
         found = flips(store, document, release, arm)
     if not as_json:
         typer.echo(inert(f"document {document}"))

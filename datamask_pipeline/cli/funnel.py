@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.funnel import funnel as funnel_of
 from datamask_pipeline.audit.funnel import funnel_lines
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 
 
 def funnel(
@@ -26,6 +26,6 @@ def funnel(
         datamask audit funnel first
     """
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("counting"):
+    with plain_console(stderr=True).status("counting"):
         found = funnel_of(store, release)
     print_answer(found, funnel_lines(found), as_json=as_json)

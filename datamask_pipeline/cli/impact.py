@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.impact import KINDS, Kind
 from datamask_pipeline.compliance.impact import impact as impact_of
 from datamask_pipeline.errors import UnknownNameError
@@ -42,7 +42,7 @@ def impact(
         datamask audit impact example.com --json
     """
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("reading the record"):
+    with plain_console(stderr=True).status("reading the record"):
         found = impact_of(store, target, _kind(kind))
     print_answer(found, _lines(found), as_json=as_json)
 

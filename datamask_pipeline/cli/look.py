@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.printable import inert
 
 app = typer.Typer(invoke_without_command=True)
@@ -71,6 +71,6 @@ def page(
 
     release, _, arm = target.partition("/")
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("reading the record") as status:
+    with plain_console(stderr=True).status("reading the record") as status:
         place = write_page(store, release, arm or None, to, progress=lambda what: status.update(what))
     typer.echo(inert(f"{place} ({place.stat().st_size:,} bytes)"))

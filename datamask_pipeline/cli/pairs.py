@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.yaml_text import what_is_wrong
 
 
 def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3") -> dict[str, Any]:
@@ -26,6 +27,7 @@ def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3"
         try:
             values[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            first_line = str(error).splitlines()[0]
-            raise ConfigurationError(f"--set {pair!r}: the value is not YAML ({first_line})") from error
+            raise ConfigurationError(
+                f"--set {pair!r}: the value is not YAML {what_is_wrong(error)}"
+            ) from error
     return values

@@ -3,10 +3,10 @@
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 
 
@@ -36,7 +36,7 @@ def probe(
     from datamask_pipeline.families import SCORERS
     from datamask_pipeline.stages.probe import held_out_line, run, space_of_encoder
 
-    with progress_bars(Console(stderr=True)) as bar:
+    with progress_bars(plain_console(stderr=True)) as bar:
         pipeline = build_pipeline(config, settings)
         pipeline.store.reach()
         if pipeline.config.embed.imported_file:

@@ -14,7 +14,11 @@ _BETWEEN_LINES: Final = 60.0
 
 def progress_bars(console: Console) -> Progress:
     """Bars with time elapsed and left, gone when the work is done."""
-    columns = (TextColumn("{task.description:<44}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    columns = (
+        TextColumn("{task.description:<44}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+    )
     return Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
 
 

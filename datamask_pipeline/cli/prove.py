@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.findings import Finding, contradiction, exit_status
 from datamask_pipeline.audit.prove import parse_target, prove_record, root_of_record
@@ -15,6 +14,7 @@ from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.manifest import NAME
@@ -89,7 +89,7 @@ def prove(
     fs, path = file_system_of(target, {}, setting="target")
     path = path.rstrip("/")
     proved: dict[str, list[Finding]] = {}
-    with Console(stderr=True).status("proving"):
+    with plain_console(stderr=True).status("proving"):
         if is_data_set(fs, path):
             if print_root:
                 raise ConfigurationError(

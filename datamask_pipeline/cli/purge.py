@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.purge import purge as purge_record
 from datamask_pipeline.compliance.purge import unfinished
 from datamask_pipeline.compliance.purge_plan import Plan, plan
@@ -51,7 +51,7 @@ def purge(
     pipeline = build_pipeline(config, settings)
     store = pipeline.store
     off = [made.artefact for stage in FLOW if pipeline.config.is_off(stage) for made in stage.makes]
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     with console.status("reading the record" if dry_run else "purging"):
         if dry_run:
             begun = unfinished(store)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import validated
 
@@ -114,7 +114,7 @@ def release(
     )
     store = pipeline.store
     wanted = publishable(store, name, arm, wanted, even_stale=stale)
-    with tempfile.TemporaryDirectory() as scratch, Console(stderr=True).status("publishing"):
+    with tempfile.TemporaryDirectory() as scratch, plain_console(stderr=True).status("publishing"):
         published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)
         if sign is not None:
             from datamask_pipeline.publish.sign import sign_folder

@@ -21,6 +21,7 @@ from datamask_pipeline.cli.options import (
     releases_of,
 )
 from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline, PipelineConfig
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
@@ -76,7 +77,7 @@ def run(
 
         datamask run -c my.yaml --until score --shard $SLURM_ARRAY_TASK_ID/8
     """
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     with progress_bars(console) as bar:
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)

@@ -124,9 +124,9 @@ def select(
       datamask select -i in.parquet -o out.parquet \\
         --policy policy_gradient -s num_epochs=500 -s num_rollouts=32
     """
-    from rich.console import Console
     from rich.progress import Progress, TextColumn
 
+    from datamask_pipeline.cli.terminal import plain_console
     from datamask_pipeline.mask_file import (
         check_output,
         check_plot,
@@ -151,8 +151,8 @@ def select(
         check_plot(plot)
     with Progress(
         *Progress.get_default_columns(),
-        TextColumn("{task.fields[line]}"),
-        console=Console(stderr=True),
+        TextColumn("{task.fields[line]}", markup=False),
+        console=plain_console(stderr=True),
         transient=True,
     ) as bars:
         task = bars.add_task("reading", total=None, line=str(input))

@@ -3,12 +3,12 @@
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.audit.status import status as status_of
 from datamask_pipeline.audit.status import status_lines
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage.forecast import Forecast
 
@@ -35,7 +35,7 @@ def status(
     forecast = Pipeline(
         pipeline.config, store=Forecast(pipeline.config.store, pipeline.config.storage_options)
     )
-    with Console(stderr=True).status("comparing"):
+    with plain_console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted)
     print_answer(found, status_lines(found), as_json=as_json)
     raise typer.Exit(0 if found["is_current"] else STALE)

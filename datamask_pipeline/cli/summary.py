@@ -8,6 +8,7 @@ from rich.console import Console
 
 from datamask_pipeline import schema
 from datamask_pipeline.audit.stale import stale
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.beside import compared, ngram_of, redundancy_of
 from datamask_pipeline.pipeline.curated import was_not_held_against
@@ -37,7 +38,7 @@ def print_summary(
     Raises:
         ConfigurationError: the release has not been compared yet.
     """
-    console = console or Console()
+    console = console or plain_console()
     about = release_summary(pipeline, release)
     print_arms(console, about)
     _print_next(pipeline, about, again, console)

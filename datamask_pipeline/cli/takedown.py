@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.cost import COUNTED
 from datamask_pipeline.compliance.takedown import takedown_report
 
@@ -28,7 +28,7 @@ def takedown(
         datamask audit takedown first --json > withdrawn.json
     """
     store = build_pipeline(config, settings).store
-    with Console(stderr=True).status("reading the record"):
+    with plain_console(stderr=True).status("reading the record"):
         report = takedown_report(store, release)
     print_answer(report, _lines(report), as_json=as_json)
 

@@ -4,9 +4,9 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.training_content import training_content as content_of
 from datamask_pipeline.compliance.training_content_markdown import as_markdown
 from datamask_pipeline.printable import inert
@@ -46,7 +46,7 @@ def training_content(
         datamask audit training-content first --arm datamask > summary.md
     """
     pipeline = build_pipeline(config, settings)
-    with Console(stderr=True).status("reading the record"):
+    with plain_console(stderr=True).status("reading the record"):
         licence = source_licence or pipeline.config.source.license
         found = content_of(pipeline.store, release, arm, version=version, small=small, licence=licence)
     if as_json:

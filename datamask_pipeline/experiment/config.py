@@ -17,7 +17,7 @@ from datamask_pipeline.pipeline.config import Name, PipelineConfig, config_model
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import Settings, execution_field, validated
-from datamask_pipeline.yaml_text import parse_yaml
+from datamask_pipeline.yaml_text import parse_yaml, what_is_wrong
 
 #: Stands in the file for the folder of data that the command is given.
 DATA = "${data}"
@@ -333,7 +333,11 @@ def load_experiment(
     """
     try:
         values = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
+        raise ConfigurationError(
+            f"experiment {str(path)!r} is not YAML {what_is_wrong(error)}; correct it there"
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
         why = " ".join(str(error).split())
         raise ConfigurationError(
             f"experiment {str(path)!r} cannot be read: {why}; correct or name the YAML file"

@@ -144,8 +144,12 @@ class Pipeline:
             )
         return frozen
 
-    def planned_crawls(self, release: str) -> list[str]:
+    def planned_crawls(self, release: str, setting: str = "") -> list[str]:
         """The crawls that a release froze, or would freeze now.
+
+        Args:
+            release: The release.
+            setting: The path of the setting that names it, where one does.
 
         Raises:
             UnknownNameError: neither the record nor the configuration knows the release, or the source knows no
@@ -153,7 +157,7 @@ class Pipeline:
             ConfigurationError: the configuration now names other crawls than were frozen.
             IntegrityError: the record's file of the release is damaged.
         """
-        return self._planned(release, releases.frozen_crawls(self.store, release))
+        return self._planned(release, releases.frozen_crawls(self.store, release), setting)
 
     def left_out(self, release: str) -> list[str]:
         """The source's crawls that came after a release of every crawl was frozen."""
@@ -163,7 +167,7 @@ class Pipeline:
         frozen = releases.frozen_crawls(self.store, release)
         return [] if frozen is None else [crawl for crawl in self.crawls() if crawl not in frozen]
 
-    def _planned(self, release: str, frozen: list[str] | None) -> list[str]:
+    def _planned(self, release: str, frozen: list[str] | None, setting: str = "") -> list[str]:
         configured = self.configured(release)
         if configured is not None and configured.every is not None:
             raise ConfigurationError(
@@ -171,16 +175,20 @@ class Pipeline:
             )
         if configured is None:
             if frozen is None:
-                raise UnknownNameError("release", release, self.releases())
+                raise UnknownNameError("release", release, self.releases(), setting)
             return frozen
         named, given = configured.crawls, self.given(release)
-        held = [] if given is None else self.planned_crawls(given)
+        held = [] if given is None else self.planned_crawls(given, f"releases.{release}.given")
         if frozen is None:
             known = self.crawls()
             for crawl in named or ():
                 if crawl not in known:
                     raise UnknownNameError(
-                        f"crawl of release {release!r}", crawl, known, f"releases.{release}.crawls"
+                        f"crawl of release {release!r}",
+                        crawl,
+                        known,
+                        f"releases.{release}.crawls",
+                        remedy=self.source.about_missing(crawl),
                     )
             added = [crawl for crawl in (named or known) if crawl not in held]
             if not added:

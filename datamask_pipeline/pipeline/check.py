@@ -44,12 +44,11 @@ def check(
                 if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
     names = {stage.name for stage in stages}
-    present = {*source.crawls()}
+    _refuse_missing_crawls(source, releases)
     for crawl in crawls:
-        if crawl in present:
-            source.check(crawl)
-            if score.STAGE in names:
-                _check_score_columns(config, source, crawl)
+        source.check(crawl)
+        if score.STAGE in names:
+            _check_score_columns(config, source, crawl)
     if select.STAGE in names:
         for arm in config.arms:
             _check_arm(config, arm, releases)
@@ -58,9 +57,27 @@ def check(
             "pool.validation_share is 0, but models are validated on documents that no arm sees; raise it, or stop at "
             f"{materialise.STAGE}"
         )
-    if compare.STAGE in names and config.compare.baseline not in config.arms:
-        raise UnknownNameError(
-            "arm to compare with", config.compare.baseline, config.arms, "compare.baseline"
+    if compare.STAGE in names:
+        baseline = compare.baseline_among(config.compare, config.arms)
+        if baseline not in config.arms:
+            raise UnknownNameError("arm to compare with", baseline, config.arms, "compare.baseline")
+
+
+def _refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a crawl that a release has and the source has no longer, and say whose it is."""
+    present = source.crawls()
+    missing = {crawl for crawls in releases.values() for crawl in crawls} - {*present}
+    if missing:
+        crawl = min(missing)
+        owners = [name for name, crawls in releases.items() if crawl in crawls]
+        retire = " and ".join(f"`datamask retire {name}`" for name in owners)
+        why = source.about_missing(crawl)
+        raise InputError(
+            f"no such crawl any more, though a release has it: {', '.join(owners)}; there are: {', '.join(present)}"
+            + (why and f"; {why}"),
+            field="source",
+            value=crawl,
+            remedy=f"put its files back where they were, or leave out what needs them: {retire}",
         )
 
 

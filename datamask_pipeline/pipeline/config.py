@@ -18,7 +18,7 @@ from datamask_pipeline.pretraining import presets
 from datamask_pipeline.pretraining.config import READ_BY_MOE, PretrainConfig
 from datamask_pipeline.settings import Settings, each_once, execution_field, validated
 from datamask_pipeline.stages.select import SelectConfig
-from datamask_pipeline.yaml_text import parse_yaml
+from datamask_pipeline.yaml_text import parse_yaml, what_is_wrong
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
@@ -354,7 +354,7 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
         values = parse_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"{name} is not YAML: {error}") from error
+        raise ConfigurationError(f"{name} is not YAML {what_is_wrong(error)}; correct it there") from error
     if not isinstance(values, dict):
         raise ConfigurationError(f"{name} holds no mapping of settings")
     for key in values:

@@ -96,7 +96,7 @@ def waits(pipeline: "Pipeline", release: str) -> bool:
     if frozen_crawls(pipeline.store, release) is not None:
         return False
     return waits(pipeline, configured.given) or {*pipeline.crawls()} <= {
-        *pipeline.planned_crawls(configured.given)
+        *pipeline.planned_crawls(configured.given, f"releases.{release}.given")
     }
 
 

@@ -48,7 +48,7 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     before, held = made[-1] if made else (None, [])
     fixed = configured.given if configured.given != PREVIOUS else None
     if fixed is not None and before is None:
-        held = pipeline.planned_crawls(fixed)
+        held = pipeline.planned_crawls(fixed, f"releases.{template}.given")
     new = [crawl for crawl in known if crawl not in held]
     if not new:
         return []

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.selection.seeds import generator
 
 TIE = 2.0**-21
@@ -185,6 +186,40 @@ class Budget:
 def lots(seed: int, num_rows: int) -> Tensor:
     """What decides between equal documents, the higher first: float64 of shape (N,), below one."""
     return torch.rand(num_rows, generator=generator(seed, "ties"), dtype=torch.float64)
+
+
+def unmet_quota(name: str, share: float, limit: int, size: int, among: str) -> ConfigurationError:
+    """The error of a group that has fewer documents than its quota asks for.
+
+    Args:
+        name: The group.
+        share: Its quota.
+        limit: What that is in documents.
+        size: How many documents there are of it.
+        among: Of what, e.g. ``block``.
+    """
+    return ConfigurationError(
+        f"quotas: {share:g} of the budget for {name!r} is {limit} documents, and the {among} has {size} that may be "
+        "selected; give it a smaller quota, or lower the budget"
+    )
+
+
+def no_two_fit(num_tokens: float, row: int, largest: float) -> InputError:
+    """The error of a budget in tokens that holds no two documents, or only two that are not any two.
+
+    Args:
+        num_tokens: The budget.
+        row: The longest document's row.
+        largest: Its tokens.
+    """
+    return InputError(
+        f"num_tokens {num_tokens:.0f} is too small: documents that take more than half of it are left out, and fewer than "
+        "two remain; this is the longest",
+        row=row,
+        field="token_counts",
+        value=largest,
+        remedy="raise num_tokens, or cut documents into shorter ones",
+    )
 
 
 def shared_out(shares: Sequence[float], total: int) -> list[int]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
-from datamask_pipeline.selection.budget import Budget, shared_out
+from datamask_pipeline.selection.budget import Budget, shared_out, unmet_quota
 from datamask_pipeline.selection.config import OTHER_GROUPS, SelectionConfig
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
@@ -312,9 +312,7 @@ def _quotas(
     for place, name in enumerate(names):
         size = copies * int((groups_N == place).sum())
         if limits[place] > size:
-            raise ConfigurationError(
-                f"the quota of {name!r} is {limits[place]} documents, the block has {size}"
-            )
+            raise unmet_quota(name, config.quotas[name], limits[place], size, "block")
     return groups_N, tuple(float(limit) for limit in limits)
 
 

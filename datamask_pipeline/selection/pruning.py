@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.arrays import mean_ranks
-from datamask_pipeline.errors import ConfigurationError, InputError
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.budget import Budget, no_two_fit
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.outliers import outlying
 from datamask_pipeline.selection.parallel import Workers
@@ -117,13 +117,7 @@ def _short_enough(left: Pruned) -> Pruned:
     too_long_N = 2 * costs_N > limit
     if int((~too_long_N).sum()) < 2:
         row = int(costs_N.argmax())
-        raise InputError(
-            f"all documents but one at most take more than half of num_tokens {limit:.0f}, which must hold any two",
-            row=row,
-            field="token_counts",
-            value=float(costs_N[row]),
-            remedy="raise num_tokens",
-        )
+        raise no_two_fit(limit, row, float(costs_N[row]))
     return left.without(too_long_N, TOO_LONG)
 
 

@@ -89,6 +89,11 @@ class Source(abc.ABC):
     def crawls(self) -> list[str]:
         """Names of the crawls there are, sorted."""
 
+    def about_missing(self, crawl: str) -> str:
+        """Why there is no crawl of a name, where something more is known than that; else an empty text."""
+        del crawl
+        return ""
+
     @abc.abstractmethod
     def shards(self, crawl: str) -> list[Shard]:
         """The crawl's shards in canonical order.

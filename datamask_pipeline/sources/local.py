@@ -117,6 +117,12 @@ class LocalSource(Source):
     def crawls(self) -> list[str]:
         return sorted(self._listing)
 
+    def about_missing(self, crawl: str) -> str:
+        folder = f"{self._root}/{crawl}"
+        if self.config.crawl is not None or not self._fs.isdir(folder):
+            return ""
+        return f"folder {folder} is there, but holds no file of a known kind (*{', *'.join(self._suffixes)})"
+
     def check(self, crawl: str) -> None:
         """Read the crawl's first row, where it lies on this machine."""
         for path in self._paths(crawl).values() if self._is_local else ():

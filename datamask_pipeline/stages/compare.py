@@ -1,6 +1,6 @@
 """Compare: a release's benchmark results, and bits of documents, in one table, with paired differences and a plot."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,12 +17,35 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
 VERSION: Final = "7"
+#: The baseline where the settings name none and an arm is called so.
+USUAL_BASELINE: Final = "random"
 
 
 class CompareConfig(Settings):
     """How arms are compared."""
 
-    baseline: str = pydantic.Field("random", description="The arm that the others are compared with.")
+    baseline: str | None = pydantic.Field(
+        None,
+        description="The arm that the others are compared with. Null: arm `random`, or the first where none is called so.",
+    )
+
+
+def baseline_among(config: CompareConfig, arms: Iterable[str]) -> str:
+    """The arm that the others are compared with.
+
+    Args:
+        config: Names it, or leaves it open.
+        arms: The arms as the configuration lists them, one at least.
+    """
+    names = list(arms)
+    if config.baseline is not None:
+        return config.baseline
+    return USUAL_BASELINE if USUAL_BASELINE in names else names[0]
+
+
+def compared(config: CompareConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Settings by name, as a manifest states them and as they are now; whether the baseline is named does not matter."""
+    yield "baseline", recorded["baseline"], baseline_among(config, recorded.get("arms") or [USUAL_BASELINE])
 
 
 def run(
@@ -54,9 +77,10 @@ def run(
     Raises:
         ConfigurationError: the baseline arm has no results.
     """
-    if config.baseline not in subsets:
+    baseline = baseline_among(config, subsets)
+    if baseline not in subsets:
         raise ConfigurationError(
-            f"compare.baseline {config.baseline!r} is no arm of release {release!r}; choose one of: "
+            f"compare.baseline {baseline!r} is no arm of release {release!r}; choose one of: "
             + ", ".join(sorted(subsets))
         )
     inputs: dict[str, Ref | str] = {f"results/{name}": ref for name, ref in results.items()}
@@ -72,7 +96,7 @@ def run(
     ]
     inputs["figures"] = sha256_text(canonical_json(figures))
     # Runs and arms stand in the table in this order, while inputs are hashed in that of their names.
-    settings = config.result_config() | {"runs": list(results), "arms": list(subsets)}
+    settings = {"baseline": baseline, "runs": list(results), "arms": list(subsets)}
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
@@ -82,19 +106,19 @@ def run(
     )
     final = [row for row in final_rows(rows) if row["headline"]]
     asked = final_rows([row for name in answers for row in store.read_table(answers[name]).to_pylist()])
-    compared = differences(asked, baseline=config.baseline)
+    compared = differences(asked, baseline=baseline)
     if compared:
         from datamask_pipeline.report.plots import differences_figure, png
 
-        builder.write_file("differences.png", png(differences_figure(compared, baseline=config.baseline)))
-    gold = gold_figures(asked, baseline=config.baseline)
+        builder.write_file("differences.png", png(differences_figure(compared, baseline=baseline)))
+    gold = gold_figures(asked, baseline=baseline)
     arms = [
         row | _scores(row["arm"], final) | {"bits_per_byte": _held_out(gold, row["arm"])} for row in figures
     ]
     return builder.commit(
         [part],
         metadata={
-            "baseline": config.baseline,
+            "baseline": baseline,
             "arms": arms,
             "differences": compared,
             "gold": gold,

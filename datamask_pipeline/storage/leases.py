@@ -269,10 +269,16 @@ class Lease:
             try:
                 if self.is_held():
                     self._leases.overwrite(self._path, self._content(free=True))
-            except (
-                Exception
-            ) as error:  # the work is done; others wait until the lease has been still for long enough
-                logger.warning("the lease %s could not be given back: %s", self._path, error)
+            except Exception as error:
+                # The work is done; others wait until the lease has been still for long enough, if it is still there.
+                if not self._was_removed(error):
+                    logger.warning("the lease %s could not be given back: %s", self._path, error)
+
+    def _was_removed(self, error: Exception) -> bool:
+        """Whether there is nothing to give back: all leases were forgotten with the work they were for, or the next holder
+        has cleared this one away.
+        """
+        return isinstance(error, FileNotFoundError) and self._number not in self._leases.numbers(self._folder)
 
     def _beat(self, ended: threading.Event) -> None:
         while not ended.wait(BEAT_SECONDS):

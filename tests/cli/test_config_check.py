@@ -26,6 +26,25 @@ def test_prompts_longer_than_what_models_are_trained_on_are_told_of(tiny_config_
     assert "are trained on sequences of" not in within
 
 
+def test_quietly_it_prints_comments_and_that_all_is_well(tiny_config_file: Path) -> None:
+    command = ["config", "check", "--quiet", "-c", str(tiny_config_file)]
+    *comments, last = CliRunner().invoke(app, command).output.splitlines()
+    assert last == "the configuration is sound: a run would not refuse it"
+    assert comments == [line for line in check(tiny_config_file).output.splitlines() if line.startswith("# ")]
+    assert any(line.startswith("# release first ") for line in comments)
+    assert "names no place" in str(CliRunner().invoke(app, [*command, "-s", "store=''"]).exception)
+
+
+def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file: Path) -> None:
+    arms = "arms={top: {policy: quality_topk}, datamask: {policy: datamask}}"
+    result = check(tiny_config_file, arms)
+    assert result.exit_code == 0, result.exception
+    assert "# arms are compared with top, the first one, as none is called random" in result.output
+    assert "are compared with" not in check(tiny_config_file).output.partition("\n# ")[2]
+    refused = check(tiny_config_file, arms, "compare.baseline=random")
+    assert "compare.baseline: unknown arm to compare with 'random'" in str(refused.exception)
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [

@@ -27,6 +27,24 @@ def test_a_misspelt_crawl_does_not_use_up_the_release_name(tiny_config_file: Pat
     assert corrected.release_crawls("second") == ["tiny-2024-18", "tiny-2024-10"]
 
 
+def test_a_crawls_folder_without_files_is_told_from_a_misspelt_name(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "crawls"
+    shutil.copytree(
+        Path(yaml.safe_load(tiny_config_file.read_text())["source"]["options"]["root"]) / "tiny-2024-10",
+        root / "t1",
+    )
+    (root / "empty").mkdir()
+    (root / "empty" / "README.pdf").write_bytes(b"")
+    place = {"store": str(tmp_path / "record"), "source.options.root": str(root)}
+    settings = {**place, "releases": {"one": {"crawls": ["empty"]}}}
+    with pytest.raises(
+        UnknownNameError, match=r"'empty'; .*: t1; folder .*/empty is there, but holds no file of a k"
+    ):
+        Pipeline(load_config(str(tiny_config_file), settings)).check()
+
+
 def test_a_release_of_no_crawls_is_refused(tiny_config_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"releases\.second\.crawls.*at least 1"):
         chain(tiny_config_file, tmp_path, [])
@@ -143,6 +161,11 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     assert files == {"old": OLD, "web-tiny-2024-18": first, "web-tiny-2024-22": second}
     refused = CliRunner().invoke(app, ["run", *options, "--until", "select", "--release", "web-tiny-2024-22"])
     assert "no mask yet of arm random, datamask" in str(refused.exception)
+    of_a_rolling_one = str(CliRunner().invoke(app, ["retire", "web", *options]).exception)
+    assert (
+        "'web' makes releases and is none itself; so far: web-tiny-2024-18, web-tiny-2024-22. "
+        in of_a_rolling_one
+    )
     called("retire", "old")
     told = called("config", "check")
     assert "# release old is retired: nothing is made of it; `datamask retire old --undo`" in told
@@ -162,3 +185,36 @@ def test_a_rolling_release_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_config(str(tiny_config_file), {"releases": releases})
+
+
+def test_a_crawl_whose_files_are_gone_is_told_with_the_releases_that_have_it(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    values = yaml.safe_load(tiny_config_file.read_text())
+    root = tmp_path / "crawls"
+    for name in ("t1", "t2"):
+        shutil.copytree(Path(values["source"]["options"]["root"]) / "tiny-2024-10", root / name)
+    releases = "releases={one: {crawls: [t1]}, two: {crawls: [t1, t2]}}"
+    options = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "--until", "ingest"]
+    options += ["-s", f"source.options.root={root}", "-s", releases]
+    assert CliRunner().invoke(app, ["run", *options]).exception is None
+    shutil.rmtree(root / "t1")
+    told = str(CliRunner().invoke(app, ["run", *options]).exception)
+    assert (
+        "no such crawl any more, though a release has it: one, two; there are: t2 (field source, value 't1'); put its"
+        in told
+    )
+    assert told.endswith("`datamask retire one` and `datamask retire two`")
+
+
+def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_path: Path) -> None:
+    releases = {"first": {"crawls": ["tiny-2024-10"]}, "second": {"given": "frist"}}
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": releases}))
+    with pytest.raises(
+        UnknownNameError, match=r"^releases\.second\.given: unknown release 'frist' .*'first'"
+    ):
+        pipeline.check()
+    rolling = {"first": {"crawls": ["tiny-2024-10"]}, "web": {"given": "frist", "every": "crawl"}}
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": rolling}))
+    with pytest.raises(UnknownNameError, match=r"^releases\.web\.given: unknown release 'frist'"):
+        pipeline.check()

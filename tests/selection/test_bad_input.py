@@ -44,7 +44,10 @@ SETTINGS = [
     ({"quality_weights": {"other": 1.0}}, "other"),
     ({"num_tokens": 10**9, "token_counts": np.ones(400)}, "more than the block's 400"),
     ({"quotas": {"a": 0.5, "b": 0.6}}, "sum to 1"),
-    ({"quotas": {"a": 0.5, "b": 0.5}, "groups": ["a"] * 399 + ["b"]}, "'b' is 20 documents, the block has 1"),
+    (
+        {"quotas": {"a": 0.5, "b": 0.5}, "groups": ["a"] * 399 + ["b"]},
+        "'b' is 20 documents, and the block has 1 that",
+    ),
     ({"quality_pruning": 0.95}, "quality_pruning"),
     ({"normalisation_constants": {"quality": (0.0, 1.0)}}, "Pair_simi"),
     ({"normalisation_constants": {"quality": (1.0, 1.0), "Pair_simi": (0.0, 1.0)}}, "quality"),

@@ -85,7 +85,7 @@ def test_documents_too_long_for_a_token_budget_are_left_out_and_counted() -> Non
     everything = select_documents(vectors, quality, num_tokens=2000, token_counts=tokens)
     assert everything.mask.sum() == SIZE - 1
     with pytest.raises(
-        InputError, match=r"all documents but one.*half of num_tokens 15, .*row 7.*raise num_tokens"
+        InputError, match=r"num_tokens 15 is too small: .*fewer than two remain.*row 7.*raise num_tokens"
     ):
         select_documents(vectors, quality, num_tokens=15, token_counts=tokens)
 

@@ -13,6 +13,7 @@ from assets import materialise as materialise_asset
 from assets.checks import Artefact
 from datamask_pipeline.pipeline import FLOW, Pipeline, chain
 from datamask_pipeline.stages import questions, select, tokenizer
+from datamask_pipeline.stages.compare import CompareConfig
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, require
 
 RELEASE = "first"
@@ -105,6 +106,13 @@ def test_a_comparison_in_another_order_is_another_comparison(copied: Pipeline) -
     assert [row["arm"] for row in copied.store.manifest(after)["metadata"]["arms"]] == list(arms)
     assert after.content_digest != before.content_digest
     assert copied.run("compare", RELEASE) == (before,)
+
+
+def test_a_baseline_that_is_not_named_is_hashed_as_the_arm_that_it_is(copied: Pipeline) -> None:
+    before = require(copied.store, "compare", RELEASE)
+    assert copied.store.manifest(before)["basis"]["config"]["baseline"] == "random"
+    named = copied.config.model_copy(update={"compare": CompareConfig(baseline="random")})
+    assert Pipeline(named).run("compare", RELEASE) == (before,)
 
 
 @pytest.mark.parametrize(("stage", "figure"), [("pretrain", "subset_tokens"), ("select", "objective")])

@@ -244,7 +244,9 @@ def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> N
 
 
 def test_what_the_engine_refuses_of_a_row_names_the_document(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"half of num_tokens 20, .*'d119' of crawl 'one'.*raise num_tokens"):
+    with pytest.raises(
+        InputError, match=r"num_tokens 20 is too small: .*'d119' of crawl 'one'.*raise num_tokens"
+    ):
         Inputs(Store(tmp_path)).select(policy="quality_topk", num_tokens=20)
 
 
@@ -298,7 +300,9 @@ def test_quotas_by_crawl_and_by_domain(tmp_path: Path) -> None:
     assert sum(row["selected"] for row in rows) == 20
     with pytest.raises(InputError, match=r"no quota.*one"):
         inputs.select(num_documents=20, quotas={"x": 1.0})
-    with pytest.raises(ConfigurationError, match=r"'site1\.example' is 10 documents, the block has 0"):
+    with pytest.raises(
+        ConfigurationError, match=r"'site1\.example' is 10 documents, and the block has 0 that"
+    ):
         inputs.select(num_documents=20, quotas=quotas)
 
 

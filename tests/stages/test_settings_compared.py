@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from datamask_pipeline.stages import decontaminate, embed, pool, score
+from datamask_pipeline.stages import compare, decontaminate, embed, pool, score
 from datamask_pipeline.stages.embed import EmbedConfig
 from datamask_pipeline.stages.pool import PoolConfig
 from datamask_pipeline.stages.score import ScoreConfig
@@ -53,3 +53,12 @@ def test_what_the_pool_is_held_against_is_no_setting_and_how_is_one() -> None:
     assert differing(pool.compared(given, recorded)) == [("decontaminate.ngram", 13, 8)]
     recorded = {"tasks": [], "question_files": {}}
     assert differing(decontaminate.compared(given, recorded)) == [("decontaminate.tasks", [], ["piqa"])]
+
+
+def test_a_baseline_that_is_not_named_is_what_it_stands_for() -> None:
+    recorded = {"baseline": "random", "arms": ["top", "random"], "runs": []}
+    open_, named = compare.CompareConfig(), compare.CompareConfig(baseline="random")
+    assert [*compare.compared(open_, recorded)] == [*compare.compared(named, recorded)]
+    assert [*compare.compared(open_, {**recorded, "arms": ["top", "joint"]})] == [
+        ("baseline", "random", "top")
+    ]

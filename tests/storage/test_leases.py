@@ -242,6 +242,43 @@ def test_nothing_but_the_free_lease_is_left(tmp_path: Path) -> None:
     assert json.loads(left[0].read_text())["free"]
 
 
+@pytest.mark.parametrize("what", ["forgotten", "cleared away", "out of reach"])
+def test_a_lease_that_cannot_be_given_back_is_told_of_only_where_somebody_waits_for_it(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever ends a crawl's work removes all leases of its shards, also that of somebody who only looked."""
+    held = leases.Leases(Store(tmp_path).fs, str(tmp_path / ".leases"), is_local=True)
+    overwrite = leases.Leases.overwrite
+
+    def meets(self: leases.Leases, path: str, data: bytes) -> None:
+        if what == "forgotten":
+            self.forget("embed/crawl/shards")
+        if what == "cleared away":
+            taken = leases.Lease(self, str(Path(path).parent), 2)
+            assert taken.create()
+            raise FileNotFoundError(errno.ENOENT, "gone", path)  # its private file, too
+        if what == "out of reach":
+            raise PermissionError(errno.EACCES, "no", path)
+        overwrite(self, path, data)
+
+    with held.hold("embed/crawl/shards/a"):
+        monkeypatch.setattr(leases.Leases, "overwrite", meets)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (what == "out of reach")
+    assert all("could not be given back" in line for line in told)
+
+
+def test_a_lease_that_vanished_though_nobody_took_it_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: leases.Leases, path: str, data: bytes) -> None:
+        raise FileNotFoundError(errno.ENOENT, "gone", path)
+
+    with Store(tmp_path).exclusive("embed", "crawl"):
+        monkeypatch.setattr(leases.Leases, "overwrite", fails)
+    assert "could not be given back" in caplog.text
+
+
 STEP = """
 import multiprocessing, os, sys, time
 from datamask_pipeline.errors import StorageError

@@ -23,7 +23,7 @@ from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.errors import ConfigurationError, InputError, InternalError, LostMemberError
 from datamask_pipeline.hardware import num_cores, torch_threads
 from datamask_pipeline.selection.api import check_settings
-from datamask_pipeline.selection.budget import TIE, shared_out
+from datamask_pipeline.selection.budget import TIE, no_two_fit, shared_out, unmet_quota
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.given import Given, require_fitting
 from datamask_pipeline.selection.metrics import made_with
@@ -349,14 +349,7 @@ def _limits(
                 f"num_tokens {config.num_tokens} is more than the shards' {in_all} tokens"
             )
         if num_rows < 2:
-            raise InputError(
-                f"all documents but one at most take more than half of num_tokens {config.num_tokens}, which must hold "
-                "any two",
-                row=largest["largest_row"],
-                field="token_counts",
-                value=largest["largest"],
-                remedy="raise num_tokens",
-            )
+            raise no_two_fit(config.num_tokens, largest["largest_row"], largest["largest"])
         limits = [config.num_tokens]
     else:
         total = config.num_documents or documents_of(config.ratio, num_rows)
@@ -371,9 +364,7 @@ def _limits(
             limits = shared_out([config.quotas[name] * total for name in names], total)
             for name, limit, size in zip(names, limits, counts_2G[0].tolist(), strict=True):
                 if limit > size:
-                    raise ConfigurationError(
-                        f"the quota of {name!r} is {limit} documents, the shards have {size}"
-                    )
+                    raise unmet_quota(name, config.quotas[name], limit, size, "whole of the shards")
     return Limits(
         limits_G=np.array(limits, np.int64),
         tokens=config.num_tokens is not None,
