@@ -1,4 +1,4 @@
-"""Tells what current versions stand in the way of a purge: of which document, who withdraws it, and what to do first."""
+"""Tells which current versions stand in the way of a purge: of which document, who withdraws it, and what to do first."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
