@@ -83,3 +83,7 @@ def _read(pipeline: Pipeline, stage: Stage, key: str) -> Iterator[tuple[str, str
     for artefact in pipeline.held_inputs(stage, key).values():
         ref = pipeline.store.current(*artefact)
         yield *artefact, "missing" if ref is None else ref.content_digest
+    if hasattr(stage.module, "beside"):
+        release, _, _ = key.partition("/")
+        if (beside := stage.module.beside(pipeline.store, pipeline.planned_crawls(release))) is not None:
+            yield stage.name, key, beside

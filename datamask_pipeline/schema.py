@@ -207,13 +207,15 @@ TAKEDOWN: Final = pa.schema(
             TEXT,
             "What it names documents by.",
             formula="`name` (id or content hash), `id`, `content`, `url`, `domain`, `suffix` or `robots`; `hidden` or "
-            "`hidden_url` where what it named was purged",
+            "`hidden_url` where what it named was purged; `text`: the content of a document that the entry names in a crawl "
+            "outside the release, and that documents of the release have too",
         ),
         column("host", TEXT, "Host of a URL prefix, domain or host of a robots.txt; null: it names none."),
         column(
             "value",
             TEXT,
-            "Id, content hash, or what of a URL follows its host; of a hidden one its salted hash; null: nothing more.",
+            "Id, content hash, or what of a URL follows its host; of a hidden one its salted hash; of a text its content "
+            "hash; null: nothing more.",
         ),
         column("robots", TEXT, "The host's robots.txt in the snapshot; null: it is none."),
     ]
@@ -770,7 +772,10 @@ TABLES: Final = {
         QUESTION_TEXTS,
     ),
     "takedown": Table(
-        "release", "entry of `pool.takedown`, or host of `pool.robots`, where one is set", TAKEDOWN
+        "release",
+        "entry of `pool.takedown`, or host of `pool.robots`, where one is set; and text that one of them names outside the "
+        "release",
+        TAKEDOWN,
     ),
     "pool": Table("release", "document of the release's crawls", CANDIDATES),
     "copies": Table("release", "eligible document, where `copies.threshold` is set", NEAR_COPIES),

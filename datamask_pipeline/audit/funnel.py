@@ -28,19 +28,20 @@ _PART_ROWS: Final = 1 << 40
 Level = dict[str, Any]
 
 
-def funnel(store: Store, release: str) -> dict[str, Any]:
+def funnel(store: Store, release: str, left_out: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The funnel of every arm of a release.
 
     Args:
         store: The record.
         release: The release.
+        left_out: Masks by key that are not told of, each with a line that says why, as `left_over` finds them.
 
     Returns:
-        ``release`` and ``arms``: of each, ``arm``, ``subset_is_older`` and ``levels`` from ``ingest`` of each crawl to
-        ``materialise``. A level has ``stage``, ``key``, ``documents_in``, ``documents``, ``tokens_in``, ``tokens`` (what it
-        kept) and ``dropped``: of each rule the documents, tokens and a few ids. Tokens are the source's, of the documents
-        that have a count; ``without_tokens_in`` and ``without_tokens`` are those that have none. Of rejected rows neither is
-        known: null.
+        ``release``, ``left_out`` (those lines, of this release) and ``arms``: of each, ``arm``, ``subset_is_older`` and
+        ``levels`` from ``ingest`` of each crawl to ``materialise``. A level has ``stage``, ``key``, ``documents_in``,
+        ``documents``, ``tokens_in``, ``tokens`` (what it kept) and ``dropped``: of each rule the documents, tokens and a few
+        ids. Tokens are the source's, of the documents that have a count; ``without_tokens_in`` and ``without_tokens`` are
+        those that have none. Of rejected rows neither is known: null.
 
     Raises:
         UnknownNameError: the record has no mask of such a release.
@@ -52,9 +53,10 @@ def funnel(store: Store, release: str) -> dict[str, Any]:
         raise UnknownNameError(
             "release", release, known, remedy="`datamask run --until select` makes the masks of one"
         )
+    left = {key: line for key, line in (left_out or {}).items() if key in keys}
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
-        arms = [_arm(store, connection, require(store, "select", key)) for key in keys]
-    return {"release": release, "arms": arms}
+        arms = [_arm(store, connection, require(store, "select", key)) for key in keys if key not in left]
+    return {"release": release, "left_out": [*left.values()], "arms": arms}
 
 
 def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -75,6 +77,7 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {'= kept':<50}{kept}"
         if arm["subset_is_older"]:
             yield f"  {arm['arm']}: no subset was made from this mask yet: run stage materialise"
+    yield from found["left_out"]
 
 
 def _amount(documents: int, tokens: int | None, without: int | None) -> str:

@@ -1,6 +1,6 @@
 """Whether a subset may be published: a stale one only if it is asked for, and then its card says so. Publishes nothing."""
 
-from datamask_pipeline.audit.stale import stale
+from datamask_pipeline.audit.stale import retired_behind, stale
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.facts import subset_of
@@ -26,8 +26,15 @@ def publishable(
     subset = subset_of(store, release, arm)
     reasons = stale(store, subset)
     if reasons and not even_stale:
+        retired = retired_behind(store, subset)
+        undo = " and ".join(f"`datamask retire {name} --undo`" for name in retired)
+        first = (
+            f"it rests on {', '.join(retired)}, retired, of which no run makes anything: {undo}, then "
+            if retired
+            else ""
+        )
         raise ConfigurationError(
-            f"subset {subset.key} is stale: {'; '.join(reasons)}; make it anew (`datamask run --until materialise`), or "
-            "publish it as it is with --stale (in Dagster `stale: true`), which the card then says"
+            f"subset {subset.key} is stale: {'; '.join(reasons)}; {first}make it anew (`datamask run --until materialise`), "
+            "or publish it as it is with --stale (in Dagster `stale: true`), which the card then says"
         )
     return config.model_copy(update={"stale": tuple(reasons)})

@@ -24,6 +24,7 @@ def story_lines(story: Story) -> Iterator[str]:
         yield from _copy_lines(copy)
     for release in story["releases"]:
         yield from _release_lines(release)
+    yield from (f"  {line}" for line in story["left_out"])
     yield from _ever_lines(story)
     if story["scanned"]:
         yield f"  {len(story['scanned'])} artefacts of earlier versions have no index, and were scanned"

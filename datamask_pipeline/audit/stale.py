@@ -9,9 +9,10 @@ from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.changes import current_manifest
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.releases import is_retired
 
-#: Why artefacts are stale, by location: each is looked at once.
-Known = dict[str, list[str]]
+#: Why artefacts are stale, by location: each is looked at once. Beside each line, the artefact that read what it tells of.
+Known = dict[str, list[tuple[Ref, str]]]
 
 
 def stale(store: Store, ref: Ref, known: Known | None = None) -> list[str]:
@@ -25,10 +26,14 @@ def stale(store: Store, ref: Ref, known: Known | None = None) -> list[str]:
         ref: The artefact, current or not.
         known: What is known of others; what is found is added.
     """
-    known = {} if known is None else known
-    if ref.location not in known:
-        known[ref.location] = list(dict.fromkeys(_changed(store, ref, known)))
-    return known[ref.location]
+    return list(dict.fromkeys(line for _, line in _known(store, ref, {} if known is None else known)))
+
+
+def retired_behind(store: Store, ref: Ref) -> list[str]:
+    """The retired releases that would have to be made anew for an artefact not to be stale, sorted: no run does that."""
+    stages = {each: FLOW.keeper(each.stage) for each, _ in _known(store, ref, {})}
+    found = {each.key.partition("/")[0] for each, stage in stages.items() if stage and stage.scope != "crawl"}
+    return sorted(release for release in found if is_retired(store, release))
 
 
 def superseded(store: Store) -> Iterator[dict[str, Any]]:
@@ -47,7 +52,13 @@ def superseded(store: Store) -> Iterator[dict[str, Any]]:
                 yield {"asset": output.asset, "key": key, "location": location, "why": why}
 
 
-def _changed(store: Store, ref: Ref, known: Known) -> Iterator[str]:
+def _known(store: Store, ref: Ref, known: Known) -> list[tuple[Ref, str]]:
+    if ref.location not in known:
+        known[ref.location] = list(dict.fromkeys(_changed(store, ref, known)))
+    return known[ref.location]
+
+
+def _changed(store: Store, ref: Ref, known: Known) -> Iterator[tuple[Ref, str]]:
     manifest, stage = store.manifest(ref), FLOW.keeper(ref.stage)
     for name, made_from in inputs_of(manifest):
         argument = name.partition("/")[0]
@@ -57,15 +68,15 @@ def _changed(store: Store, ref: Ref, known: Known) -> Iterator[str]:
         try:
             now = store.current(made_from.stage, made_from.key)
             if now is None:
-                yield f"{what} is no longer there"
+                yield ref, f"{what} is no longer there"
                 continue
             same = now.content_digest == made_from.content_digest
             if not same and stage is not None:
                 same = stage.identity(argument)(store, now) == manifest["basis"]["inputs"][name]
             if same:
-                yield from stale(store, now, known)
+                yield from _known(store, now, known)
             else:
                 made = store.manifest(now).get("written_at", "")
-                yield f"{what} was made again since, at {made} (fingerprint {now.short})"
+                yield ref, f"{what} was made again since, at {made} (fingerprint {now.short})"
         except IntegrityError:
-            yield f"{what} is damaged"
+            yield ref, f"{what} is damaged"

@@ -4,7 +4,7 @@ A view is named as its asset, e.g. `selection_mask`; crawl, release, arm or run 
 named one by one, so that views show the record as it was when they were made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from datamask_pipeline import duck
@@ -25,8 +25,12 @@ FROM decisions GROUP BY ALL;
 """
 
 
-def views(store: Store) -> str:
+def views(store: Store, left_out: Collection[str] = ()) -> str:
     """SQL that makes the views: one for each asset that the record holds, ``artefacts``, ``decisions`` and ``funnel``.
+
+    Args:
+        store: The record.
+        left_out: Masks by key that ``decisions`` and ``funnel`` do not tell of, as `left_over` finds them.
 
     Raises:
         ConfigurationError: the record holds nothing yet.
@@ -36,8 +40,8 @@ def views(store: Store) -> str:
         _artefacts(store),
         *(sql for output in _outputs() if (sql := _view(store, output)) is not None),
     ]
-    if store.keys("select"):
-        statements += [_decisions(store), _FUNNEL]
+    if keys := [key for key in store.keys("select") if key not in left_out]:
+        statements += [_decisions(store, keys), _FUNNEL]
     return "\n".join(statement.strip() for statement in statements) + "\n"
 
 
@@ -64,10 +68,10 @@ def _view(store: Store, output: Output) -> str | None:
     return f"CREATE OR REPLACE VIEW {output.asset} AS\n" + "\nUNION ALL BY NAME\n".join(selects) + ";"
 
 
-def _decisions(store: Store) -> str:
+def _decisions(store: Store, keys: list[str]) -> str:
     """Every row of the crawls under every arm, by the versions that each mask was made from."""
     selects = []
-    for key in store.keys("select"):
+    for key in keys:
         selection = require(store, "select", key)
         release, arm = map(duck.literal, key.split("/", 1))
         candidates, copies = made_of(store, selection)

@@ -5,11 +5,12 @@ is read is checked byte by byte; what a story does not rest on is not read.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from datamask_pipeline.audit.copies_of import representative, stands_for
 from datamask_pipeline.audit.ever import models_ever, subsets_ever
+from datamask_pipeline.audit.left_over import left_over
 from datamask_pipeline.audit.neighbours import nearest_in_block
 from datamask_pipeline.audit.quality_of import cut, is_by_quality, normalised_scores, used_scores
 from datamask_pipeline.audit.reader import Reader, Row, input_location
@@ -36,7 +37,12 @@ _NOT_CROWDED: Final = (BY_DRAW.out, BY_QUALITY.out, BY_QUALITY.out_all_the_same,
 
 
 def document_story(
-    store: Store, document_id: str, *, with_text: bool = False, deep: bool | None = None
+    store: Store,
+    document_id: str,
+    *,
+    with_text: bool = False,
+    deep: bool | None = None,
+    made: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Everything the record says of one document: where it came from, its scores, and every arm's decision.
 
@@ -46,11 +52,13 @@ def document_story(
         with_text: Add the document's text.
         deep: Read also what needs a pass over a release: ranks of scores, cuts by quality, and the vectors of chosen
             neighbours; by default where a release has at most ``SMALL_RELEASE`` documents to select from.
+        made: Keys of the masks that runs make: of others nothing is told where they rest on what was purged (`left_over`).
 
     Returns:
         JSON values: ``id``, ``copies`` (one per crawl row of that id: provenance, embedding, scores), ``rejected``,
         ``releases`` (eligibility and, per arm, selection, subset row, models and results), ``subsets`` and ``models``
-        (all that ever held it or were trained on it, see ``audit.ever``) and ``scanned`` (artefacts without an index).
+        (all that ever held it or were trained on it, see ``audit.ever``), ``left_out`` (of which masks nothing is told, one
+        line each) and ``scanned`` (artefacts without an index).
         Each copy, release and arm has ``stale``, why it is not of the current record, and ``further``: the document's
         rows in the flow's other tables of that scope, by asset.
 
@@ -75,15 +83,19 @@ def document_story(
                 f"no document {document_id!r} in {store.root_url} (crawls: {crawls}); "
                 "give the id as in the crawl, angle brackets included"
             )
+        left = left_over(store, made)
         return {
             "id": document_id,
             "copies": found,
             "rejected": rejected,
             "releases": [
-                story for name in reader.keys("candidate_documents") for story in _release(reader, name, deep)
+                story
+                for name in reader.keys("candidate_documents")
+                for story in _release(reader, name, deep, left)
             ],
             "subsets": subsets,
             "models": list(models_ever(reader, subsets)) if subsets else [],
+            "left_out": [*left.values()],
             "scanned": reader.tables.scanned,
         }
     finally:
@@ -114,7 +126,7 @@ def _copies(reader: Reader, crawl: str, with_text: bool) -> Iterator[Row]:
         }
 
 
-def _release(reader: Reader, release: str, deep: bool | None) -> Iterator[Row]:
+def _release(reader: Reader, release: str, deep: bool | None, left: Collection[str]) -> Iterator[Row]:
     pool = reader.ref("candidate_documents", release)
     assert pool is not None
     near_copies = _near_copies(reader, release)
@@ -125,7 +137,7 @@ def _release(reader: Reader, release: str, deep: bool | None) -> Iterator[Row]:
         arms = [
             _decision(reader, release, key.split("/", 1)[1], candidate, about, deep)
             for key in reader.keys("selection_mask")
-            if key.split("/", 1)[0] == release
+            if key.split("/", 1)[0] == release and key not in left
         ]
         yield {
             "release": release,

@@ -26,6 +26,7 @@ from datamask_pipeline.compliance.purged import purged_lines, purged_story
 from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.differences import other_settings
+from datamask_pipeline.pipeline.order import masks_made
 from datamask_pipeline.printable import inert
 
 app = typer.Typer(
@@ -75,9 +76,10 @@ def why(
         datamask audit why '<urn:uuid:0f5b...>' --json
     """
     pipeline = build_pipeline(config, settings)
+    made = masks_made(pipeline) if is_configured(config, settings) else None
     with plain_console(stderr=True).status("reading the record"):
         try:
-            story = document_story(pipeline.store, document, with_text=text, deep=deep)
+            story = document_story(pipeline.store, document, with_text=text, deep=deep, made=made)
         except UnknownDocumentError:
             if not (purges := purged_story(pipeline.store, document)):
                 raise

@@ -6,9 +6,11 @@ import typer
 
 from datamask_pipeline.audit.funnel import funnel as funnel_of
 from datamask_pipeline.audit.funnel import funnel_lines
+from datamask_pipeline.audit.left_over import left_over
 from datamask_pipeline.cli.answers import print_answer
-from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.terminal import plain_console
+from datamask_pipeline.pipeline.order import masks_made
 
 
 def funnel(
@@ -25,7 +27,8 @@ def funnel(
 
         datamask audit funnel first
     """
-    store = build_pipeline(config, settings).store
+    pipeline = build_pipeline(config, settings)
+    left = left_over(pipeline.store, masks_made(pipeline) if is_configured(config, settings) else None)
     with plain_console(stderr=True).status("counting"):
-        found = funnel_of(store, release)
+        found = funnel_of(pipeline.store, release, left)
     print_answer(found, funnel_lines(found), as_json=as_json)

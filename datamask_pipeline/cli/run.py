@@ -30,6 +30,7 @@ from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
 from datamask_pipeline.printable import inert
 from datamask_pipeline.report import arms
+from datamask_pipeline.stages import ingest, takedown
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.forecast import Forecast
@@ -92,6 +93,11 @@ def run(
         pipeline.store.sweep()
         for member in filter(None, (planned_member(pipeline, name) for name in names)):
             pipeline.freeze(member)  # at once: a crawl that comes meanwhile is another release's
+        if len(names) > 1 and takedown.STAGE in {stage.name for stage in pipeline.config.stages(until)}:
+            for name in (
+                names
+            ):  # what is withdrawn by a copy in a later release's crawl goes from the earlier ones at once
+                _run_steps(pipeline, name, ingest.STAGE, console, tracker)
         for name in names:
             if new := pipeline.left_out(name):
                 console.print(
@@ -171,6 +177,19 @@ def _print_forecast(config: PipelineConfig, releases: list[str], until: str | No
 def _run_release(
     pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
 ) -> None:
+    computed = _run_steps(pipeline, release, until, console, tracker)
+    console.print(
+        f"{release}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _run_steps(
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
+) -> list[bool]:
+    """Run the steps, and tell of each; of each step whether it was computed."""
     say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
     computed: list[bool] = []
     told: set[str] = set()
@@ -192,7 +211,7 @@ def _run_release(
             told.update(lines)
         for line in lines:
             say(f"            {line}")
-    say(f"{release}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused")
+    return computed
 
 
 def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:

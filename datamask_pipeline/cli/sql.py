@@ -5,8 +5,11 @@ from typing import Annotated
 
 import typer
 
+from datamask_pipeline.audit.left_over import left_over
 from datamask_pipeline.audit.views import views
-from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
+from datamask_pipeline.pipeline.order import masks_made
+from datamask_pipeline.printable import inert
 from datamask_pipeline.storage import storage_errors
 
 
@@ -25,9 +28,13 @@ def sql(
 
         datamask audit sql --file views.sql && duckdb -init views.sql -c 'FROM funnel'
     """
-    text = views(build_pipeline(config, settings).store)
+    pipeline = build_pipeline(config, settings)
+    left = left_over(pipeline.store, masks_made(pipeline) if is_configured(config, settings) else None)
+    text = views(pipeline.store, left)
     if file is None:
         typer.echo(text, nl=False)
     else:
         with storage_errors(str(file)):
             file.write_text(text, encoding="utf-8")
+    for line in left.values():
+        typer.echo(inert(line), err=True)

@@ -37,7 +37,10 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     totals, robots = report["totals"], report["robots"]
     yield f"release {report['release']}: withdrawn by {report['pool']} on {report['decided_at']}"
     for entry in report["entries"]:
-        yield f"  {entry['asked']}: names {entry['named']}, withdrawn with copies {entry['withdrawn']}; {entry['done']}"
+        by_text = entry.get("by_text")  # reports of earlier versions have none
+        of_it = f" ({by_text} by the text of what it names in other crawls)" if by_text else ""
+        told = f"names {entry['named']}{of_it}, withdrawn with copies {entry['withdrawn']}"
+        yield f"  {entry['asked']}: {told}; {entry['done']}"
         for example in entry["examples"]:
             yield f"    e.g. {example['id']} of {example['crawl']}"
     if robots:

@@ -33,7 +33,8 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
         ``before`` (null where the record has no such version), ``after``, ``difference``.
     """
     store = versions.store
-    found, asked = [], _requests_of_pool(versions, require(store, "pool", release).location)
+    pool = require(store, "pool", release).location
+    found, asked, texts = [], _requests_of_pool(versions, pool), _texts(versions, pool)
     for key in store.keys("select"):
         ref = store.current("select", key)
         if key.split("/")[0] != release or ref is None:
@@ -47,7 +48,8 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
         found.append(
             {
                 "arm": key.split("/", 1)[1],
-                "applied": _requests(versions, after) == asked,
+                "applied": _requests(versions, after) == asked
+                and _texts(versions, _pool_of(versions, after)) == texts,
                 "before": earlier,
                 "after": own,
                 "difference": None if earlier is None else _difference(earlier, own),
@@ -72,9 +74,19 @@ def _before(versions: Versions, after: Mapping[str, Any]) -> Mapping[str, Any] |
 
 def _requests(versions: Versions, selection: Mapping[str, Any]) -> str | None:
     """Which requests the pool behind a selection applied; ``None``: none."""
+    return _requests_of_pool(versions, _pool_of(versions, selection))
+
+
+def _pool_of(versions: Versions, selection: Mapping[str, Any]) -> str:
+    """The pool behind a selection."""
     index = dict(inputs_of(selection))["index"]
-    candidates = dict(inputs_of(versions.manifest(index.location)))["candidates"]
-    return _requests_of_pool(versions, candidates.location)
+    return str(dict(inputs_of(versions.manifest(index.location)))["candidates"].location)
+
+
+def _texts(versions: Versions, pool: str) -> int:
+    """How many texts of crawls outside its release a pool was asked to withdraw."""
+    asked = dict(inputs_of(versions.manifest(pool))).get("takedown")
+    return 0 if asked is None else int(versions.manifest(asked.location)["metadata"].get("texts", 0))
 
 
 def _requests_of_pool(versions: Versions, pool: str) -> str | None:

@@ -44,9 +44,7 @@ def unname_requests(store: Store, release: str) -> None:
             return
         rows = store.read_table(ref).to_pylist()
         if any(names_purged(row, purged) for row in rows):
-            basis = store.manifest(ref)["basis"]
-            asked, snapshot = basis["inputs"]["asked"], basis["config"]["robots"]
-            takedown.take_in(store, release, rows, asked=asked, snapshot=snapshot)
+            takedown.unname(store, release, rows, store.manifest(ref)["basis"])
 
 
 def _successor(store: Store, ref: Ref, purged: Erased, successors: Mapping[str, Ref]) -> Ref:

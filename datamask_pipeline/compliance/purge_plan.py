@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.in_the_way import in_the_way
 from datamask_pipeline.compliance.unfinished import unfinished_of
 from datamask_pipeline.compliance.withdrawn import Withdrawn, find_withdrawn
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.stages import takedown
 from datamask_pipeline.stages.takedown_unnamed import names_purged
-from datamask_pipeline.storage import Store, releases
+from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.tombstones import (
     Erased,
@@ -101,18 +102,18 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
         held = {location: _held(graph, connection, location, salt) for location in graph.manifests}
         used = {location for location in graph.manifests if _used(graph, connection, location, salt, held)}
         unfinished = unfinished_of(graph, connection, salt, found.documents, OF_A_CRAWL)
-    used_before = _used_before(store) | _may_have_used(store, found.documents)
-    tainted = _tainted(graph, used | used_before) & {*graph.manifests}
-    nameless = _unnamed(store, salt, found)
-    naming = {each for each in graph.of("takedown") if _names_purged(graph, each, nameless)}
-    left = {each for each in graph.of(*off) if each in graph.pointed & tainted}
-    left = {each for each in left if not (graph.resting_on([each]) & graph.pointed) - left}
-    current = [location for location in sorted(graph.pointed - left) if location in tainted]
-    erased = [each for each in graph.of(*OF_A_CRAWL) if each in graph.pointed and held[each]]
-    erased += sorted(naming & graph.pointed)
-    standing = [each for each in current if graph.manifests[each]["stage"] in _OF_MODELS]
-    if blocking := [each for each in current if each not in (*erased, *standing)]:
-        raise ConfigurationError(_in_the_way(store, blocking))
+        used_before = _used_before(store) | _may_have_used(store, found.documents)
+        tainted = _tainted(graph, used | used_before) & {*graph.manifests}
+        nameless = _unnamed(store, salt, found)
+        naming = {each for each in graph.of("takedown") if _names_purged(graph, each, nameless)}
+        left = {each for each in graph.of(*off) if each in graph.pointed & tainted}
+        left = {each for each in left if not (graph.resting_on([each]) & graph.pointed) - left}
+        current = [location for location in sorted(graph.pointed - left) if location in tainted]
+        erased = [each for each in graph.of(*OF_A_CRAWL) if each in graph.pointed and held[each]]
+        erased += sorted(naming & graph.pointed)
+        standing = [each for each in current if graph.manifests[each]["stage"] in _OF_MODELS]
+        if blocking := [each for each in current if each not in (*erased, *standing)]:
+            raise ConfigurationError(in_the_way(graph, connection, salt, held, blocking))
     holding = {each for each in graph.manifests if held[each] or each in tainted} | naming
     superseded = {each for each in holding if each not in graph.pointed} | {*erased} | left
     needed = {
@@ -136,18 +137,6 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
         kept=sorted(superseded & needed),
         unfinished=unfinished,
         versions=frozenset(graph.manifests),
-    )
-
-
-def _in_the_way(store: Store, blocking: list[str]) -> str:
-    """What has to be done before a purge about current versions that still use a withdrawn document."""
-    used_in = {each.split("/")[1] for each in blocking}
-    retired = sorted(used_in & (releases.every_name(store) - releases.names(store)))
-    undo = "".join(f"`datamask retire {release} --undo`, " for release in retired)
-    return (
-        f"{len(blocking)} current versions still use a withdrawn document, e.g. {blocking[0]}: {undo}run all releases with "
-        "the withdrawal before (`datamask run`, with every step and arm that made one configured), then purge with the same "
-        "settings: of a stage that is off in them, what it made is removed"
     )
 
 

@@ -11,7 +11,7 @@ from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.errors import ConfigurationError, InternalError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.stages.takedown_matches import find_named
-from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, without_name
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT, without_name
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.tombstones import Erased
@@ -40,7 +40,8 @@ def takedown_report(store: Store, release: str) -> Report:
     Returns:
         ``release``, ``pool`` (the artefact that applied it) and its date, ``requests`` (the artefact of what was asked),
         ``robots`` (date and user agents of a snapshot), ``entries``: of each what was ``asked``, ``named`` (documents that
-        it names), ``withdrawn`` (these and every copy of their contents), ``examples`` and what was ``done``; ``totals``;
+        it names), ``by_text`` (how many of them as they have the text of one that it names in a crawl outside the release),
+        ``withdrawn`` (all of these and every copy of their contents), ``examples`` and what was ``done``; ``totals``;
         ``near_copies_left``: documents that some version of the record found to be near-copies of a withdrawn one by their
         embeddings, and that stay; ``cost``: of each arm, as `cost_of`; ``purged``: every purge that erased documents of the
         release's crawls, as `Versions.purged_from`, each with its ``report`` of the release at that time.
@@ -77,7 +78,7 @@ def takedown_report(store: Store, release: str) -> Report:
         connection.execute(f"""
             CREATE TEMP TABLE documents AS
             SELECT part_order AS artefact_order, part_row AS artefact_row, crawl, id, representative_crawl,
-                representative_id, exclusion
+                representative_id, exclusion, content_hash
             FROM {duck.parts_sql(store, [pool])}
         """)
         entries = list(_entries(connection))
@@ -109,7 +110,7 @@ def unnamed_report(store: Store, report: Report, purged: Erased) -> Report:
     shown: dict[str, str] = {}
     if report["requests"] is not None and store.fs.exists(f"{store.root}/{report['requests']}"):
         rows = store.read_table(ref_of(store.manifest_at(report["requests"]))).to_pylist()
-        shown = {row["entry"]: without_name(row, purged)["entry"] for row in rows}
+        shown = {row["entry"]: without_name(row, purged)["entry"] for row in rows if row["kind"] != TEXT}
     entries = [
         {**entry, "asked": shown.get(entry["asked"], entry["asked"]), "examples": []}
         for entry in report["entries"]
@@ -148,19 +149,21 @@ def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
             JOIN documents USING (representative_crawl, representative_id) GROUP BY entry
         ),
         found AS (
-            SELECT entry, count(*) AS named,
+            SELECT entry, count(*) AS named, count(texts.content_hash) AS by_text,
                 list({{'crawl': crawl, 'id': id}} ORDER BY artefact_order, artefact_row)[:{_EXAMPLES}] AS examples
-            FROM named JOIN documents USING (artefact_order, artefact_row) GROUP BY entry
+            FROM named JOIN documents USING (artefact_order, artefact_row) LEFT JOIN texts USING (entry, content_hash)
+            GROUP BY entry
         )
-        SELECT asked.entry, kind, coalesce(named, 0), coalesce(withdrawn, 0), coalesce(examples, [])
+        SELECT asked.entry, kind, coalesce(named, 0), coalesce(by_text, 0), coalesce(withdrawn, 0), coalesce(examples, [])
         FROM asked LEFT JOIN found USING (entry) LEFT JOIN withdrawn USING (entry)
         WHERE kind <> 'robots' OR named > 0 ORDER BY kind = 'robots', asked.entry
     """)
-    for entry, kind, named, withdrawn, examples in rows.fetchall():
+    for entry, kind, named, by_text, withdrawn, examples in rows.fetchall():
         yield {
             "asked": entry,
             "kind": kind,
             "named": named,
+            "by_text": by_text,
             "withdrawn": withdrawn,
             "examples": examples,
         }

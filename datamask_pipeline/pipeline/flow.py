@@ -64,7 +64,7 @@ FLOW: Final = Flow(
         Output("quality_scores", "score", "scikitlearn parquet",
                "The score of every document by every quality scorer; null with a reason where there is none."),
     )),
-    Stage(takedown, RELEASES, pool.PoolConfig, settings_of="pool", reads={}, makes=(
+    Stage(takedown, RELEASES, pool.PoolConfig, settings_of="pool", reads={"documents": "crawl_documents"}, makes=(
         Output("takedown_requests", "takedown", "parquet",
                "What is asked to be withdrawn from a release: ids, contents, URL prefixes, domains, robots.txt files."),
     )),

@@ -52,6 +52,16 @@ def wanted_releases(pipeline: "Pipeline", *, of: str | None = None, new: bool = 
     return in_order(pipeline, [name for name in names if not is_retired(pipeline.store, name)])
 
 
+def masks_made(pipeline: "Pipeline") -> set[str]:
+    """Keys of the masks that runs of the configuration make anew: of its arms, in its releases that are not retired."""
+    names: list[str] = []
+    for name, configured in pipeline.config.releases.items():
+        is_one = configured.every is None
+        names += [name] if is_one else [member for member, _ in rolled(pipeline.store, name)]
+    made = [name for name in names if not is_retired(pipeline.store, name)]
+    return {f"{name}/{arm}" for name in made for arm in pipeline.config.arms}
+
+
 def told(pipeline: "Pipeline") -> Iterator[str]:
     """What becomes of each release of the configuration as things are, one line each, and what to be careful with."""
     for name, configured in pipeline.config.releases.items():

@@ -1,24 +1,27 @@
 """Finds the documents that requests for withdrawal name. Knows their ids, URLs and content hashes; no text."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from datamask_pipeline import domains, duck
+from datamask_pipeline import domains, duck, schema
 from datamask_pipeline.stages.takedown_robots import forbids
-from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.tombstones import Erased, hashed_sql, salt_of
 
 if TYPE_CHECKING:
     import duckdb
 
+Row = dict[str, Any]
+
 
 def find_named(
     connection: "duckdb.DuckDBPyConnection", store: Store, requests: Ref | None, documents: Sequence[Ref]
 ) -> None:
-    """Make the table `named`: each request with each document that it names, by the document's place in the release.
+    """Make the table `named`: each request with each document that it names, by the document's place in the release; and
+    `asked` (the requests) and `texts` (what some of them name in crawls outside the release, by its content hash).
 
     Args:
         connection: A connection to the record.
@@ -26,19 +29,41 @@ def find_named(
         requests: What is asked; ``None`` names nothing.
         documents: Documents of each crawl, in the release's order.
     """
+    rows: list[Row] = [] if requests is None else store.read_table(requests).to_pylist()
+    snapshot = None if requests is None else store.manifest(requests)["basis"]["config"]["robots"]
+    find_asked(connection, store, rows, documents, snapshot)
+
+
+def find_asked(
+    connection: "duckdb.DuckDBPyConnection",
+    store: Store,
+    requests: Sequence[Row],
+    documents: Sequence[Ref],
+    snapshot: Mapping[str, Any] | None,
+) -> None:
+    """As `find_named`, of requests that do not stand in the record yet.
+
+    Args:
+        connection: A connection to the record.
+        store: The record.
+        requests: Rows of `schema.TAKEDOWN`.
+        documents: Documents of each crawl.
+        snapshot: Date and crawlers of a robots snapshot.
+    """
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE named (entry VARCHAR, artefact_order BIGINT, artefact_row BIGINT)"
     )
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE asked (entry VARCHAR, kind VARCHAR, host VARCHAR, value VARCHAR)"
-    )
-    if requests is None:
+    connection.register("requests", pa.Table.from_pylist([*requests], schema=schema.TAKEDOWN))
+    connection.execute(f"""
+        CREATE OR REPLACE TEMP TABLE asked AS SELECT entry, kind, host, value FROM requests WHERE kind <> '{TEXT}';
+        CREATE OR REPLACE TEMP TABLE texts AS SELECT entry, value AS content_hash FROM requests WHERE kind = '{TEXT}';
+    """)
+    if not requests:
         return
-    columns = "entry, kind, host, value"
-    connection.execute(
-        f"INSERT INTO asked SELECT {columns} FROM {duck.parts_sql(store, [requests], columns)}"
-    )
     rows = duck.parts_sql(store, documents, "id, content_hash, url")
+    connection.execute(f"""
+        INSERT INTO named SELECT entry, artefact_order, artefact_row FROM {rows} AS d JOIN texts USING (content_hash)
+    """)
     for column, kinds in (("id", "'name', 'id'"), ("content_hash", "'name', 'content'")):
         connection.execute(f"""
             INSERT INTO named SELECT entry, artefact_order, artefact_row
@@ -49,7 +74,7 @@ def find_named(
         _locate(connection, rows)
         _find_by_host(connection)
         _find_hidden_urls(connection, store)
-        _find_forbidden(connection, store, requests)
+        _find_forbidden(connection, requests, snapshot)
 
 
 def find_purged(
@@ -127,13 +152,13 @@ def _find_by_host(connection: "duckdb.DuckDBPyConnection") -> None:
     """)
 
 
-def _find_forbidden(connection: "duckdb.DuckDBPyConnection", store: Store, requests: Ref) -> None:
+def _find_forbidden(
+    connection: "duckdb.DuckDBPyConnection", requests: Sequence[Row], snapshot: Mapping[str, Any] | None
+) -> None:
     """What the robots.txt of its host forbids."""
-    snapshot = store.manifest(requests)["basis"]["config"]["robots"]
     if snapshot is None:
         return
-    table = store.read_table(requests, ["host", "kind", "robots"]).to_pylist()
-    texts = {row["host"]: row["robots"] for row in table if row["kind"] == "robots"}
+    texts = {row["host"]: row["robots"] for row in requests if row["kind"] == "robots"}
 
     def forbidden(hosts: pa.ChunkedArray, rests: pa.ChunkedArray) -> pa.Array:
         pairs = zip(hosts.to_pylist(), rests.to_pylist(), strict=True)

@@ -2,6 +2,8 @@
 
 Their kinds are `hidden`, for an id or a content hash, and `hidden_url`, for a URL that was the whole address of a document:
 its host stays, and its value is the number of characters after the host, a colon, and the hash of both together.
+Requests of kind `text`, the content hashes of what another request names in crawls outside the release, go altogether: a
+content that was purged is withdrawn from every release as it is.
 """
 
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ from datamask_pipeline.storage.tombstones import Erased, hashed
 
 HIDDEN: Final = "hidden"
 HIDDEN_URL: Final = "hidden_url"
+TEXT: Final = "text"
 _NAMED: Final = ("name", "id", "content")
 
 Row = dict[str, Any]
@@ -23,14 +26,25 @@ def hide(rows: Iterable[Row], purged: Erased | None) -> list[Row]:
         rows: Rows of `schema.TAKEDOWN`.
         purged: What must not be named; ``None``: anything may be.
     """
-    made = [row if purged is None else without_name(row, purged) for row in rows]
-    found = {row["entry"]: row for row in made}
-    return sorted(found.values(), key=lambda row: (row["kind"] == "robots", row["entry"]))
+    made, texts = {}, {}
+    shown: dict[str, str] = {}
+    for row in rows:
+        if row["kind"] != TEXT:
+            own = row if purged is None else without_name(row, purged)
+            made[own["entry"]], shown[row["entry"]] = own, own["entry"]
+        elif purged is None or row["value"] not in purged:
+            texts[row["entry"], row["value"]] = row
+    kept = [row | {"entry": shown[row["entry"]]} for row in texts.values()]
+
+    def order(row: Row) -> tuple[bool, str, bool, str]:
+        return row["kind"] == "robots", row["entry"], row["kind"] == TEXT, row["value"] or ""
+
+    return sorted([*made.values(), *kept], key=order)
 
 
 def names_purged(row: Row, purged: Erased) -> bool:
     """Whether a request names what was purged."""
-    return without_name(row, purged) is not row
+    return row["value"] in purged if row["kind"] == TEXT else without_name(row, purged) is not row
 
 
 def without_name(row: Row, purged: Erased) -> Row:

@@ -32,3 +32,18 @@ def test_a_release_is_wanted_again_when_a_crawl_was_made_again_and_not_by_what_i
         pointer.write_text(json.dumps(ref | {"content_digest": "later"}))
         assert (release_run(copied, "first") != before) is again, stage
         before = release_run(copied, "first")
+
+
+def test_a_release_that_withdraws_is_wanted_again_when_a_crawl_outside_it_comes(
+    tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    """What is asked may name a text in it that the release has too."""
+    record = tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    plain = Pipeline(tiny_run.config.model_copy(update={"store": str(record)}))
+    pool = tiny_run.config.pool.model_copy(update={"takedown": ("nobody",)})
+    asking = Pipeline(plain.config.model_copy(update={"pool": pool}))
+    before = release_run(plain, "first"), release_run(asking, "first")
+    shutil.copytree(record / "ingest" / "tiny-2024-10", record / "ingest" / "later")
+    assert release_run(plain, "first") == before[0]
+    assert release_run(asking, "first") != before[1]

@@ -1,11 +1,18 @@
 """What is stale, and what is not though something before it was made again."""
 
+import json
 import shutil
 from pathlib import Path
 
-from datamask_pipeline.audit.stale import stale
-from datamask_pipeline.pipeline import Pipeline
+import pytest
+
+from datamask_pipeline.audit.publishable import publishable
+from datamask_pipeline.audit.stale import retired_behind, stale
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.storage import require
+from datamask_pipeline.storage.releases import retire
 
 
 def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path: Path) -> None:
@@ -22,3 +29,53 @@ def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path
             pipeline.run(stage, "first/random")
         assert require(store, "select", "first/random") != before
         assert bool(stale(store, require(store, "pretrain", model))) is is_stale
+
+
+def test_what_is_stale_by_a_retired_release_is_said_to_be(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Such a release is not run, so the one that goes on from it stays stale however often that is."""
+    shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
+    crawls = sorted(path.name for path in (tmp_path / "crawls").iterdir())
+    settings = {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(tmp_path / "crawls"),
+        "releases": {"first": {"crawls": crawls[:1]}, "second": {"given": "first", "crawls": crawls[1:]}},
+        "arms": {"random": {"policy": "random"}},
+    }
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+
+    def made(*releases: str) -> None:
+        for release in releases:
+            for _, _, call in pipeline.steps(release, "materialise"):
+                call()
+
+    def refusal() -> str:
+        with pytest.raises(ConfigurationError) as caught:
+            publishable(pipeline.store, "second", None, wanted, even_stale=False)
+        return str(caught.value)
+
+    wanted = PublishConfig(licence="odc-by")
+    made("first", "second")
+    subset = require(pipeline.store, "materialise", "second/random")
+    assert publishable(pipeline.store, "second", None, wanted, even_stale=False) == wanted
+    retire(pipeline.store, "first")
+    shard = tmp_path / "crawls" / crawls[0] / "001.jsonl"
+    line = json.loads(shard.read_text().splitlines()[0]) | {
+        "id": "later",
+        "text": "A text that came later. " * 20,
+    }
+    shard.write_text(shard.read_text() + json.dumps(line) + "\n")
+    pipeline = Pipeline(pipeline.config)
+    made("second")
+    subset = require(pipeline.store, "materialise", "second/random")
+    assert retired_behind(pipeline.store, subset) == ["first"]
+    told = refusal()
+    assert (
+        "it rests on first, retired, of which no run makes anything: `datamask retire first --undo`, then make it"
+        in told
+    )
+    retire(pipeline.store, "first", retired=False)
+    assert "retire" not in refusal()
+    made("first", "second")
+    assert publishable(pipeline.store, "second", None, wanted, even_stale=False) == wanted

@@ -52,9 +52,9 @@ def store(tmp_path: Path) -> Store:
 def pool_of(store: Store, documents: dict[str, Ref], release: str = "r", **settings: object) -> Ref:
     """The pool, after what is asked to be withdrawn was taken in, as the flow does."""
     config = pool.PoolConfig(**{"validation_share": 0.0} | settings)
-    asked = (
-        {} if takedown.is_off(config) else {"takedown": takedown.run(config, store=store, release=release)}
-    )
+    asked = {}
+    if not takedown.is_off(config):
+        asked["takedown"] = takedown.run(config, store=store, release=release, documents=documents)
     return pool.run(config, store=store, release=release, documents=documents, **asked)
 
 
@@ -283,11 +283,9 @@ def test_what_an_earlier_release_held_out_stays_held_out(settings: dict[str, obj
     held, before = None, set[str]()
     for number, release in enumerate(("first", "second", "third"), start=1):
         crawls = dict(list(documents.items())[:number])
-        asked = (
-            {}
-            if takedown.is_off(config)
-            else {"takedown": takedown.run(config, store=store, release=release)}
-        )
+        asked = {}
+        if not takedown.is_off(config):
+            asked["takedown"] = takedown.run(config, store=store, release=release, documents=crawls)
         held = pool.run(config, store=store, release=release, documents=crawls, held=held, **asked)
         rows = store.read_table(held).to_pylist()
         held_out = {row["id"] for row in rows if row["validation"]}

@@ -64,7 +64,7 @@ def documents(store: Store) -> Ref:
 
 def withdrawn(store: Store, documents: Ref, *entries: str, **settings: Any) -> set[str]:
     config = pool.PoolConfig(validation_share=0.0, takedown=entries, **settings)
-    asked = takedown.run(config, store=store, release="r")
+    asked = takedown.run(config, store=store, release="r", documents={"one": documents})
     assert store.read_table(asked).schema == schema.TAKEDOWN
     ref = pool.run(config, store=store, release="r", documents={"one": documents}, takedown=asked)
     rows = store.read_table(ref).to_pylist()
@@ -240,3 +240,82 @@ def test_what_was_not_taken_in_is_not_passed_over(store: Store, documents: Ref) 
     config = pool.PoolConfig(takedown=("blog",))
     with pytest.raises(ConfigurationError, match=re.escape("run stage 'takedown'")):
         pool.run(config, store=store, release="r", documents={"one": documents})
+
+
+def ingested(store: Store, crawl: str, rows: list[dict[str, Any]]) -> Ref:
+    """Documents of a crawl, each with id, text and URL."""
+    builder = store.begin("ingest", crawl, version="1", config={}, inputs={"rows": json.dumps(rows)})
+    placed = [
+        {**row, "token_count": 1, "crawl": crawl, "shard": "0", "row": number}
+        | {"content_hash": hashlib.sha256(row["text"].encode()).hexdigest()}
+        for number, row in enumerate(rows)
+    ]
+    table = pa.Table.from_pylist(placed, schema=schema.DOCUMENTS)
+    return builder.commit([builder.write_part("0", table.to_batches(), schema.DOCUMENTS)])
+
+
+def with_another_crawl(store: Store) -> Ref:
+    """A release's crawl; copies of two of its documents, and a text that it lacks, are in another one."""
+    others = [
+        {"id": "copy", "text": "shared", "url": "https://mirror.org/private/1"},
+        {"id": "second", "text": "common", "url": "https://mirror.org/open/2"},
+        {"id": "strange", "text": "strange", "url": "https://mirror.org/open/3"},
+    ]
+    ingested(store, "other", others)
+    rows = [
+        {"id": "first", "text": "shared", "url": "https://a.org/1"},
+        {"id": "common", "text": "common", "url": "https://a.org/2"},
+        {"id": "left", "text": "left", "url": "https://a.org/3"},
+    ]
+    return ingested(store, "one", rows)
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("copy", "first"),
+        ("id:copy", "first"),
+        ("url:https://mirror.org/open/", "common"),
+        ("domain:mirror.org", "first common"),
+        ("content:" + hashlib.sha256(b"shared").hexdigest(), "first"),
+        ("strange", ""),
+    ],
+)
+def test_what_an_entry_names_in_another_crawl_goes_by_its_text(entry: str, found: str, store: Store) -> None:
+    assert withdrawn(store, with_another_crawl(store), entry, "nobody") == set(found.split())
+    ref = store.current("pool", "r")
+    assert ref is not None
+    unmatched = store.manifest(ref)["metadata"]["takedown_unmatched"]
+    assert unmatched == sorted({"nobody"} | ({entry} if not found else set()))
+    asked = store.current("takedown", "r")
+    assert asked is not None
+    assert store.manifest(asked)["metadata"]["entries"] == 2
+
+
+def test_what_a_robots_file_forbids_in_another_crawl_goes_by_its_text(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "robots").mkdir()
+    (tmp_path / "robots" / "mirror.org.txt").write_text("User-agent: *\nDisallow: /private\n")
+    robots = {
+        "snapshot": str(tmp_path / "robots"),
+        "date": datetime.date(2026, 11, 1),
+        "user_agents": ("GPTBot",),
+    }
+    assert withdrawn(store, with_another_crawl(store), robots=robots) == {"first"}
+
+
+def test_a_pool_is_the_same_while_no_other_crawl_has_a_text_that_is_asked_for(store: Store) -> None:
+    """Nor is an entry told twice that names the text in the release too."""
+    documents = ingested(store, "one", [{"id": "first", "text": "shared", "url": None}])
+    config = pool.PoolConfig(validation_share=0.0, takedown=("nobody", f"content:{'0' * 64}"))
+    given = {"store": store, "release": "r", "documents": {"one": documents}}
+    asked = takedown.run(config, **given)
+    assert "crawls" not in store.manifest(asked)["basis"]["inputs"]
+    ingested(store, "other", [{"id": "copy", "text": "shared", "url": None}])
+    again = takedown.run(config, **given)
+    assert asked.fingerprint != again.fingerprint
+    assert asked.content_digest == again.content_digest
+    assert takedown.run(config, **given) == again
+    named = takedown.run(config.model_copy(update={"takedown": ("first", "copy")}), **given)
+    kinds = [(row["entry"], row["kind"]) for row in store.read_table(named).to_pylist()]
+    assert kinds == [("copy", "name"), ("copy", "text"), ("first", "name")]
+    assert [*takedown.told(store.manifest(named))][1].startswith("they name 1 texts in crawls outside r")
