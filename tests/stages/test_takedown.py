@@ -315,6 +315,8 @@ def test_a_pool_is_the_same_while_no_other_crawl_has_a_text_that_is_asked_for(st
     assert asked.fingerprint != again.fingerprint
     assert asked.content_digest == again.content_digest
     assert takedown.run(config, **given) == again
+    other = ingested(store, "one", [{"id": "first", "text": "another", "url": None}])
+    assert takedown.run(config, **given | {"documents": {"one": other}}).fingerprint != again.fingerprint
     named = takedown.run(config.model_copy(update={"takedown": ("first", "copy")}), **given)
     kinds = [(row["entry"], row["kind"]) for row in store.read_table(named).to_pylist()]
     assert kinds == [("copy", "name"), ("copy", "text"), ("first", "name")]
