@@ -109,6 +109,33 @@ def test_marginals_of_the_mask_prove_as_much_as_another_pass(
     assert found.certificate.bound <= whole.certificate.bound + 0.001 * distance
 
 
+def test_the_ascent_goes_on_where_half_precision_said_too_early_that_it_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = np.random.default_rng(0)
+    vectors = draws.standard_normal((1_500, 140))
+    np.save(tmp_path / "v.npy", (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16))
+    np.save(tmp_path / "q.npy", draws.random(1_500))
+    shard = Shard(vectors=tmp_path / "v.npy", quality={"quality": tmp_path / "q.npy"})
+    climbs, ascend = [], Learner.ascend
+
+    def counted(self: Learner, climb: Any, num_steps: int, on_step: Any) -> Any:
+        climbs.append(climb.step)
+
+        def early(climb: Any, value: float, bound: float | None) -> bool:
+            return on_step(climb, value, bound) or (len(climbs) == 1 and climb.step == 3)
+
+        return ascend(self, climb, num_steps, early)
+
+    monkeypatch.setattr(Learner, "ascend", counted)
+    wanted = {**SETTINGS, "num_steps": 30, "ratio": 0.2, "lamb": 0.0, "dtype": "bfloat16"}
+    found = select_over_shards([shard], tmp_path / "out", engine="here", diversity="DiSF_uncentred", **wanted)
+    assert climbs == [0, 3]
+    assert found.record["learner"]["steps"] > 3
+    assert found.certificate.bound is not None
+    assert found.objective.value <= found.certificate.bound
+
+
 @pytest.mark.parametrize(("metric", "kind"), [*CASES, ("Vendi", "documents")])
 def test_as_good_as_in_one_process(
     metric: str, kind: str, cut: Any, columns: dict[str, Any], budgets: dict[str, Any], tmp_path: Path
