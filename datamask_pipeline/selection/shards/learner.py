@@ -202,7 +202,7 @@ class Learner:
         sure = people.moved(moments, mask, "sure")
         if people.held is not None:
             sure = sure.plus(people.held, -1.0)
-        part = people.part("open", "open", ["squared", "quality", "gradient"], held=False)
+        part = people.part("open", "open", ["squared", "quality", "gradient"])
         left = count - int(people.counts("sure")[0].sum())
         part = part.with_limits(replace(part.limits, limits_G=np.array([left])))
         part.gradient("change", change, 0.0, "float32")

@@ -28,7 +28,7 @@ from datamask_pipeline.selection.metrics import metrics_of
 from datamask_pipeline.selection.normalisation import combined_quality
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.result import log_odds
-from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows
+from datamask_pipeline.selection.rows import MappedRows, Rows
 from datamask_pipeline.selection.shards.source import Shard, opened, unit_rows
 from datamask_pipeline.selection.shards.view import Span, Terms, View
 
@@ -206,18 +206,13 @@ class Member:
         self.views[WHOLE].floats["quality"] = combined_quality(self.scores, weights, pairs).numpy()
         return {}, {}
 
-    def do_view(self, name: str, mask: str, columns: Sequence[str], held: bool) -> Answer:
-        """Some of the documents as a view of their own; their vectors in memory if they are to be held."""
+    def do_view(self, name: str, mask: str, columns: Sequence[str]) -> Answer:
+        """Some of the documents as a view of their own."""
         view, places_n = self.views[WHOLE].chosen(mask, columns)
         self.views[name] = view
         self.squared[name] = self.squared[WHOLE][torch.from_numpy(places_n)]
         if self.shards:
-            rows = self.rows[WHOLE]
-            index_n = torch.from_numpy(places_n)
-            # Few documents that are read again and again are read once.
-            self.rows[name] = (
-                MemoryRows(rows.take(index_n), rows.chunk_rows) if held else rows.chosen(index_n)
-            )
+            self.rows[name] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
         view.masks["all"] = np.ones(len(view), bool)
         return {"counts": view.counts("all")}, {}
 

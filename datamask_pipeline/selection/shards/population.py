@@ -390,16 +390,15 @@ class Population:
 
     # -- views --------------------------------------------------------------------------------------------
 
-    def part(self, name: str, mask: str, columns: Sequence[str], held: bool = True) -> Population:
+    def part(self, name: str, mask: str, columns: Sequence[str]) -> Population:
         """Some of the documents as a population of their own: their share of the documents, without quotas or costs.
 
         Args:
             name: Of the view.
             mask: The documents.
             columns: What is kept of their columns.
-            held: Whether processes hold the vectors in memory, in float32, as long as there is this view.
         """
-        counts = self.team.sums("view", name=name, mask=mask, columns=list(columns), held=held)["counts"]
+        counts = self.team.sums("view", name=name, mask=mask, columns=list(columns))["counts"]
         share = int(counts[0].sum()) / self.num_rows
         total = max(2, round(self.limits.num_documents * share))
         limits = replace(

@@ -74,7 +74,7 @@ def _closed_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[s
     if not metrics:
         return {}
     people.sample("sampled", min(people.num_rows, MEANS_DOCUMENTS), "normalisation", "means")
-    part = people.part("means", "sampled", ["squared"], held=False)
+    part = people.part("means", "sampled", ["squared"])
     sample = part.own_moments("all")
     (fourth,) = part.dots(("squared", "squared"))
     people.team.later("forget", name="means")
