@@ -88,15 +88,11 @@ def _told(process: subprocess.Popen[str]) -> Told:
 
 
 def _row(method: str, told: Told) -> Told:
-    return {
-        "method": method,
-        "seconds": told["seconds"],
-        "cpu_seconds": told["cpu_seconds"],
-        "objective": told["objective"],
-        "gap": told["gap"],
-        "leading process GB": told["driver_bytes"] / 1e9,
-        "other processes GB": told["member_bytes"] / 1e9,
-    }
+    row = {"method": method} | {name: told[name] for name in ("seconds", "cpu_seconds", "objective", "gap")}
+    if "driver_bytes" in told:
+        row["leading process GB"] = told["driver_bytes"] / 1e9
+        row["other processes GB"] = told["member_bytes"] / 1e9
+    return row
 
 
 def _throughput(outcome: Outcome, folder: Path, size: int) -> None:
@@ -133,7 +129,9 @@ def _throughput(outcome: Outcome, folder: Path, size: int) -> None:
 
 def _memory(outcome: Outcome, small: Path, large: Path) -> None:
     for metric in METRIC_NAMES:
-        few, many = (_told(_working(folder, metric, "--workers", "2")) for folder in (small, large))
+        few, many = (
+            _told(_working(folder, metric, "--workers", "2", "--memory")) for folder in (small, large)
+        )
         for told, folder in ((few, small), (many, large)):
             outcome.rows.append(
                 _row(f"{metric}, N = {_size(shards_in(folder)):,} x {NARROW}: two processes", told)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError, InputError
@@ -161,7 +160,7 @@ def _refuse_sparse(values: Any, field: str) -> None:
         raise InputError(
             "a sparse tensor cannot be read", field=field, value=values.layout, remedy="give its to_dense()"
         )
-    if issparse(values):
+    if type(values).__module__.startswith("scipy.sparse"):
         raise InputError(
             "a sparse array cannot be read",
             field=field,

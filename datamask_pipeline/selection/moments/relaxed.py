@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, Moments
@@ -217,6 +216,8 @@ class Segment:
         end = self.value(1.0)
         if self.value(0.98) <= end:
             return 1.0, end
+        from scipy.optimize import minimize_scalar  # half a second, and few metrics need it
+
         found = minimize_scalar(
             lambda share: -self.value(share),
             bounds=(0.0, 1.0),
