@@ -17,7 +17,7 @@ from benchmarks.stages_work import COMMANDS, STEPS
 
 ORDER = (
     "facility_20k",
-    "moments_100k",
+    "moments",
     "faithful_20k",
     "correlation_5k",
     "scaling",

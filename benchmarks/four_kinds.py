@@ -13,10 +13,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from benchmarks.data import clustered, drawn_quality, texts_of
 from benchmarks.harness import (
     LAMB,
     Context,
@@ -28,6 +26,7 @@ from benchmarks.harness import (
     code_version,
     timed,
 )
+from benchmarks.kinds import KINDS, Block
 from benchmarks.peers import Task, correlation, entropy, facility, facility_exchanges, moments, volume
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import METRICS
@@ -35,15 +34,9 @@ from datamask_pipeline.families import METRICS
 TITLE = "Every metric on four kinds of vectors, N = 600, 1 200 and 5 000"
 QUESTION = "Does anybody end above the engine anywhere, at what price, and how far is each mask proven to be from the best?"
 LONG = True
-DIMENSIONS, FEATURES = 64, 30_000
-PASSAGE = 40
-"""Words of a text: documents are cut, as there are fewer of them than the largest block has."""
-COPIED = 0.1
-"""Share of the texts that are others without one word of theirs."""
 BUDGETS = {600: (12, 120), 1_200: (24, 240), 5_000: (40, 1_000)}
 LAMBDAS = (0.0, LAMB)
 Opponent = Callable[[Task], NDArray[np.int64]]
-Block = tuple[NDArray[np.float16], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,51 +214,3 @@ def _block(context: Context, kind: str, size: int) -> Block:
 
 _BLOCKS: dict[tuple[str, int], Block] = {}
 """The last block that was made."""
-
-
-def _isotropic(context: Context, size: int) -> Block:
-    draws = torch.Generator().manual_seed(context.seeds[0])
-    return _scored(context, torch.randn(size, DIMENSIONS, generator=draws))
-
-
-def _clustered(context: Context, size: int) -> Block:
-    return clustered(size, context.seeds[0], DIMENSIONS)
-
-
-def _texts(context: Context, size: int) -> Block:
-    """TF-IDF of real texts and of near-copies, cut to the first singular vectors."""
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    draws = np.random.default_rng(context.seeds[0])
-    passages = [
-        passage
-        for text in texts_of(context.documents, size, context.seeds[0])
-        for passage in _passages(text.split())
-    ]
-    drawn = draws.permutation(len(passages))[: size - round(COPIED * size)]
-    texts = [" ".join(passages[place]) for place in drawn]
-    for source in draws.integers(len(texts), size=size - len(texts)):
-        words = texts[source].split()
-        gone = int(draws.integers(len(words)))
-        texts.append(" ".join(words[:gone] + words[gone + 1 :]))
-    counts = TfidfVectorizer(max_features=FEATURES, sublinear_tf=True).fit_transform(texts)
-    rows = TruncatedSVD(DIMENSIONS, random_state=0).fit_transform(counts)
-    return _scored(context, torch.from_numpy(rows) + 1e-9)
-
-
-def _passages(words: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(words) - PASSAGE // 2, PASSAGE):
-        yield words[start : start + PASSAGE]
-
-
-def _embeddings(context: Context, size: int) -> Block:
-    return context.block(size, context.seeds[0])
-
-
-def _scored(context: Context, rows_ND: torch.Tensor) -> Block:
-    embeddings_ND = torch.nn.functional.normalize(rows_ND.float()).half().numpy()
-    return embeddings_ND, drawn_quality(embeddings_ND, context.seeds[0])
-
-
-KINDS = {"isotropic": _isotropic, "clusters": _clustered, "texts": _texts, "embeddings": _embeddings}
