@@ -10,6 +10,7 @@ Shape suffixes: N documents, B documents of a band, D embedding dimensions.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -34,8 +35,11 @@ LEAST_BAND, BAND_SHARE = 16_384, 1 / 16
 """Documents of a band: so many at least, and of a larger block this share."""
 LEAST_SELECTED = 1024
 """Of fewer documents a sample selects too few to say who may be in."""
-MOST_BANDS, BAND_STEPS = 4, 10
+MOST_BANDS, BAND_STEPS = 8, 10
 """Bands learnt one after another, and steps within each where second moments are summed: others cost little."""
+SETTLED = 1e-3
+"""A band that raises the relaxed mask's distance from random by a smaller share than this, and could still climb, is the
+last."""
 SWAP_ROUNDS = 4
 """Times the rounds of swaps of a block: a band is read for less."""
 BAND_GAP = 0.5
@@ -107,7 +111,7 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
     whole = RelaxedObjective(statistics=statistics, objective=objective, budget=budget, dtype=problem.dtype)
     gradient_N, _ = whole.gradient(learnt, problem.dtype)
     weights_N = budget.best(gradient_N).to(torch.float64)
-    best, notes = Solution(mask_N=torch.empty(0), scores_N=gradient_N), Counter[str]()
+    best, notes, reached = Solution(mask_N=torch.empty(0), scores_N=gradient_N), Counter[str](), -math.inf
     for turn in range(1, MOST_BANDS + 1):
         band = Band.around(problem, gradient_N, weights_N)
         before_B = weights_N[band.index_B]
@@ -116,7 +120,10 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
         )
         weights_N = band.whole(ascent.weights_N)
         notes.update(steps=ascent.step)
-        is_last = turn == MOST_BANDS
+        assert ascent.value is not None, "known before a step is tried"
+        gained, reached = ascent.value - reached, ascent.value
+        is_settled = not is_done and gained < SETTLED * (reached - problem.random_value)
+        is_last = is_settled or turn == MOST_BANDS
         if not is_done and not is_last:
             gradient_N, _ = whole.gradient(ascent.moments, problem.dtype)
             continue
