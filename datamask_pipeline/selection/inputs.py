@@ -19,7 +19,8 @@ from torch import Tensor
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, shared_out, unmet_quota
-from datamask_pipeline.selection.config import OTHER_GROUPS, SelectionConfig
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.groups import groups_of
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.ratio import documents_of
@@ -313,26 +314,3 @@ def _quotas(
         if limits[place] > size:
             raise unmet_quota(name, config.quotas[name], limits[place], size, "block")
     return groups_N, tuple(float(limit) for limit in limits)
-
-
-def groups_of(quotas: Mapping[str, float], groups: Sequence[Any]) -> Tensor:
-    """The place of each document's quota among the sorted names: int64 of shape (N,).
-
-    Raises:
-        InputError: a document's group has none.
-    """
-    names = sorted(quotas)
-    places = {name: place for place, name in enumerate(names)}
-    for row, group in enumerate(groups):
-        _refuse_unhashable(group, row, "groups")
-    found = [places.get(group, places.get(OTHER_GROUPS)) for group in groups]
-    if None in found:
-        row = found.index(None)
-        raise InputError(
-            "a document's group has no quota",
-            row=row,
-            field="groups",
-            value=groups[row],
-            remedy=f"name it in `quotas`, or give all others one as {OTHER_GROUPS!r}",
-        )
-    return torch.tensor(found, dtype=torch.int64)

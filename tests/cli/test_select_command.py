@@ -105,3 +105,19 @@ def test_reasons_of_the_paper_s_learner_are_its_own(tmp_path: Path) -> None:
     output = selected(tmp_path, columns(), *learner).output
     assert "logit at or above threshold" in output
     assert "exception" not in output
+
+
+def test_whole_numbers_are_groups_and_a_misspelt_quota_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = columns() | {"site": [0, 1] * (NUM_ROWS // 2)}
+    quotas = 'quotas={"0": 0, "11": 0, "*": 1}'
+    result = selected(tmp_path, values, "--group-column", "site", "--num-documents", "9", "-s", quotas)
+    assert result.exit_code == 0, result.output
+    chosen = pq.read_table(tmp_path / "out.parquet", columns=["site", "selected"]).to_pydict()
+    assert {site for site, taken in zip(*chosen.values(), strict=True) if taken} == {1}
+    assert [message for message in caplog.messages if "'11'" in message and "did you mean '1'" in message]
+    values["site"][7] = None
+    refused = selected(tmp_path, values, "--group-column", "site", "-s", quotas)
+    assert "group is null" in str(refused.exception)
+    assert "row 7, field site" in str(refused.exception)

@@ -182,7 +182,7 @@ def test_what_cannot_be_read_or_looked_up_is_one_clear_line(clustered) -> None:
     lists = [[row] for row in range(400)]
     with pytest.raises(InputError, match=r"looked up \(row 0, field ids, value \[0\]\)"):
         select_documents(rows, quality, ids=lists)
-    with pytest.raises(InputError, match=r"looked up \(row 0, field groups, value \[0\]\)"):
+    with pytest.raises(InputError, match=r"no name \(row 0, field groups, value \[0\]\)"):
         select_documents(rows, quality, groups=lists, quotas={"*": 1.0})
 
 
