@@ -39,7 +39,7 @@ from datamask_pipeline.selection.inputs import (
 )
 from datamask_pipeline.selection.likeness import AVOID, TARGET, likeness_scores, shown_of, with_shown
 from datamask_pipeline.selection.max_copies import checked_copies, copied, folded, repeated
-from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of
+from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of, require_range
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
@@ -118,6 +118,8 @@ def select_documents(
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
             if config.quotas is not None and groups is not None:
                 tell_of_unmet({*config.quotas} - {*known_groups}, {*names_of(groups)})
+            held_count = 0.0 if given is None else given.count
+            require_range(metrics, config, budget.num_documents + held_count)
             pruned = copied(prune(checked.rows, scores, budget, config, copies), copies)
             budget, token_counts = budget.repeated(copies), repeated(token_counts, copies)
             squared_M = checked.squared_N.repeat_interleave(copies)[torch.from_numpy(pruned.kept_N)]

@@ -30,7 +30,7 @@ from datamask_pipeline.selection.api import (
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
-from datamask_pipeline.selection.metrics import Diversity
+from datamask_pipeline.selection.metrics import Diversity, require_range
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
@@ -123,6 +123,7 @@ def frontier(
             budget = budget_of(own, checked.rows.num_rows, token_counts, groups)
             if not points and own.quotas is not None and groups is not None:
                 tell_of_unmet(own.quotas, {*names_of(groups)})
+            require_range(metrics, own, budget.num_documents)
             pruned = (
                 points[0].pruned if points and along == "lamb" else prune(checked.rows, scores, budget, own)
             )

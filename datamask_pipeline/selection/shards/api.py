@@ -27,7 +27,7 @@ from datamask_pipeline.selection.budget import TIE, no_two_fit, shared_out, unme
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.given import Given, require_fitting
 from datamask_pipeline.selection.groups import tell_of_unmet
-from datamask_pipeline.selection.metrics import made_with
+from datamask_pipeline.selection.metrics import made_with, require_range
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
 from datamask_pipeline.selection.normalisation import held_quality
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
@@ -395,6 +395,7 @@ def _posed(
     if given is not None:
         require_beside(config.policy, DataMaskPolicy, {metric.name: metric for metric, _ in metrics})
         require_fitting(given, people.dim, list(scores), people.second)
+    require_range(metrics, config, people.limits.num_documents + (0.0 if given is None else given.count))
     zeros = random_means(people, [metric for metric, _ in metrics])
     constants = constants_of(people, config, [metric for metric, _ in metrics], scores, zeros, given)
     of_scores = {name: list(constants[name]) for name in scores}
