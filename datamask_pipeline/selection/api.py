@@ -75,7 +75,8 @@ def select_documents(
 
     Args:
         embeddings: Shape (N, D), floating: an array or tensor; or what stays on disk: a ``np.memmap``, the path of a
-            ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files. Rows of other
+            ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files; or an Arrow column of
+            lists of one length, which is not copied where it is one chunk of float16 or float32. Rows of other
             than unit norm are normalised, and the record says how many.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.

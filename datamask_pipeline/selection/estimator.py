@@ -69,7 +69,7 @@ class DataMaskSelector(BaseEstimator):
             self, X, dtype=[np.float64, np.float32], ensure_min_samples=2, ensure_min_features=2
         )
         budgets = {"ratio": self.ratio, "num_documents": self.num_documents}
-        settings = {name: value for name, value in budgets.items() if value is not None}
+        settings: dict[str, Any] = {name: value for name, value in budgets.items() if value is not None}
         settings |= {"policy": self.policy, "seed": self.seed, **(self.settings or {})}
         lamb, quality = (0.0, np.zeros(len(X))) if y is None else (self.lamb, y)
         self.result_ = select_documents(X, quality, diversity=self.diversity, lamb=lamb, **settings, **given)

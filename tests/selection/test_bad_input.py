@@ -1,5 +1,6 @@
 """What cannot be selected from is refused at once, naming the row or the field."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,16 @@ def test_disf_of_two_documents_is_refused_where_it_counts(normalisation: str, tm
     assert select_documents(rows, quality, **wanted, lamb=1.0).mask.sum() == 2
     held = select_documents(rows[:30], quality[:30], **wanted | {"num_documents": 3}).held
     assert select_documents(rows[30:], quality[30:], **wanted, given=held).mask.sum() == 2
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_rows_beyond_float32_are_told_as_such(scale: float, clustered, tmp_path: Path) -> None:
+    rows, quality = clustered[0].astype(np.float64), clustered[1]
+    rows[7] *= scale
+    np.save(tmp_path / "v.npy", rows)
+    said = re.escape(f"(row 7, field embeddings, value {float(np.abs(rows[7]).max())!r}); divide")
+    for given in (rows, torch.from_numpy(rows), tmp_path / "v.npy"):
+        with pytest.raises(InputError, match="beyond the range of float32 " + said):
+            select_documents(given, quality)
+    with pytest.raises(InputError, match="zero vector"):
+        select_documents(spoilt(clustered[0], 7, 0.0), quality)
