@@ -39,6 +39,11 @@ from datamask_pipeline.selection.result import SelectionResult
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.timings import Timings
 
+NOT_TAKEN = (
+    "target", "avoid", "given", "max_copies", "ids", "known_groups", "checkpoint_dir", "progress",
+)  # fmt: skip
+"""Arguments of `select_documents` that no frontier has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Frontier:
@@ -94,6 +99,9 @@ def frontier(
 ) -> Frontier:
     """What can be had of quality and diversity, or at which budget.
 
+    A point is as good as its certificate says. It is not bit for bit what `select_documents` finds there, as learners begin
+    where their neighbours ended, and may lie slightly below or above it.
+
     Args:
         embeddings: As of `select_documents`.
         quality: As of `select_documents`.
@@ -105,7 +113,8 @@ def frontier(
         settings: The others' settings.
 
     Raises:
-        ConfigurationError: not one of the two, a value twice, or what `select_documents` refuses.
+        ConfigurationError: not one of the two, no numbers, a value twice, an argument of `NOT_TAKEN`, or what
+            `select_documents` refuses.
         InputError: what `select_documents` refuses.
     """
     along, values = _varied(lambs, ratios, settings)
@@ -170,10 +179,18 @@ def _varied(
     if len(given) != 1:
         raise ConfigurationError("a frontier is along `lambs` or along `ratios`: give one of them")
     ((along, values),) = given.items()
-    found = sorted(float(value) for value in values)
+    for name in NOT_TAKEN:
+        if name in settings:
+            raise ConfigurationError(
+                f"a frontier takes no `{name}`; call select_documents at each {along} for that"
+            )
+    try:
+        found = [] if isinstance(values, str) else sorted(float(value) for value in values)
+    except (TypeError, ValueError):
+        found = []
     if not found or len({*found}) < len(found):
         raise ConfigurationError(
-            f"{along}s of a frontier must be different values, at least one, not {list(values)}"
+            f"{along}s of a frontier must be different numbers, at least one in a list, not {values!r:.120}"
         )
     if along in settings or "config" in settings:
         raise ConfigurationError(
