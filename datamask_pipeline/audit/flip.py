@@ -414,7 +414,7 @@ class _IndexRows:
         scored_R = ~np.any([np.isnan(values) for values in scores.values()], axis=0)
         groups_N = None
         if by is not None:
-            from datamask_pipeline.selection.inputs import groups_of
+            from datamask_pipeline.selection.groups import groups_of
 
             groups_N = groups_of(config.quotas or {}, table[by].filter(scored_R).to_pylist()).numpy()
         return cls(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from datamask_pipeline.cli.pairs import parse_pairs
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, shown
 from datamask_pipeline.families import ESTIMATORS, POLICIES
 from datamask_pipeline.listing import defaults, lines
 from datamask_pipeline.selection.config import SelectionConfig
@@ -20,6 +20,7 @@ FIELDS = SelectionConfig.model_fields
 
 
 def select(
+    context: typer.Context,
     input: Annotated[Path, typer.Option("--input", "-i", help="Parquet: ids, quality scores, embeddings.")],
     output: Annotated[
         Path,
@@ -143,7 +144,15 @@ def select(
     named |= {name: value for name, value in budgets.items() if value is not None}
     if diversity:
         named["diversity"] = _metrics(diversity)
-    named |= parse_pairs(settings, example="num_steps=60")
+    more = parse_pairs(settings, example="num_steps=60")
+    for name in sorted(named.keys() & more.keys()):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and named[name] != more[name]:
+            raise ConfigurationError(
+                f"{name} is given twice: {shown(named[name])} by --{name.replace('_', '-')} and {shown(more[name])} by "
+                "--set; leave one of them"
+            )
+    named |= more
     check_settings(**named)
     files = {name: path for name, path in (("target", target), ("avoid", avoid)) if path is not None}
     check_output(output, input, explain=explain)
@@ -172,7 +181,7 @@ def select(
             "token_counts": token_column,
             "groups": group_column,
         }
-        shown: dict[str, Any] = {name: read_vectors(path, embedding_column) for name, path in files.items()}
+        sets: dict[str, Any] = {name: read_vectors(path, embedding_column) for name, path in files.items()}
         with users_names(input, columns, files):
             result = select_documents(
                 data.embeddings,
@@ -180,7 +189,7 @@ def select(
                 ids=data.ids,
                 token_counts=data.token_counts,
                 groups=data.groups,
-                **shown,
+                **sets,
                 checkpoint_dir=checkpoint,
                 progress=lambda line, step, total: bars.update(task, completed=step, total=total, line=line),
                 **named,

@@ -51,6 +51,9 @@ class DiversityMetric(ABC):
     exact_marginals: ClassVar[bool] = True
     """Whether `marginals` is the exact change on moving one document, or its first-order approximation."""
 
+    least_documents: ClassVar[int] = 2
+    """Documents of a mask below which all masks have one value, but for rounding."""
+
     @abstractmethod
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         """The metric of each mask.

@@ -25,7 +25,9 @@ class DiSF(MomentMetric):
     Source: DiSF (arXiv 2504.14508), the ``DiSF`` of DATAMASK; its code divides by 10 000, this does not.
     Cost: O(N d^2) a step. Not concave; certified by its rank alone (`selection.moments.ceiling`). Marginals are exact;
     the number of documents moves with the document, since correlations have no form at another number. Fewer than two
-    documents have the value 0.
+    documents have the value 0. A dimension whose variance inside the selection is below a millionth of its second moment
+    counts as constant and correlates with nothing, since float32 products tell no less: of a few documents some dimensions
+    do so by chance. Of two, whose correlations are all 1 or -1, nothing else would tell masks apart.
     """
 
     name = "DiSF"
@@ -34,6 +36,7 @@ class DiSF(MomentMetric):
     exact_marginals = True
     exact_exchanges = True
     moving_count = True
+    least_documents = 3
 
     def value(self, moments: Moments) -> float:
         return -squared_correlations(moments)

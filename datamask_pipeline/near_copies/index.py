@@ -31,6 +31,8 @@ MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
+UNFINISHED = "index.json.unfinished"
+"""What becomes the index's file: it stands in the folder before anything else, so that it tells a cut-off index."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class NearCopyIndex:
         IntegrityError: it was written by another version, or files are lost or damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = folder = Path(folder)
         try:
             self._state: dict[str, Any] = json.loads((folder / INDEX_FILE).read_text())
         except FileNotFoundError as error:
@@ -85,7 +87,7 @@ class NearCopyIndex:
 
     @classmethod
     def create(
-        cls, folder: Path, sample_nD: NDArray[np.float32], *, threshold: float = 0.98, seed: int = 0
+        cls, folder: Path | str, sample_nD: NDArray[np.float32], *, threshold: float = 0.98, seed: int = 0
     ) -> Self:
         """An empty index.
 
@@ -99,6 +101,7 @@ class NearCopyIndex:
             ConfigurationError: the threshold is out of range, or the folder holds something.
             InputError: there is no vector in the sample.
         """
+        folder = Path(folder)
         if not LEAST_THRESHOLD <= threshold <= MOST_THRESHOLD:
             raise ConfigurationError(
                 f"threshold {threshold} of near-copies must lie from {LEAST_THRESHOLD} to {MOST_THRESHOLD}: "
@@ -110,6 +113,7 @@ class NearCopyIndex:
             raise ConfigurationError(f"{folder} is not empty; give an empty folder, or open the index there")
         folder.mkdir(parents=True, exist_ok=True)
         signatures = signatures_for(sample_nD, threshold, seed)
+        (folder / UNFINISHED).touch()
         np.save(folder / "centre.npy", signatures.centre_D)
         np.save(folder / "planes.npy", signatures.planes_DB)
         state = {
@@ -121,22 +125,29 @@ class NearCopyIndex:
             "expected_recall": signatures.expected_recall,
             "segments": [],
         }
-        _publish(folder / INDEX_FILE, state)
+        _publish(folder, state)
         return cls(folder)
 
     @classmethod
-    def of(cls, folder: Path, vectors: Vectors, *, threshold: float) -> Self:
+    def of(cls, folder: Path | str, vectors: Vectors, *, threshold: float) -> Self:
         """The index of all these vectors; after a kill it goes on behind the last block that was finished.
 
         Args:
-            folder: Where it lies or shall lie; what else stands there is removed.
+            folder: Where it lies or shall lie: an index, also one whose making was cut off, an empty folder, or none yet.
             vectors: Unit rows, (N, D), in canonical order.
             threshold: Least cosine of near-copies.
 
-        Raises: as `create` and `add`.
+        Raises: as `create` and `add`; a folder that holds something else is refused and left as it is.
         """
+        folder = Path(folder)
         if not (folder / INDEX_FILE).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            if (folder / UNFINISHED).exists():
+                shutil.rmtree(folder)
+            elif folder.exists() and any(folder.iterdir()):
+                raise ConfigurationError(
+                    f"{folder} is not empty and holds no index of near-copies; give an empty folder, or one that is not "
+                    "there yet"
+                )
             cls.create(folder, sample_of(vectors), threshold=threshold)
         index = cls(folder)
         index.add(vectors)
@@ -235,7 +246,7 @@ class NearCopyIndex:
             "num_compared": num_compared,
         }
         state = self._state | {"segments": [*self._state["segments"], segment]}
-        _publish(self.folder / INDEX_FILE, state)
+        _publish(self.folder, state)
         self._state = state
 
     def _require_held(self, vectors: Vectors) -> None:
@@ -259,7 +270,7 @@ class NearCopyIndex:
         return array
 
 
-def _publish(path: Path, state: dict[str, Any]) -> None:
-    private = path.with_suffix(".tmp")
+def _publish(folder: Path, state: dict[str, Any]) -> None:
+    private = folder / UNFINISHED
     private.write_text(json.dumps(state, indent=1) + "\n")
-    private.replace(path)
+    private.replace(folder / INDEX_FILE)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.given import Given, require_fitting
+from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
     budget_of,
@@ -38,7 +39,7 @@ from datamask_pipeline.selection.inputs import (
 )
 from datamask_pipeline.selection.likeness import AVOID, TARGET, likeness_scores, shown_of, with_shown
 from datamask_pipeline.selection.max_copies import checked_copies, copied, folded, repeated
-from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of
+from datamask_pipeline.selection.metrics import Diversity, made_with, metrics_of, require_range
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
@@ -61,6 +62,7 @@ def select_documents(
     ids: Sequence[Any] | None = None,
     token_counts: Any = None,
     groups: Sequence[Any] | None = None,
+    known_groups: Iterable[str] = (),
     max_copies: int = 1,
     target: Any = None,
     avoid: Any = None,
@@ -73,7 +75,8 @@ def select_documents(
 
     Args:
         embeddings: Shape (N, D), floating: an array or tensor; or what stays on disk: a ``np.memmap``, the path of a
-            ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files. Rows of other
+            ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files; or an Arrow column of
+            lists of one length, which is not copied where it is one chunk of float16 or float32. Rows of other
             than unit norm are normalised, and the record says how many.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
@@ -81,7 +84,9 @@ def select_documents(
             each mask, or several of these with weights; overrides the settings'.
         ids: N document ids, checked for nulls and duplicates.
         token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
-        groups: N group names, for quotas.
+        groups: N group names, for quotas: strings, bytes or whole numbers, which are read in decimal.
+        known_groups: Groups that quotas may name although no document here has them, as where these documents are one
+            block of many. Of any other such quota a warning is logged: its name may be misspelt.
         max_copies: How often a document may be taken at most; the budget, objective and certificate are those of the copies,
             and `counts` of the result says how often each is. Time and memory grow with it.
         target: Shape (T, D): what the selection shall be like. A document's largest cosine to one of these joins the quality
@@ -112,6 +117,10 @@ def select_documents(
                 config, metrics = with_shown(config, metrics, list(scores), shown)
                 scores |= likeness_scores(checked.rows, shown, workers)
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
+            if config.quotas is not None and groups is not None:
+                tell_of_unmet({*config.quotas} - {*known_groups}, {*names_of(groups)})
+            held_count = 0.0 if given is None else given.count
+            require_range(metrics, config, budget.num_documents + held_count)
             pruned = copied(prune(checked.rows, scores, budget, config, copies), copies)
             budget, token_counts = budget.repeated(copies), repeated(token_counts, copies)
             squared_M = checked.squared_N.repeat_interleave(copies)[torch.from_numpy(pruned.kept_N)]

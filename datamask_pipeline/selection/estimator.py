@@ -12,20 +12,26 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.api import select_documents
+
+OF_FIT = {"embeddings": "X", "quality": "y"}
+"""What `fit` has under another name."""
 
 
 class DataMaskSelector(BaseEstimator):
     """Chooses rows of X, for quality and diversity together; it selects documents, not features.
 
+    It has no ``transform``, as what would be left are other rows: a pipeline that ends with it can be fitted.
+
     Args:
         diversity: As of `select_documents`; so are the next ones.
         lamb: Weight of quality.
-        ratio: Share of the rows.
+        ratio: Share of the rows; a tenth where no other budget is given.
         num_documents: Budget in documents, instead of the ratio.
         policy: How to choose.
         seed: Of every draw.
-        settings: Any other setting, by name.
+        settings: Any other setting, by name, e.g. ``num_tokens`` instead of the ratio.
 
     Attributes:
         result_: What `select_documents` returned.
@@ -37,7 +43,7 @@ class DataMaskSelector(BaseEstimator):
         *,
         diversity: Any = "Pair_simi",
         lamb: float = 0.5,
-        ratio: float = 0.1,
+        ratio: float | None = None,
         num_documents: int | None = None,
         policy: str = "datamask",
         seed: int = 0,
@@ -53,19 +59,32 @@ class DataMaskSelector(BaseEstimator):
             X: Shape (N, D), numbers; rows need not be of unit norm.
             y: Quality, shape (N,), or several scores by name, higher is better; without it diversity alone counts.
             given: What else `select_documents` takes for each document, e.g. ``token_counts``, ``target``.
+
+        Raises:
+            ConfigurationError: a setting that is given twice, or what `select_documents` refuses.
+            InputError: what `select_documents` refuses.
         """
+        self._require_once(given)
         X = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_min_samples=2, ensure_min_features=2
         )
-        budget = (
-            {"ratio": self.ratio} if self.num_documents is None else {"num_documents": self.num_documents}
-        )
-        if self.settings and "num_tokens" in self.settings:
-            budget = {}
-        settings = {"policy": self.policy, "seed": self.seed, **budget, **(self.settings or {})}
+        budgets = {"ratio": self.ratio, "num_documents": self.num_documents}
+        settings: dict[str, Any] = {name: value for name, value in budgets.items() if value is not None}
+        settings |= {"policy": self.policy, "seed": self.seed, **(self.settings or {})}
         lamb, quality = (0.0, np.zeros(len(X))) if y is None else (self.lamb, y)
         self.result_ = select_documents(X, quality, diversity=self.diversity, lamb=lamb, **settings, **given)
         return self
+
+    def _require_once(self, given: dict[str, Any]) -> None:
+        own = {name: f"DataMaskSelector({name}=...)" for name in self.get_params(deep=False)}
+        own |= {name: f"{place} of fit" for name, place in OF_FIT.items()}
+        for name in sorted({*own} & {*(self.settings or {})}):
+            raise ConfigurationError(
+                f"settings of DataMaskSelector name {name!r}: give it as {own[name]} instead"
+            )
+        own |= dict.fromkeys(self.settings or {}, "one of DataMaskSelector's settings alone")
+        for name in sorted({*own} & {*given}):
+            raise ConfigurationError(f"fit takes no {name!r}: give it as {own[name]}")
 
     def get_support(self, indices: bool = False) -> NDArray[Any]:
         """Which rows were chosen: bool of shape (N,), or their numbers."""

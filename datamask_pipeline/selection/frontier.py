@@ -28,8 +28,9 @@ from datamask_pipeline.selection.api import (
     result_of,
 )
 from datamask_pipeline.selection.evaluation import evaluate
+from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
-from datamask_pipeline.selection.metrics import Diversity
+from datamask_pipeline.selection.metrics import Diversity, require_range
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
@@ -37,6 +38,11 @@ from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.result import SelectionResult
 from datamask_pipeline.selection.solution import Solution
 from datamask_pipeline.selection.timings import Timings
+
+NOT_TAKEN = (
+    "target", "avoid", "given", "max_copies", "ids", "known_groups", "checkpoint_dir", "progress",
+)  # fmt: skip
+"""Arguments of `select_documents` that no frontier has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +99,9 @@ def frontier(
 ) -> Frontier:
     """What can be had of quality and diversity, or at which budget.
 
+    A point is as good as its certificate says. It is not bit for bit what `select_documents` finds there, as learners begin
+    where their neighbours ended, and may lie slightly below or above it.
+
     Args:
         embeddings: As of `select_documents`.
         quality: As of `select_documents`.
@@ -104,7 +113,8 @@ def frontier(
         settings: The others' settings.
 
     Raises:
-        ConfigurationError: not one of the two, a value twice, or what `select_documents` refuses.
+        ConfigurationError: not one of the two, no numbers, a value twice, an argument of `NOT_TAKEN`, or what
+            `select_documents` refuses.
         InputError: what `select_documents` refuses.
     """
     along, values = _varied(lambs, ratios, settings)
@@ -120,6 +130,9 @@ def frontier(
         for own in configs:
             watch, curve = Timings(), Curve(None)
             budget = budget_of(own, checked.rows.num_rows, token_counts, groups)
+            if not points and own.quotas is not None and groups is not None:
+                tell_of_unmet(own.quotas, {*names_of(groups)})
+            require_range(metrics, own, budget.num_documents)
             pruned = (
                 points[0].pruned if points and along == "lamb" else prune(checked.rows, scores, budget, own)
             )
@@ -166,10 +179,18 @@ def _varied(
     if len(given) != 1:
         raise ConfigurationError("a frontier is along `lambs` or along `ratios`: give one of them")
     ((along, values),) = given.items()
-    found = sorted(float(value) for value in values)
+    for name in NOT_TAKEN:
+        if name in settings:
+            raise ConfigurationError(
+                f"a frontier takes no `{name}`; call select_documents at each {along} for that"
+            )
+    try:
+        found = [] if isinstance(values, str) else sorted(float(value) for value in values)
+    except (TypeError, ValueError):
+        found = []
     if not found or len({*found}) < len(found):
         raise ConfigurationError(
-            f"{along}s of a frontier must be different values, at least one, not {list(values)}"
+            f"{along}s of a frontier must be different numbers, at least one in a list, not {values!r:.120}"
         )
     if along in settings or "config" in settings:
         raise ConfigurationError(

@@ -6,12 +6,14 @@ Shape suffixes: N documents, D embedding dimensions.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,7 +21,9 @@ from torch import Tensor
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, shared_out, unmet_quota
-from datamask_pipeline.selection.config import OTHER_GROUPS, SelectionConfig
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.groups import groups_of
+from datamask_pipeline.selection.list_columns import array_of
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.ratio import documents_of
@@ -46,15 +50,17 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     """Embeddings as unit rows; what lies on disk (``np.memmap``, the path of a ``.npy``, ``ShardedVectors``) stays there.
 
     Raises:
-        InputError: not two-dimensional, not floating, empty, NaN, infinite or zero rows, with the first such row.
+        InputError: not two-dimensional, not floating, empty, NaN, infinite or zero rows, or such as float32 does not hold,
+            with the first such row.
     """
     device = present_device(config.device)
     if isinstance(embeddings, str | Path):
         embeddings = open_npy(embeddings)
     mapped = isinstance(embeddings, np.memmap | ShardedVectors)
-    array: Any = embeddings if mapped else _tensor(embeddings)
+    stored: Any = embeddings if mapped else stored_vectors(embeddings)
     if mapped:
-        require_floats(array.dtype)
+        require_floats(stored.dtype)
+    array: Any = stored if mapped else _of_engine(stored)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(
             "embeddings must have two dimensions, documents by features", value=tuple(array.shape)
@@ -68,7 +74,7 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     digest, num_normalised = hashlib.sha256(), 0
     squared_N = torch.empty(source.num_rows, dtype=torch.float64)
     for span, (count, part, squared_n) in workers.map(
-        lambda span: (span, inspected(source, span)), source.spans()
+        lambda span: (span, inspected(source, span, None if mapped else stored)), source.spans()
     ):
         num_normalised += count
         digest.update(part)
@@ -84,19 +90,29 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     )
 
 
-def inspected(source: Rows, span: tuple[int, int]) -> tuple[int, bytes, Tensor]:
+def inspected(
+    source: Rows, span: tuple[int, int], given_ND: Tensor | None = None
+) -> tuple[int, bytes, Tensor]:
     """How many rows of a span are not of unit norm, the digest of their bytes, and their squared norms.
 
+    Args:
+        source: The rows.
+        span: Of these the first one, and the one after the last.
+        given_ND: What the caller gave, if the rows were converted from it.
+
     Raises:
-        InputError: a row that is not finite, or zero, by its number in the rows.
+        InputError: a row that is not finite, or zero, or out of float32's range, by its number in the rows.
     """
     stored_nD = source.chunk(*span, source.stored_dtype)
+    given_nD = stored_nD if given_ND is None else given_ND[slice(*span)]
     chunk_nD = stored_nD.float()
     # The norm of finite numbers is finite: it is taken in float64 where float32 does not hold it.
     norms_n = norms(chunk_nD)
     finite_n = torch.isfinite(norms_n)
     if not finite_n.all():
         row = int((~finite_n).nonzero()[0])
+        if bool(torch.isfinite(given_nD[row]).all()):
+            raise _beyond_float32(span[0] + row, given_nD[row])
         bad = chunk_nD[row][~torch.isfinite(chunk_nD[row])][0]
         raise InputError(
             "an embedding is not finite",
@@ -107,6 +123,8 @@ def inspected(source: Rows, span: tuple[int, int]) -> tuple[int, bytes, Tensor]:
         )
     if not (norms_n > 0).all():
         row = int((norms_n == 0).nonzero()[0])
+        if bool(given_nD[row].any()):
+            raise _beyond_float32(span[0] + row, given_nD[row])
         raise InputError(
             "an embedding is the zero vector and has no direction",
             row=span[0] + row,
@@ -116,6 +134,16 @@ def inspected(source: Rows, span: tuple[int, int]) -> tuple[int, bytes, Tensor]:
     bits = stored_nD.cpu().contiguous().view(torch.uint8).numpy()
     digest = hashlib.sha256(bits.data).digest()
     return int((~are_unit(norms_n)).sum()), digest, norms_n.double().square()
+
+
+def _beyond_float32(row: int, given_D: Tensor) -> InputError:
+    return InputError(
+        "the numbers of an embedding are beyond the range of float32",
+        row=row,
+        field="embeddings",
+        value=float(given_D.abs().max()),
+        remedy="divide each vector by its largest absolute number; all are brought to unit norm anyway",
+    )
 
 
 def require_floats(dtype: Any) -> None:
@@ -133,23 +161,44 @@ def require_floats(dtype: Any) -> None:
         )
 
 
-def _tensor(embeddings: Any) -> Tensor:
+def stored_vectors(embeddings: Any) -> Tensor:
+    """Vectors in memory as a tensor, of the type that they have and where possible where they lie.
+
+    Args:
+        embeddings: Shape (N, D): an array, a tensor, nested lists, or an Arrow column of lists.
+
+    Raises:
+        InputError: not real numbers, ragged, masked, null or sparse.
+    """
     _refuse_sparse(embeddings, "embeddings")
+    if isinstance(embeddings, pa.Array | pa.ChunkedArray):
+        embeddings = array_of(embeddings)
     if not isinstance(embeddings, Tensor):
         try:
             array = np.asarray(embeddings)
         except ValueError as error:
             raise InputError("embeddings are not all of one length", field="embeddings") from error
         if not np.issubdtype(array.dtype, np.number) or np.ma.is_masked(embeddings):
+            is_arrays = array.dtype == object and array.ndim == 1 and len(array) and np.ndim(array[0])
             raise InputError(
-                "embeddings must be real numbers, none of them masked", field="embeddings", value=array.dtype
+                "embeddings must be real numbers, none of them masked",
+                field="embeddings",
+                value=array.dtype,
+                remedy="these are arrays of their own: give np.stack of them" if is_arrays else None,
             )
         if np.issubdtype(array.dtype, np.floating) and array.dtype.itemsize > 8:
             array = array.astype(np.float64)
-        embeddings = torch.from_numpy(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+        with warnings.catch_warnings():
+            # Nobody writes to it.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            embeddings = torch.from_numpy(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
     tensor: Tensor = embeddings.detach().contiguous()
     if tensor.is_complex():
         raise InputError("embeddings must be real numbers", field="embeddings", value=tensor.dtype)
+    return tensor
+
+
+def _of_engine(tensor: Tensor) -> Tensor:
     if tensor.dtype == torch.float64 or not tensor.is_floating_point():
         tensor = tensor.to(torch.float32)
     return tensor
@@ -313,26 +362,3 @@ def _quotas(
         if limits[place] > size:
             raise unmet_quota(name, config.quotas[name], limits[place], size, "block")
     return groups_N, tuple(float(limit) for limit in limits)
-
-
-def groups_of(quotas: Mapping[str, float], groups: Sequence[Any]) -> Tensor:
-    """The place of each document's quota among the sorted names: int64 of shape (N,).
-
-    Raises:
-        InputError: a document's group has none.
-    """
-    names = sorted(quotas)
-    places = {name: place for place, name in enumerate(names)}
-    for row, group in enumerate(groups):
-        _refuse_unhashable(group, row, "groups")
-    found = [places.get(group, places.get(OTHER_GROUPS)) for group in groups]
-    if None in found:
-        row = found.index(None)
-        raise InputError(
-            "a document's group has no quota",
-            row=row,
-            field="groups",
-            value=groups[row],
-            remedy=f"name it in `quotas`, or give all others one as {OTHER_GROUPS!r}",
-        )
-    return torch.tensor(found, dtype=torch.int64)

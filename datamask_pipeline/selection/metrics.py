@@ -44,6 +44,27 @@ def metrics_of(
     return metrics
 
 
+def require_range(
+    metrics: Sequence[tuple[DiversityMetric, float]], config: SelectionConfig, num_documents: float
+) -> None:
+    """Refuse metrics that tell no masks of so few documents apart, where they count.
+
+    Args:
+        metrics: With their weights.
+        config: The settings.
+        num_documents: Of a mask, with what is held.
+
+    Raises:
+        ConfigurationError: naming the metric and how many documents it needs.
+    """
+    for metric, _ in metrics:
+        if num_documents < metric.least_documents and config.lamb < 1 and config.num_tokens is None:
+            raise ConfigurationError(
+                f"term {metric.name!r} has no range: rounding alone tells masks of {num_documents:.0f} documents apart; "
+                f"select at least {metric.least_documents}, or use another metric"
+            )
+
+
 def _with_weights(given: Any) -> list[tuple[Any, float]]:
     if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
         given = [(given, 1.0)]

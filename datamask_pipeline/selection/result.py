@@ -41,7 +41,7 @@ class Certificate:
     """The argument the bound rests on, or ``no bound: ...``."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Marginals:
     """What each document adds to the objective, in its two parts; the selection is nearly a threshold on the sum.
 
@@ -58,9 +58,12 @@ class Marginals:
         return self.quality_N + self.diversity_N
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SelectionResult:
-    """One mask-learning result: what was chosen, why, how good it is, and how to compute it again."""
+    """One mask-learning result: what was chosen, why, how good it is, and how to compute it again.
+
+    Results are compared by identity: compare their masks, or their objectives.
+    """
 
     mask: NDArray[np.bool_]
     counts: NDArray[np.int64]

@@ -239,6 +239,7 @@ def run(
             before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
         blocks = blocks_of(len(rows), config, before)
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
+        _tell_of_unmet_quotas(config, rows, blocks, f"arm {arm!r} of release {release!r}: ")
         rows = rows if before is None else before.with_reserve(rows)
         results = []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
@@ -383,6 +384,16 @@ def budgets_of(
     return [config.model_validate({**values, name: share}) for share in shares]
 
 
+def _tell_of_unmet_quotas(
+    config: SelectConfig, rows: ReleaseRows, blocks: list[NDArray[np.int64]], where: str
+) -> None:
+    """Warn of quotas whose group no document of any block has; over shards the engine does."""
+    if config.quotas and rows.groups and blocks and config.over == "blocks":
+        from datamask_pipeline.selection.groups import tell_of_unmet
+
+        tell_of_unmet(config.quotas, {rows.groups[place] for place in np.concatenate(blocks)}, where)
+
+
 def _select_block(
     config: SelectConfig,
     rows: ReleaseRows,
@@ -403,6 +414,7 @@ def _select_block(
         rows.quality_N[block],
         token_counts=None if np.isnan(tokens_n).any() else tokens_n,
         groups=[rows.groups[place] for place in block] if rows.groups else None,
+        known_groups=config.quotas or (),
         given=given,
         checkpoint_dir=checkpoint_dir,
         progress=progress,

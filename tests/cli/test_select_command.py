@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import ConfigurationError, InputError
 
 NUM_ROWS = 60
 COLUMNS = ["--id-column", "doc", "--quality-column", "edu", "--embedding-column", "vec"]
@@ -105,3 +105,47 @@ def test_reasons_of_the_paper_s_learner_are_its_own(tmp_path: Path) -> None:
     output = selected(tmp_path, columns(), *learner).output
     assert "logit at or above threshold" in output
     assert "exception" not in output
+
+
+def test_whole_numbers_are_groups_and_a_misspelt_quota_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = columns() | {"site": [0, 1] * (NUM_ROWS // 2)}
+    quotas = 'quotas={"0": 0, "11": 0, "*": 1}'
+    result = selected(tmp_path, values, "--group-column", "site", "--num-documents", "9", "-s", quotas)
+    assert result.exit_code == 0, result.output
+    chosen = pq.read_table(tmp_path / "out.parquet", columns=["site", "selected"]).to_pydict()
+    assert {site for site, taken in zip(*chosen.values(), strict=True) if taken} == {1}
+    assert [message for message in caplog.messages if "'11'" in message and "did you mean '1'" in message]
+    values["site"][7] = None
+    refused = selected(tmp_path, values, "--group-column", "site", "-s", quotas)
+    assert "group is null" in str(refused.exception)
+    assert "row 7, field site" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--lamb", "0.5", "-s", "lamb=0.9"), "lamb is given twice: 0.5 by --lamb and 0.9 by --set"),
+        (("--num-documents", "9", "-s", "num_documents=8"), "9 by --num-documents and 8 by --set"),
+        (
+            ("--diversity", "Facility", "-s", "diversity=DiSF"),
+            "'Facility' by --diversity and 'DiSF' by --set",
+        ),
+        (("-s", "lamb=0.1", "-s", "lamb=0.9"), "--set lamb is given twice: 0.1 and 0.9"),
+    ],
+)
+def test_a_setting_that_is_given_twice_is_refused(
+    tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    result = selected(tmp_path, columns(), *options)
+    assert isinstance(result.exception, ConfigurationError), result.output
+    assert told in str(result.exception)
+
+
+def test_a_setting_that_is_given_once_or_twice_alike_is_taken(tmp_path: Path) -> None:
+    for options in (("-s", "lamb=0.9"), ("--lamb", "0.9", "-s", "lamb=0.9", "-s", "lamb=0.9")):
+        result = selected(tmp_path, columns(), *options)
+        assert result.exit_code == 0, result.output
+        record = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"datamask"])
+        assert record["config"]["lamb"] == 0.9

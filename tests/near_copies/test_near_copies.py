@@ -305,3 +305,48 @@ def test_an_index_is_created_once_and_opened_where_it_is(tmp_path: Path) -> None
 def test_an_empty_sample_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one vector"):
         NearCopyIndex.create(tmp_path / "index", np.empty((0, 96), np.float32))
+
+
+def test_a_folder_of_somebody_s_own_files_is_left_as_it_is(tmp_path: Path) -> None:
+    vectors_ND = planted(0, num_rows=300)
+    for name in ("notes.txt", "centre.npy"):
+        folder = tmp_path / name.split(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        with pytest.raises(ConfigurationError, match=f"{folder} is not empty and holds no index"):
+            NearCopyIndex.of(folder, vectors_ND, threshold=0.98)
+        assert (folder / name).read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "missing" / "too"):
+        assert len(NearCopyIndex.of(folder, vectors_ND, threshold=0.98)) == 300
+
+
+def test_an_index_whose_making_was_cut_off_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors_ND, save = planted(0, num_rows=300), np.save
+
+    def fail_at_planes(path: Path, values: object) -> None:
+        if path.name == "planes.npy":
+            path.write_bytes(b"half")
+            raise OSError("no space left on device")
+        save(path, values)
+
+    monkeypatch.setattr(np, "save", fail_at_planes)
+    with pytest.raises(OSError, match="no space"):
+        NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.98)
+    monkeypatch.setattr(np, "save", save)
+    with pytest.raises(InputError, match="no index of near-copies"):
+        NearCopyIndex(tmp_path / "index")
+    again = NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.98)
+    whole = NearCopyIndex.of(tmp_path / "whole", vectors_ND, threshold=0.98)
+    for one, other in zip(found(again), found(whole), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert {path.name for path in again.folder.iterdir()} == {path.name for path in whole.folder.iterdir()}
+
+
+def test_a_folder_may_be_a_string(tmp_path: Path) -> None:
+    vectors_ND = planted(0, num_rows=300)
+    NearCopyIndex.create(f"{tmp_path}/one", sample_of(vectors_ND)).add(vectors_ND)
+    assert len(NearCopyIndex(f"{tmp_path}/one")) == 300
+    assert len(NearCopyIndex.of(f"{tmp_path}/two", vectors_ND, threshold=0.98)) == 300

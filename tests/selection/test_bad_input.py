@@ -1,11 +1,14 @@
 """What cannot be selected from is refused at once, naming the row or the field."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
 
-from datamask_pipeline import select_documents
+from datamask_pipeline import Shard, frontier, select_documents, select_over_shards
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.families import POLICIES
@@ -182,7 +185,7 @@ def test_what_cannot_be_read_or_looked_up_is_one_clear_line(clustered) -> None:
     lists = [[row] for row in range(400)]
     with pytest.raises(InputError, match=r"looked up \(row 0, field ids, value \[0\]\)"):
         select_documents(rows, quality, ids=lists)
-    with pytest.raises(InputError, match=r"looked up \(row 0, field groups, value \[0\]\)"):
+    with pytest.raises(InputError, match=r"no name \(row 0, field groups, value \[0\]\)"):
         select_documents(rows, quality, groups=lists, quotas={"*": 1.0})
 
 
@@ -190,3 +193,41 @@ def test_what_cannot_be_read_or_looked_up_is_one_clear_line(clustered) -> None:
 def test_what_is_no_metric_is_refused_with_what_would_be(given, clustered) -> None:
     with pytest.raises(ConfigurationError, match="diversity"):
         select_documents(*clustered, diversity=given)
+
+
+@pytest.mark.parametrize("normalisation", ["affine", "none"])
+def test_disf_of_two_documents_is_refused_where_it_counts(normalisation: str, tmp_path: Path) -> None:
+    """All correlations of two points are 1 or -1, and float32 products do not tell a small difference from none."""
+    draws = np.random.default_rng(1)
+    rows, quality = draws.normal(size=(50, 5)).astype(np.float32), draws.random(50)
+    wanted = {"diversity": "DiSF", "num_documents": 2, "normalisation": normalisation, "num_steps": 5}
+    np.save(tmp_path / "v.npy", rows)
+    np.save(tmp_path / "q.npy", quality)
+    shards = [Shard(vectors=tmp_path / "v.npy", quality={"q": tmp_path / "q.npy"})]
+    for call in (
+        lambda **given: select_documents(rows, quality, **given),
+        lambda **given: select_documents(rows, quality, **given, policy="random"),
+        lambda **given: frontier(rows, quality, lambs=[0.5], **given),
+        lambda **given: select_over_shards(shards, tmp_path / "out", engine="here", **given),
+    ):
+        settings = {name: value for name, value in wanted.items() if name != "num_steps"}
+        with pytest.raises(
+            ConfigurationError, match=r"'DiSF' has no range: .* 2 documents apart; select at least 3"
+        ):
+            call(**settings)
+    assert select_documents(rows, quality, **wanted, lamb=1.0).mask.sum() == 2
+    held = select_documents(rows[:30], quality[:30], **wanted | {"num_documents": 3}).held
+    assert select_documents(rows[30:], quality[30:], **wanted, given=held).mask.sum() == 2
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_rows_beyond_float32_are_told_as_such(scale: float, clustered, tmp_path: Path) -> None:
+    rows, quality = clustered[0].astype(np.float64), clustered[1]
+    rows[7] *= scale
+    np.save(tmp_path / "v.npy", rows)
+    said = re.escape(f"(row 7, field embeddings, value {float(np.abs(rows[7]).max())!r}); divide")
+    for given in (rows, torch.from_numpy(rows), tmp_path / "v.npy"):
+        with pytest.raises(InputError, match="beyond the range of float32 " + said):
+            select_documents(given, quality)
+    with pytest.raises(InputError, match="zero vector"):
+        select_documents(spoilt(clustered[0], 7, 0.0), quality)

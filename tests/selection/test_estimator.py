@@ -4,20 +4,30 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from datamask_pipeline import DataMaskSelector, select_documents
+from datamask_pipeline.errors import ConfigurationError
 
 REFUSED = {"check_estimators_dtypes": "it draws a row of zeros, which has no direction"}
+TOO_FEW = {
+    "check_estimators_nan_inf": "its ten rows are one at the default ratio, and the engine chooses two at least"
+}
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learns_checks_pass() -> None:
-    selector = DataMaskSelector(num_documents=2, settings={"num_steps": 3, "num_swap_rounds": 1})
-    found = check_estimator(selector, expected_failed_checks=REFUSED, on_skip=None)
-    assert {one["check_name"] for one in found if one["status"] != "passed"} <= {
-        *REFUSED, "check_array_api_input",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("num_documents", "refused"), [(2, REFUSED), (None, REFUSED | TOO_FEW)], ids=["documents", "ratio"]
+)
+def test_scikit_learns_checks_pass_but_those_that_the_documents_name(num_documents, refused) -> None:
+    selector = DataMaskSelector(
+        num_documents=num_documents, settings={"num_steps": 3, "num_swap_rounds": 1, "num_restarts": 0}
+    )
+    found = check_estimator(selector, on_skip=None, on_fail=None)
+    assert {one["check_name"] for one in found if one["status"] == "failed"} == {*refused}
+    assert {one["check_name"] for one in found if one["status"] == "skipped"} <= {"check_array_api_input"}
     assert len(found) > 30
 
 
@@ -37,3 +47,39 @@ def test_it_chooses_what_the_function_chooses(clustered) -> None:
     tokens = np.arange(400) + 10
     spent = DataMaskSelector(settings={"num_tokens": 3000}).fit(rows, quality, token_counts=tokens)
     assert tokens[spent.get_support()].sum() <= 3000
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "said"),
+    [
+        (
+            {"settings": {"lamb": 0.9}},
+            {},
+            r"settings of DataMaskSelector name 'lamb'.*DataMaskSelector\(lamb=",
+        ),
+        ({"ratio": 0.3, "settings": {"ratio": 0.5}}, {}, r"name 'ratio'.*DataMaskSelector\(ratio="),
+        ({"settings": {"embeddings": 1}}, {}, r"name 'embeddings'.*fit"),
+        ({"num_documents": 7, "ratio": 0.5}, {}, r"one budget, not 2: num_documents, ratio; leave one"),
+        (
+            {"ratio": 0.5, "settings": {"num_tokens": 50}},
+            {},
+            r"one budget, not 2: num_tokens, ratio; leave one",
+        ),
+        ({}, {"lamb": 0.9}, r"fit takes no 'lamb'.*DataMaskSelector\(lamb="),
+        ({"settings": {"num_steps": 3}}, {"num_steps": 4}, r"fit takes no 'num_steps'.*settings"),
+    ],
+)
+def test_a_setting_that_is_given_twice_is_refused(made, given, said, clustered) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        DataMaskSelector(**made).fit(*clustered, **given)
+
+
+def test_the_ratio_is_the_engine_s_unless_another_budget_is_given(clustered) -> None:
+    assert DataMaskSelector().fit(*clustered).get_support().sum() == 40
+    assert DataMaskSelector(num_documents=7).fit(*clustered).get_support().sum() == 7
+
+
+def test_it_fits_at_the_end_of_a_pipeline(clustered) -> None:
+    pipeline = make_pipeline(StandardScaler(), DataMaskSelector(num_documents=30)).fit(*clustered)
+    assert pipeline[-1].get_support().sum() == 30
+    assert not hasattr(pipeline, "transform")

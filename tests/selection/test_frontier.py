@@ -78,11 +78,33 @@ def test_what_is_no_frontier_is_refused(clustered) -> None:
     for given, said in (
         ({}, "give one of them"),
         ({"lambs": [0.1], "ratios": [0.1]}, "give one of them"),
-        ({"lambs": []}, "different values"),
-        ({"lambs": [0.1, 0.1]}, "different values"),
+        ({"lambs": []}, "different numbers"),
+        ({"lambs": [0.1, 0.1]}, "different numbers"),
         ({"lambs": [0.1], "lamb": 0.5}, "is varied by"),
         ({"lambs": [0.1, 1.1]}, "lamb"),
         ({"ratios": [0.1], "num_documents": 5}, "one budget"),
     ):
         with pytest.raises(ConfigurationError, match=said):
+            frontier(*clustered, **given)
+
+
+def test_what_the_frontier_does_not_take_is_told_as_that(clustered) -> None:
+    rows = clustered[0]
+    for name, value in {
+        "target": rows[:3],
+        "avoid": rows[:3],
+        "given": None,
+        "max_copies": 2,
+        "ids": list(range(400)),
+        "known_groups": (),
+        "checkpoint_dir": "there",
+        "progress": print,
+    }.items():
+        with pytest.raises(
+            ConfigurationError, match=rf"a frontier takes no `{name}`; call select_documents at each lamb"
+        ):
+            frontier(*clustered, lambs=[0.5], **{name: value})
+    for wrong in (0.5, None, "0.5", ["much"], [[0.5]]):
+        given = {"ratios": wrong} if wrong is not None else {"ratios": [wrong]}
+        with pytest.raises(ConfigurationError, match=r"ratios of a frontier must be .*numbers.*not"):
             frontier(*clustered, **given)

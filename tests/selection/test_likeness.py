@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
 from datamask_pipeline import select_documents
-from datamask_pipeline.cli.select import select
+from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.mask_file import read_record
 
@@ -152,10 +153,15 @@ def test_a_weight_of_its_own_and_the_command_line(clustered, tmp_path: Path) -> 
     for name, table in zip(names, tables, strict=True):
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
     files = {"input": tmp_path / "in.parquet", "output": tmp_path / "out.parquet"}
-    weighed = ["quality_weights={quality_score: 0, target: 1}"]
-    select(**files, lamb=1.0, target=tmp_path / "shown.parquet", settings=weighed)
+    weighed = "quality_weights={quality_score: 0, target: 1}"
+
+    def by_command(*options: str) -> None:
+        paths = ["-i", str(files["input"]), "-o", str(files["output"])]
+        CliRunner().invoke(app, ["select", *paths, *options], catch_exceptions=False)
+
+    by_command("--lamb", "1", "--target", str(tmp_path / "shown.parquet"), "-s", weighed)
     written = pq.read_table(files["output"]).column("selected").to_numpy()
     assert np.array_equal(written, result.mask)
     assert read_record(files["output"])["shown"]["target"]["vectors"] == 3
     with pytest.raises(InputError, match=r"bad\.parquet, row 1, field feature_arr"):
-        select(**files, avoid=tmp_path / "bad.parquet")
+        by_command("--avoid", str(tmp_path / "bad.parquet"))

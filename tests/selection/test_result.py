@@ -28,3 +28,10 @@ def test_the_logit_is_that_of_the_probability(policy, clustered) -> None:
     kept = result.reasons != "pruned by quality"
     assert np.isfinite(result.logits[kept]).all()
     assert (result.logits[~kept] == -np.inf).all()
+
+
+def test_results_are_compared_by_identity(clustered) -> None:
+    one, other = (select_documents(*clustered, policy="quality_topk") for _ in range(2))
+    assert one in [other, one]
+    assert one != other
+    assert len({one, other}) == 2

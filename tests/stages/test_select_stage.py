@@ -328,3 +328,17 @@ def test_a_manifest_is_json_where_no_threshold_decided(tmp_path: Path) -> None:
 
     found = json.loads(manifest.read_text(encoding="utf-8"), parse_constant=refuse)
     assert [block["threshold"] for block in found["metadata"]["blocks"]] == [None]
+
+
+def test_a_misspelt_quota_is_told_once_for_all_blocks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inputs = Inputs(Store(tmp_path))
+    quotas = {"site1.exmaple": 0, "site2.example": 0, "*": 1.0}
+    for over, where in (("blocks", "arm 'a' of release 'r': "), ("shards", "")):
+        caplog.clear()
+        inputs.select(num_documents=20, quota_by="domain", quotas=quotas, block_rows=50, over=over)
+        assert caplog.messages == [
+            f"{where}no document has the group 'site1.exmaple' that quotas name (did you mean 'site1.example'?); "
+            "its quota changes nothing"
+        ]

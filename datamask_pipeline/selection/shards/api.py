@@ -26,7 +26,8 @@ from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, no_two_fit, shared_out, unmet_quota
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.given import Given, require_fitting
-from datamask_pipeline.selection.metrics import made_with
+from datamask_pipeline.selection.groups import tell_of_unmet
+from datamask_pipeline.selection.metrics import made_with, require_range
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
 from datamask_pipeline.selection.normalisation import held_quality
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
@@ -63,6 +64,7 @@ NOT_OFFERED = {
     "ids": "a document is known by its number",
     "token_counts": "give each shard's file of them to `Shard`",
     "groups": "give each shard's file of them to `Shard`",
+    "known_groups": "a quota that no document of any shard meets is told once",
     "near_copies": "leave them out before, by NearCopyIndex or stage `copies`",
     "checkpoint_dir": "a killed selection begins again when it is run again, one that lost a process by itself",
 }
@@ -198,6 +200,9 @@ def _by_team(
     """The whole selection by one team of members, of which none is lost."""
     with timings.phase("checks"):
         people, opened = _opened(team, config, total_rows(shards), given)
+        if config.quotas is not None:
+            sizes = zip(sorted(config.quotas), people.limits.sizes_G.tolist(), strict=True)
+            tell_of_unmet([name for name, size in sizes if not size], opened["groups"])
     with timings.phase("normalisation"):
         names = sorted_scores(shards)
         function, constants, random_value = _posed(people, config, metrics, names, given)
@@ -322,6 +327,7 @@ def _opened(
         "rows_normalised_to_unit": num_normalised,
         "embeddings_digest": digest_of(parts),
         "tokens": config.num_tokens is not None,
+        "groups": {name for part in parts for name in part["groups"]},
     }
     return people, record
 
@@ -389,6 +395,7 @@ def _posed(
     if given is not None:
         require_beside(config.policy, DataMaskPolicy, {metric.name: metric for metric, _ in metrics})
         require_fitting(given, people.dim, list(scores), people.second)
+    require_range(metrics, config, people.limits.num_documents + (0.0 if given is None else given.count))
     zeros = random_means(people, [metric for metric, _ in metrics])
     constants = constants_of(people, config, [metric for metric, _ in metrics], scores, zeros, given)
     of_scores = {name: list(constants[name]) for name in scores}

@@ -23,7 +23,8 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.hardware import device_of_place
 from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.inputs import checked_quality, groups_of, inspected, require_floats
+from datamask_pipeline.selection.groups import MOST_NAMES, groups_of, names_of
+from datamask_pipeline.selection.inputs import checked_quality, inspected, require_floats
 from datamask_pipeline.selection.metrics import metrics_of
 from datamask_pipeline.selection.normalisation import combined_quality
 from datamask_pipeline.selection.parallel import Workers
@@ -115,7 +116,10 @@ class Member:
             unit = unit_rows(self.num_rows, chunk_rows)
             spans = [(start, min(start + unit, num_rows)) for start in range(0, num_rows, unit)]
             num_groups = len(self.config.quotas or [None])
-            places_N = np.zeros(num_rows, np.int32) if groups_N is None else self._places(groups_N)
+            places_N = np.zeros(num_rows, np.int32)
+            names: list[str] = []
+            if groups_N is not None:
+                places_N, names = self._places(groups_N)
         numbers_N = np.arange(self.first, self.first + num_rows, dtype=np.int64)
         self.views[WHOLE] = View(numbers_N, spans, places_N, costs_N, num_groups)
         self.vectors, self.squared[WHOLE] = held.vectors, torch.cat(squared)
@@ -124,6 +128,7 @@ class Member:
             "num_normalised": num_normalised,
             "dim": held.vectors.shape[1],
             "dtype": str(held.vectors.dtype),
+            "groups": names,
         }
         return {}, told
 
@@ -144,17 +149,17 @@ class Member:
                 remedy=error.remedy,
             ) from error
 
-    def _places(self, groups_N: NDArray[Any]) -> NDArray[np.int32]:
+    def _places(self, groups_N: NDArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
+        """The place of each document's quota, and the groups' names; of too many to tell them none."""
         names, inverse_N = np.unique(groups_N, return_inverse=True)
         try:
-            places = groups_of(self.config.quotas or {}, names.tolist()).numpy()
+            places = groups_of(self.config.quotas or {}, names).numpy()
         except InputError as error:  # its row is that of a name
             row = int(np.argmax(inverse_N == error.row))
             raise InputError(
                 error.problem, row=row, field=error.field, value=error.value, remedy=error.remedy
             ) from error
-        found: NDArray[np.int32] = places.astype(np.int32)[inverse_N]
-        return found
+        return places.astype(np.int32)[inverse_N], names_of(names) if len(names) <= MOST_NAMES else []
 
     def do_begin(self, normalise: bool, dim: int, num_groups: int, most_cost: int | None) -> Answer:
         """Make everything ready, now that it is known whether vectors have to be normalised.

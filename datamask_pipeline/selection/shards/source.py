@@ -33,7 +33,7 @@ class Shard:
         groups: A ``.npy`` of group names, for quotas.
         rows: A ``.npy`` of the rows of ``vectors`` that these documents are; none where row and document agree.
         start: The shard's first row in these files: in ``vectors`` too, if there are no ``rows``.
-        num_rows: Its documents; none for all to the files' end.
+        num_rows: Its documents; none for all to the end of its files, which then are of one length.
         first: Global number of its first document. Where none is given, shards follow each other as listed.
     """
 
@@ -68,6 +68,31 @@ class Shard:
             )
         return part
 
+    def rows_to_end(self) -> int:
+        """How many documents there are from its first row to the end of its files.
+
+        Raises:
+            InputError: files of different lengths, or that end before it begins, or one that cannot be opened.
+        """
+        placed = self.vectors if self.rows is None else self.rows
+        length = len(open_npy(placed))
+        for path in (*self.quality.values(), self.token_counts, self.groups):
+            if path is not None and (other := open_npy(path)).shape != (length,):
+                raise InputError(
+                    f"{placed} has {length} documents, and another file of the shard has not as many values",
+                    file=str(path),
+                    value=other.shape,
+                    remedy="give files of one length, or say by `num_rows` how many documents the shard has",
+                )
+        if length < self.start:
+            raise InputError(
+                f"a shard begins at row {self.start} of {length}",
+                file=str(placed),
+                field="start",
+                value=self.start,
+            )
+        return length - self.start
+
     def plain(self) -> dict[str, Any]:
         """As JSON values, files by their whole paths."""
         values = asdict(self)
@@ -81,14 +106,12 @@ def numbered(shards: Sequence[Shard]) -> list[Shard]:
     """The shards in the order of their documents' numbers, each with its length and its first number.
 
     Raises:
-        InputError: no document, numbers that overlap or leave gaps, or a file that cannot be opened.
+        InputError: no document, numbers that overlap or leave gaps, a file that cannot be opened, or files that differ in
+            length where no number of documents is given.
     """
     found, following = [], 0
     for shard in shards:
-        length = shard.num_rows
-        if length is None:
-            held = open_npy(shard.vectors if shard.rows is None else shard.rows)
-            length = len(held) - shard.start
+        length = shard.rows_to_end() if shard.num_rows is None else shard.num_rows
         first = following if shard.first is None else shard.first
         found.append(replace(shard, num_rows=length, first=first, quality=dict(shard.quality)))
         following = first + length

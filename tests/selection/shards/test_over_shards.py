@@ -406,3 +406,22 @@ def test_drawn_cases_keep_their_promises(seed: int, tmp_path: Path) -> None:
     else:
         assert mask.sum() == wanted
     assert bound is None or one.objective.value <= bound
+
+
+@pytest.mark.parametrize(
+    ("name", "length"), [("quality", 1100), ("groups", 1500), ("token_counts", 500), ("rows", 800)]
+)
+def test_files_of_different_lengths_are_refused(name: str, length: int, tmp_path: Path) -> None:
+    lengths = {"vectors": 900, "quality": 900, "groups": 900, "token_counts": 900, name: length}
+    files = {one: tmp_path / f"{one}.npy" for one in lengths}
+    for one, rows in lengths.items():
+        np.save(files[one], np.ones((rows, 4) if one == "vectors" else rows, np.float32))
+    shard = Shard(**{**files, "quality": {"q": files["quality"]}})  # type: ignore[arg-type]
+    first, other = (files["rows"], files["quality"]) if name == "rows" else (files["vectors"], files[name])
+    with pytest.raises(InputError) as refused:
+        select_over_shards([shard], tmp_path / "out", engine="here", ratio=0.1)
+    said = str(refused.value)
+    assert f"{first} has {800 if name == 'rows' else 900} documents" in said
+    assert f"file {other}, value ({900 if name == 'rows' else length},)" in said
+    with pytest.raises(InputError, match="begins at row 901 of 900"):
+        numbered([Shard(vectors=files["vectors"], quality={}, start=901)])

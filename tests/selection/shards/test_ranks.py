@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ dist.destroy_process_group()
 def test_two_ranks_make_the_bytes_of_one_process(cut: Any, budgets: dict[str, Any], tmp_path: Path) -> None:
     (shard,) = cut()
     whole, shard = shard, shard.__class__(vectors=shard.vectors, quality=shard.quality)
-    missing = shard.__class__(vectors=shard.vectors, quality={"quality": tmp_path / "none.npy"})
+    missing = replace(whole, quality={"quality": tmp_path / "none.npy"})
     settings = {"chunk_rows": 64, "diversity": "DiSF_uncentred", "num_steps": 4}
     others = {"chunk_rows": 64, "diversity": "Facility", "normalisation": "none"}
     one = select_over_shards([shard], tmp_path / "one", engine="here", **settings)
