@@ -101,6 +101,9 @@ class Store:
         except Exception as error:  # object stores raise errors of their own libraries
             raise unreached(self.named, error) from error
         self.format()
+        self._refuse_unwritable()
+
+    def _refuse_unwritable(self) -> None:
         if self.is_local and (problem := unwritable(self.root)) is not None:
             raise StorageError(
                 f"store {self.root_url!r} cannot be written: {problem}; name another directory in `store`"
