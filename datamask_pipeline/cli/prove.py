@@ -100,6 +100,8 @@ def prove(
                 raise ConfigurationError(
                     f"--print-root: {target} is a data set; its root digest stands in {NAME}"
                 )
+            if with_record:
+                store.refuse_missing()
             with reaching(fs, target):
                 proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root and root.lower()))
             if root is not None:

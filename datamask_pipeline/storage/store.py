@@ -109,6 +109,19 @@ class Store:
                 f"store {self.root_url!r} cannot be written: {problem}; name another directory in `store`"
             )
 
+    def refuse_missing(self) -> None:
+        """Refuse a place where nothing is, which would look like a record that holds nothing.
+
+        Raises:
+            ConfigurationError: there is no such folder, or it is empty.
+        """
+        if not self.fs.exists(self.root) or not self.fs.ls(self.root, detail=False):
+            place = f" (folder {self.root})" if self.is_local and self.root != self.root_url else ""
+            raise ConfigurationError(
+                f"there is no record at {self.root_url}{place}; name another in `store`, a relative one from the folder in "
+                "which the command is called, or make it by `datamask run`"
+            )
+
     def format(self) -> int:
         """The version of the record's format; 1 where none is stated.
 
