@@ -1,4 +1,7 @@
-"""Tells an unexpected error as the damage to the record that explains it, where there is such damage. Knows no command."""
+"""Tells an unexpected error as what explains it, where the record is damaged or its storage does not answer.
+
+Knows no command.
+"""
 
 from contextvars import ContextVar
 from typing import Any, Final
@@ -8,14 +11,21 @@ from typer.core import TyperGroup
 
 from datamask_pipeline.errors import DataMaskError, IntegrityError
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.reaching import is_raised_by, unreached
 from datamask_pipeline.storage.ref import MANIFEST, manifest_digest
 
 #: The record that the command which is called now is about.
 _RECORD: Final[ContextVar[Store | None]] = ContextVar("record", default=None)
 
+#: What code raises that reads values which nobody wrote.
+_OF_DAMAGE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 class TellsDamage(TyperGroup):
-    """Commands over a record. An error that nobody foresaw stays what it is, unless a manifest is not as it was written."""
+    """Commands over a record. An error that nobody foresaw stays what it is, unless the record explains it.
+
+    That is, unless the record's storage raised it, or a manifest is not as it was written.
+    """
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # Typer's own context is one
         _RECORD.set(None)
@@ -23,9 +33,13 @@ class TellsDamage(TyperGroup):
             return super().invoke(ctx)
         except DataMaskError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except Exception as error:
             store = _RECORD.get()
-            told = None if store is None else damage(store)
+            if store is None:
+                raise
+            if is_raised_by(store.fs, error):
+                raise unreached(store.named, error) from error
+            told = damage(store) if isinstance(error, _OF_DAMAGE) else None
             if told is None:
                 raise
             raise IntegrityError(told) from error

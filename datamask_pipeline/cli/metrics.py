@@ -9,11 +9,13 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 def metrics(config: ConfigOption = None, settings: SetOption = None) -> None:
     """Print rows, seconds, dates and rows left out of every current artefact, as Prometheus reads them from a text file.
 
-    Nothing is computed or written.
+    Nothing is computed or written. What fails prints nothing, and `mv` leaves the file as it was.
 
     Example:
 
-        datamask metrics > /var/lib/node_exporter/datamask.prom
+        datamask metrics > /tmp/new.prom && mv /tmp/new.prom /var/lib/node_exporter/datamask.prom
     """
-    for line in metrics_lines(build_pipeline(config, settings).store):
+    store = build_pipeline(config, settings).store
+    store.refuse_missing()
+    for line in metrics_lines(store):
         typer.echo(line)

@@ -20,6 +20,7 @@ from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.publish.sign import signature_of, signature_problem
 from datamask_pipeline.storage import storage_errors
+from datamask_pipeline.storage.reaching import reaching
 from datamask_pipeline.storage.ref import pretty_json
 from datamask_pipeline.storage.store import file_system_of
 
@@ -28,7 +29,8 @@ def prove(
     target: Annotated[
         str,
         typer.Argument(
-            help="A release of the record (`first`), one arm of it (`first/datamask`), or the folder or URL of a data set."
+            help="A release of the record (`first`), one arm of it (`first/datamask`), or the folder or URL of a data set. "
+            "A URL of the record's own scheme is opened with its `storage_options`."
         ),
     ],
     root: Annotated[
@@ -86,26 +88,30 @@ def prove(
     """
     if root is not None and not re.fullmatch("[0-9a-fA-F]{64}", root):
         raise ConfigurationError(f"--root: {root!r} is no root digest, which has 64 hexadecimal digits")
-    fs, path = file_system_of(target, {}, setting="target")
+    store = build_pipeline(config, settings).store
+    fs, path = file_system_of(target, store.options_for(target), setting="target")
     path = path.rstrip("/")
     proved: dict[str, list[Finding]] = {}
     with plain_console(stderr=True).status("proving"):
-        if is_data_set(fs, path):
+        with reaching(fs, target):
+            stands_there = is_data_set(fs, path)
+        if stands_there:
             if print_root:
                 raise ConfigurationError(
                     f"--print-root: {target} is a data set; its root digest stands in {NAME}"
                 )
-            proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root and root.lower()))
+            if with_record:
+                store.refuse_missing()
+            with reaching(fs, target):
+                proved["DATAMASK_FILES"] = list(prove_data_set(fs, path, root and root.lower()))
             if root is not None:
                 proved["DATAMASK_ROOT"] = []
             if public_key is not None:
                 proved["DATAMASK_SIGNATURE"] = _signature_findings(Path(path), public_key, signature)
             if with_record and not any(proved.values()):
-                store = build_pipeline(config, settings).store
                 proved["DATAMASK_RECORD"] = list(prove_behind(store, fs, path, files_only=files_only))
         else:
             _refuse_options_of_data_sets(target, public_key, with_record, verdict_file)
-            store = build_pipeline(config, settings).store
             try:
                 release, arm = parse_target(target)
                 if print_root:

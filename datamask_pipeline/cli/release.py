@@ -23,7 +23,12 @@ def release(
         ),
     ],
     to: Annotated[
-        str | None, typer.Option("--to", help="Folder or fsspec URL, e.g. s3://bucket/name; not there yet.")
+        str | None,
+        typer.Option(
+            "--to",
+            help="Folder or fsspec URL, e.g. s3://bucket/name; not there yet. A URL of the record's own scheme is opened "
+            "with its `storage_options`.",
+        ),
     ] = None,
     arm: Annotated[
         str | None, typer.Option("--arm", help="The arm whose subset it is; needed where there are several.")
@@ -121,7 +126,7 @@ def release(
 
             sign_folder(Path(published.place), sign)
         if push is not None:
-            push_folder(published.place, push)
+            push_folder(published.place, push, options=store.options_for(published.place))
     typer.echo(f"{published.documents} documents in {published.shards} files")
     if to is not None:
         typer.echo(f"duckdb -c \"SELECT count(*) FROM '{published.place}/data/*.parquet'\"")

@@ -18,12 +18,13 @@ from datamask_pipeline.cli.options import (
     build_pipeline,
     called_again,
     is_configured,
+    only_looked_at,
     releases_of,
 )
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline import FLOW, Pipeline, PipelineConfig
+from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
@@ -33,7 +34,6 @@ from datamask_pipeline.report import arms
 from datamask_pipeline.stages import ingest, takedown
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
-from datamask_pipeline.storage.forecast import Forecast
 
 
 def run(
@@ -82,6 +82,8 @@ def run(
     with progress_bars(console) as bar:
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
+        if dry_run:
+            pipeline = only_looked_at(pipeline)
         pipeline.start = _start(shard)
         names = releases_of(pipeline, release, new=True)
         pipeline.check(until, names)
@@ -89,7 +91,7 @@ def run(
             if waits(pipeline, name):
                 console.print(_waits_line(pipeline, name), highlight=False, markup=False, soft_wrap=True)
         if dry_run:
-            return _print_forecast(pipeline.config, names, until)
+            return _print_forecast(pipeline, names, until)
         pipeline.store.sweep()
         for member in filter(None, (planned_member(pipeline, name) for name in names)):
             pipeline.freeze(member)  # at once: a crawl that comes meanwhile is another release's
@@ -163,8 +165,7 @@ def _again(config: str | None, settings: list[str] | None) -> summary.CommandLin
     return functools.partial(called_again, config=config, settings=settings)
 
 
-def _print_forecast(config: PipelineConfig, releases: list[str], until: str | None) -> None:
-    pipeline = Pipeline(config, store=Forecast(config.store, config.storage_options))
+def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) -> None:
     for release in releases:
         steps = list(steps_to_compute(pipeline, release, until))
         for stage, key, why in steps:

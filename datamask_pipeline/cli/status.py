@@ -7,10 +7,15 @@ import typer
 from datamask_pipeline.audit.status import status as status_of
 from datamask_pipeline.audit.status import status_lines
 from datamask_pipeline.cli.answers import print_answer
-from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
+from datamask_pipeline.cli.options import (
+    ConfigOption,
+    ReleaseOption,
+    SetOption,
+    build_pipeline,
+    only_looked_at,
+    releases_of,
+)
 from datamask_pipeline.cli.terminal import plain_console
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage.forecast import Forecast
 
 STALE: Final = 3
 
@@ -29,12 +34,9 @@ def status(
 
         datamask audit status -c my.yaml
     """
-    pipeline = build_pipeline(config, settings)
-    wanted = releases_of(pipeline, release)
-    pipeline.check(None, wanted)
-    forecast = Pipeline(
-        pipeline.config, store=Forecast(pipeline.config.store, pipeline.config.storage_options)
-    )
+    forecast = only_looked_at(build_pipeline(config, settings))
+    wanted = releases_of(forecast, release)
+    forecast.check(None, wanted)
     with plain_console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted)
     print_answer(found, status_lines(found), as_json=as_json)

@@ -36,6 +36,7 @@ def sweep(
         datamask sweep --days 90 --remove
     """
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     found = leftovers(store, days=days, with_models=models)
     done, num_bytes = ("removed", 0) if remove else ("would remove", 0)
     number = 0

@@ -110,7 +110,10 @@ class PipelineConfig(Settings):
     """Every setting of a chain: these, and one section for each stage of the flow. Unknown keys are refused."""
 
     name: str = pydantic.Field(description="What this chain is called.")
-    store: str = execution_field(".datamask", description="Root of the record: a directory or an fsspec URL.")
+    store: str = execution_field(
+        ".datamask",
+        description="Root of the record: a directory, a relative one from the working directory, or an fsspec URL.",
+    )
     storage_options: dict[str, Any] = execution_field({}, description="Passed to the store's file system.")
     compute: ComputeConfig = ComputeConfig()
     source: SourceConfig = SourceConfig()

@@ -29,6 +29,7 @@ from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
 from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
+from datamask_pipeline.storage.reaching import is_local, reaching
 from datamask_pipeline.storage.ref import pretty_json, read_json
 from datamask_pipeline.storage.store import file_system_of
 
@@ -63,7 +64,8 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
         store: The record.
         release: The release.
         arm: The arm; ``None`` where the release has one subset.
-        to: A directory or fsspec URL that does not exist yet; the same data set again changes nothing.
+        to: A directory or fsspec URL that does not exist yet; the same data set again changes nothing. Where it has the
+            record's scheme, it is opened with the record's storage options.
         config: What to publish, and how.
 
     Raises:
@@ -71,21 +73,25 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
         ConfigurationError: the licence is forbidden by that of a constituent.
         InputError: a licence is not known.
         IntegrityError: the subset is not that of its mask.
-        StorageError: the disk is full, or something else stands there already, or it lies in the record.
+        StorageError: the disk is full, or something else stands there already, or it lies in the record, or its storage
+            does not answer.
     """
     subset = subset_of(store, release, arm)
-    fs, path = file_system_of(to, {}, setting="to")
+    fs, path = file_system_of(to, store.options_for(to), setting="to")
     path = path.rstrip("/")
-    is_local = "file" in (fs.protocol if isinstance(fs.protocol, tuple) else [fs.protocol])
-    _refuse_in_record(store, path, to, is_local=is_local)
-    _refuse_foreign(fs, path, to)
-    with _private_folder(Path(path) if is_local else None) as folder:
+    on_this_machine = is_local(fs)
+    _refuse_in_record(store, path, to, on_this_machine=on_this_machine)
+    with reaching(fs, to):
+        _refuse_foreign(fs, path, to)
+    with _private_folder(Path(path) if on_this_machine else None) as folder:
         manifest = build(store, subset, folder, config)
-        if is_local:
-            _rename(folder, path)
-        else:
-            _upload(folder, fs, path, to)
-        if (there := _root_there(fs, path)) != manifest["root"]:
+        with reaching(fs, to):
+            if on_this_machine:
+                _rename(folder, path)
+            else:
+                _upload(folder, fs, path, to)
+            there = _root_there(fs, path)
+        if there != manifest["root"]:
             raise StorageError(
                 f"another data set stands at {to}, with root digest {there}; name another place"
             )
@@ -219,15 +225,15 @@ def _num_bytes(store: Store, subset: Ref) -> int:
     return total
 
 
-def _refuse_in_record(store: Store, path: str, to: str, *, is_local: bool) -> None:
+def _refuse_in_record(store: Store, path: str, to: str, *, on_this_machine: bool) -> None:
     """Refuse a place inside the record, where only what its manifests name may lie.
 
     Raises:
         StorageError: it is one.
     """
-    if is_local != store.is_local:
+    if on_this_machine != store.is_local:
         return
-    place, root = (os.path.realpath(each) if is_local else each for each in (path, store.root))
+    place, root = (os.path.realpath(each) if on_this_machine else each for each in (path, store.root))
     if place == root or place.startswith(f"{root.rstrip('/')}/"):
         raise StorageError(f"{to} lies in the record at {store.root_url}; name a folder outside it")
 

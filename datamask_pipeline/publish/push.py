@@ -2,10 +2,12 @@
 
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.storage.reaching import reaching
 from datamask_pipeline.storage.store import file_system_of
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -25,12 +27,15 @@ def check_repository(repository: str) -> None:
         )
 
 
-def push_folder(place: str, repository: str, *, endpoint: str | None = None) -> str:
+def push_folder(
+    place: str, repository: str, *, options: Mapping[str, Any] | None = None, endpoint: str | None = None
+) -> str:
     """Upload every file in one commit: a reader of the hub sees a whole data set.
 
     Args:
         place: Folder or fsspec URL of the data set.
         repository: ``owner/name``; made where it does not exist.
+        options: Passed to the place's file system.
         endpoint: Another server that speaks the hub's protocol.
 
     Returns:
@@ -46,12 +51,13 @@ def push_folder(place: str, repository: str, *, endpoint: str | None = None) -> 
 
     from datamask_pipeline.hub import explained
 
-    fs, path = file_system_of(place, {}, setting="to")
+    fs, path = file_system_of(place, options or {}, setting="to")
     with tempfile.TemporaryDirectory() as scratch, explained(f"upload to {repository}", _AGAIN):
         folder = Path(path)
         if not folder.is_dir():
             folder = Path(scratch) / "data_set"
-            fs.get(path, str(folder), recursive=True)
+            with reaching(fs, place):
+                fs.get(path, str(folder), recursive=True)
         api = HfApi(endpoint=endpoint)
         api.create_repo(repository, repo_type="dataset", exist_ok=True)
         done = api.upload_folder(

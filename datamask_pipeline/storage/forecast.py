@@ -36,6 +36,9 @@ class Forecast(Store):
         super().__init__(root, storage_options)
         self._pointed: dict[tuple[str, str], Ref] = {}
 
+    def _refuse_unwritable(self) -> None:
+        """Take a record that can only be read."""
+
     def begin(self, *args: Any, **named: Any) -> "ArtefactBuilder":
         """As of a store.
 

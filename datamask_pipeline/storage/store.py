@@ -23,6 +23,7 @@ from datamask_pipeline.errors import ConfigurationError, DataMaskError, Integrit
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
 from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
 from datamask_pipeline.storage.places import unwritable
+from datamask_pipeline.storage.reaching import is_local, protocols, unreached
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
@@ -69,15 +70,24 @@ class Store:
                 f"store {self.root_url!r} holds '::', which would chain file systems; name one directory or URL"
             )
         # A listing that is kept would hide what other processes write.
-        options = {"use_listings_cache": False, **dict(storage_options or {})}
-        self.fs, path = file_system_of(self.root_url, options, setting="store")
+        self._options = {"use_listings_cache": False, **dict(storage_options or {})}
+        self.fs, path = file_system_of(self.root_url, self._options, setting="store")
         self.root = path.rstrip("/")
-        self.is_local = "file" in (
-            self.fs.protocol if isinstance(self.fs.protocol, tuple) else [self.fs.protocol]
-        )
+        self.is_local = is_local(self.fs)
         self._format: int | None = None
         self.leases = Leases(self.fs, f"{self.root}/.leases", is_local=self.is_local)
         self._held: list[Lease] = []
+
+    @property
+    def named(self) -> str:
+        """What messages call it."""
+        return f"store {self.root_url!r}"
+
+    def options_for(self, url: str) -> dict[str, Any]:
+        """What another place is opened with: what this store is, where they are of one scheme, or else nothing."""
+        from fsspec.utils import get_protocol
+
+        return dict(self._options) if get_protocol(url) in protocols(self.fs) else {}
 
     def reach(self) -> None:
         """Refuse a record that cannot be reached, read or, on this machine's disks, written; creates nothing.
@@ -89,14 +99,27 @@ class Store:
         try:
             self.fs.exists(f"{self.root}/.staging")
         except Exception as error:  # object stores raise errors of their own libraries
-            raise StorageError(
-                f"store {self.root_url!r} cannot be reached: {type(error).__name__}: {error}; check the address, "
-                "the credentials and `storage_options`"
-            ) from error
+            raise unreached(self.named, error) from error
         self.format()
+        self._refuse_unwritable()
+
+    def _refuse_unwritable(self) -> None:
         if self.is_local and (problem := unwritable(self.root)) is not None:
             raise StorageError(
                 f"store {self.root_url!r} cannot be written: {problem}; name another directory in `store`"
+            )
+
+    def refuse_missing(self) -> None:
+        """Refuse a place where nothing is, which would look like a record that holds nothing.
+
+        Raises:
+            ConfigurationError: there is no such folder, or it is empty.
+        """
+        if not self.fs.exists(self.root) or not self.fs.ls(self.root, detail=False):
+            place = f" (folder {self.root})" if self.is_local and self.root != self.root_url else ""
+            raise ConfigurationError(
+                f"there is no record at {self.root_url}{place}; name another in `store`, a relative one from the folder in "
+                "which the command is called, or make it by `datamask run`"
             )
 
     def format(self) -> int:

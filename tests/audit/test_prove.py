@@ -242,6 +242,9 @@ def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path
     result = CliRunner().invoke(app, ["audit", "prove", str(data_set), "--root", "0" * 64, "--json"])
     assert result.exit_code == 1
     assert json.loads(result.output.splitlines()[0])["file"] == "manifest.json"
+    elsewhere = ["--with-record", "-s", f"store={tmp_path}/elsewhere"]
+    result = CliRunner().invoke(app, ["audit", "prove", str(data_set), *elsewhere])
+    assert str(result.exception).startswith(f"there is no record at {tmp_path}/elsewhere; ")
     unpack(tmp_path)
     result = CliRunner().invoke(app, ["audit", "prove", "first", "-s", f"store={tmp_path}/record"])
     assert result.exit_code == 2

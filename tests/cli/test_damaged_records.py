@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
 
@@ -132,3 +132,19 @@ def test_names_that_nothing_has(record: Store, tmp_path: Path) -> None:
     assert asked(["audit", "prove", "first"], empty)[1] == (
         "there is no folder first, and in the record: unknown release 'first'; there is none"
     )
+
+
+@pytest.mark.parametrize("command", ["metrics", "sweep", "sweep --remove"])
+@pytest.mark.parametrize("is_made", [False, True], ids=["no folder", "an empty folder"])
+def test_where_no_record_is_none_is_told_of(
+    command: str, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if is_made:
+        Path("nowhere").mkdir()
+    found = CliRunner().invoke(app, [*command.split(), "-s", "store=nowhere"])
+    assert isinstance(found.exception, ConfigurationError), found.output
+    assert str(found.exception).startswith(f"there is no record at nowhere (folder {tmp_path}/nowhere); ")
+    assert "\n" not in str(found.exception)
+    assert found.stdout == "", "what a shell writes to a file is nothing, and it sees that it failed"
+    assert Path("nowhere").exists() == is_made

@@ -79,3 +79,21 @@ def test_a_crawl_that_was_not_read_is_as_many_documents_a_shard_as_the_others(
     rows = sum(tiny_run.store.current("ingest", crawl).rows for crawl in ("tiny-2024-10", "tiny-2024-18"))
     assert rests_on == f"second: 1 crawls, 2 shards; documents: {round(rows / 2)}"
     assert "never measured" not in takes
+
+
+@pytest.mark.parametrize("command", ["run --dry-run", "audit status"])
+def test_a_record_that_can_only_be_read_is_told_of_too(
+    command: str, tiny_config_file: Path, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ["-c", str(tiny_config_file), "-s", f"store={record}"]
+    before, written = files(record), CliRunner().invoke(app, [*command.split(), *place])
+    with monkeypatch.context() as patched:  # a superuser may write wherever permissions forbid it
+        patched.setattr(
+            "datamask_pipeline.storage.store.unwritable", lambda folder: f"{folder!r} is read-only"
+        )
+        read_only = CliRunner().invoke(app, [*command.split(), *place])
+        refused = CliRunner().invoke(app, ["run", *place])
+    assert written.output
+    assert (read_only.exit_code, read_only.output) == (written.exit_code, written.output)
+    assert files(record) == before
+    assert "cannot be written" in str(refused.exception)

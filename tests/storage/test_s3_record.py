@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import s3fs
 import yaml
 from s3_server import KEYS, s3_server
 from tiny_chain import write_tiny_config
@@ -15,6 +16,12 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store
+
+#: Nobody listens there.
+SILENT: dict[str, Any] = {
+    "endpoint_url": "http://127.0.0.1:9",
+    "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1},
+}
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +33,6 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def bucket(endpoint: str) -> Any:
     """Another client than the store's."""
-    import s3fs
-
     fs = s3fs.S3FileSystem(endpoint_url=endpoint, skip_instance_cache=True, **KEYS)
     fs.call_s3("create_bucket", Bucket="record")
     return fs
@@ -85,6 +90,37 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     assert bucket.exists(part)
 
 
+def test_a_data_set_beside_the_record_is_written_and_proved_with_the_records_options(
+    config_file: Path, bucket: Any, tiny_run: Pipeline
+) -> None:
+    bucket.put(f"{tiny_run.store.root}/", "record/released/", recursive=True)
+    place = ("-c", str(config_file), "-s", "store=s3://record/released")
+    licence = ("--license", "odc-by", "--source-license", "odc-by")
+    to = "s3://record/mask"
+    *_, root = invoke("release", "first", "--arm", "datamask", "--to", to, *licence, *place).split()
+    assert json.loads(bucket.cat_file("record/mask/manifest.json"))["root"] == root
+    assert "proved: all is as it says" in invoke("audit", "prove", to, "--root", root, *place)
+    result = CliRunner().invoke(app, ["audit", "prove", "s3://nowhere/mask", *place])
+    assert result.exit_code == 1, "no data set and no release"
+
+
+@pytest.mark.parametrize("command", ["release first --arm datamask", "audit prove"])
+def test_a_data_set_that_cannot_be_reached_is_named(
+    command: str, tiny_run: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3fs.S3FileSystem.clear_instance_cache()  # one may have read the environment as it was
+    monkeypatch.setenv("AWS_ENDPOINT_URL", SILENT["endpoint_url"])
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    to = "s3://record/silent"
+    licence = ["--license", "odc-by", "--source-license", "odc-by", "--to"]
+    options = [*licence, to] if command.startswith("release") else [to]
+    result = CliRunner().invoke(app, [*command.split(), *options, "-s", f"store={tiny_run.store.root}"])
+    assert isinstance(result.exception, StorageError), result.exception
+    assert str(result.exception).startswith(f"{to} cannot be reached: EndpointConnectionError")
+
+
 def test_what_another_process_writes_is_seen(endpoint: str, bucket: Any) -> None:
     store = Store("s3://record/shared", {"endpoint_url": endpoint, **KEYS})
     first = store.begin("ingest", "a", version="1", config={}, inputs={}).commit([])
@@ -100,11 +136,51 @@ def test_what_another_process_writes_is_seen(endpoint: str, bucket: Any) -> None
 
 
 def test_a_record_that_does_not_answer_is_named_before_any_work(tiny_config_file: Path) -> None:
-    options = {
-        **KEYS,
-        "endpoint_url": "http://127.0.0.1:9",
-        "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1},
-    }
-    settings = {"store": "s3://record/tiny", "storage_options": options}
+    settings = {"store": "s3://record/tiny", "storage_options": KEYS | SILENT}
     with pytest.raises(StorageError, match=r"store 's3://record/tiny' cannot be reached.*storage_options"):
         Pipeline(load_config(str(tiny_config_file), settings)).check("ingest")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "report",
+        "metrics",
+        "sweep",
+        "audit status",
+        "audit why x",
+        "audit prove first",
+        "release first --license odc-by --to elsewhere",
+    ],
+)
+@pytest.mark.parametrize("keys", [KEYS, {}], ids=["no answer", "no credentials"])
+def test_every_command_says_in_one_line_that_the_record_cannot_be_reached(
+    keys: dict[str, Any], command: str, tiny_config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not keys:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+        monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    options = json.dumps(keys | SILENT)
+    place = ("-s", "store=s3://record/tiny", "-s", f"storage_options={options}")
+    result = CliRunner().invoke(app, [*command.split(), "-c", str(tiny_config_file), *place])
+    assert isinstance(result.exception, StorageError), result.exception
+    told = str(result.exception)
+    assert told.startswith("store 's3://record/tiny' cannot be reached: "), told
+    assert told.endswith("check the address, the credentials and `storage_options`")
+    assert ("NoCredentialsError" in told) == (not keys)
+    assert "\n" not in told
+
+
+def test_an_error_that_the_storage_did_not_raise_stays_what_it_is(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr("datamask_pipeline.cli.metrics.metrics_lines", interrupted)
+    result = CliRunner().invoke(app, ["metrics", "-c", str(config_file)])
+    assert isinstance(result.exception, RuntimeError)
