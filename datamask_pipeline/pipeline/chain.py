@@ -6,6 +6,7 @@ Both the plain runner and the Dagster assets call `Pipeline.run`, so both make t
 import contextlib
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
 #: An artefact of the record: the name it is kept under, and its key.
@@ -261,6 +264,8 @@ class Pipeline:
     def run(self, stage: str, *names: str, overrides: Mapping[str, Any] | None = None) -> tuple[Ref, ...]:
         """Run one stage; what the record holds already is not computed again.
 
+        Afterwards the store's ``made`` tells what of it was done here.
+
         Args:
             stage: The stage's name.
             names: The crawl, the release, or the release and its arm or run.
@@ -274,12 +279,16 @@ class Pipeline:
             ConfigurationError: a stage that it reads from has not run, or a setting is wrong.
             TakenOverError: another run took the work over, and has not made this.
         """
+        self.store.made.clear()
         try:
             return self._run(stage, "/".join(names), overrides)
         except TakenOverError:
+            self.store.made.clear()
             look = Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
             with contextlib.suppress(WouldComputeError):
-                return look.run(stage, *names, overrides=overrides)
+                made = look.run(stage, *names, overrides=overrides)
+                logger.warning("another run took over the work on %s/%s, and made it", stage, "/".join(names))
+                return made
             raise
 
     def _run(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:

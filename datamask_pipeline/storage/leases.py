@@ -49,11 +49,15 @@ class Leases:
         fs: Its file system.
         folder: Where they lie on it.
         is_local: Whether that is a folder of this machine, or one that is mounted.
+
+    Attributes:
+        waited: Seconds for which others were waited for.
     """
 
     def __init__(self, fs: Any, folder: str, *, is_local: bool) -> None:
         self._fs, self.folder, self._is_local = fs, folder, is_local
         self._is_exclusive: bool | None = True if is_local else None
+        self.waited = 0.0
 
     @contextlib.contextmanager
     def hold(self, name: str, *, wait: bool = True, tell: bool = True) -> Iterator["Lease | None"]:
@@ -92,7 +96,9 @@ class Leases:
             if tell:
                 logger.warning("another run is at work on %s; waiting for it", name)
                 tell = False
+            asleep = time.monotonic()
             time.sleep(LOOK_SECONDS if self._is_local else 5 * LOOK_SECONDS)
+            self.waited += time.monotonic() - asleep
 
     def newest(self, folder: str) -> tuple[int, bytes]:
         """Number and content of the lease that counts; 0 where there is none yet."""

@@ -62,6 +62,9 @@ class Store:
         root: A local directory or any fsspec URL (``s3://bucket/prefix``).
         storage_options: Passed to the file system, e.g. ``{"endpoint_url": ...}``.
 
+    Attributes:
+        made: Locations of artefacts that were finished, or of which parts were written, through this object.
+
     Raises:
         ConfigurationError: as ``file_system_of``, or the root chains file systems.
     """
@@ -84,6 +87,7 @@ class Store:
         self._format: int | None = None
         self.leases = Leases(self.fs, f"{self.root}/.leases", is_local=self.is_local)
         self._held: list[Lease] = []
+        self.made: set[str] = set()
 
     def reach(self) -> None:
         """Refuse a record that cannot be reached, read or, on this machine's disks, written; creates nothing.
