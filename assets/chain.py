@@ -149,13 +149,13 @@ class _Step:
             ref = store.current(output.artefact, self._key)
             if ref is None or known[output.asset] != _identity(ref):
                 self._plan(output)
-        started, marker = time.monotonic(), time.time_ns()
+        started, waited = time.monotonic(), store.leases.waited
         refs = self._refs()
-        seconds = round(time.monotonic() - started, 3)
+        seconds = round(time.monotonic() - started - (store.leases.waited - waited), 3)
         failed: list[str] = []
         for output, ref in zip(stage.makes, refs, strict=True):
             artefact = Artefact(self._pipeline, ref, store.manifest(ref))
-            computed = int(artefact.manifest["written_at_ns"]) >= marker
+            computed = ref.location in store.made
             for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
                 self._context.log.info(line)
             if known[output.asset] == _identity(ref):

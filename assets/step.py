@@ -38,7 +38,7 @@ def run_stage(
     Raises:
         dagster.Failure: the stage refused its settings or its input; trying again cannot help.
     """
-    started, marker = time.monotonic(), time.time_ns()
+    started = time.monotonic()
     try:
         pipeline = resource.pipeline(LogProgress(context.log.info))
         key = "/".join(record_key(context.partition_key))
@@ -55,12 +55,12 @@ def run_stage(
         raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    seconds = round(time.monotonic() - started, 3)
+    seconds = round(time.monotonic() - started - pipeline.store.leases.waited, 3)
     for output, ref in zip(stage.makes, refs, strict=True):
         artefact = Artefact(pipeline, ref, pipeline.store.manifest(ref))
         extra = shown.get(output.asset, Shown())
         if context.selected_asset_keys:
-            computed = int(artefact.manifest["written_at_ns"]) >= marker
+            computed = ref.location in pipeline.store.made
             for line in stage.told(artefact.manifest) if computed and output is stage.makes[0] else []:
                 context.log.info(line)
             metadata = outcome(computed, seconds) | page_of(artefact, output, extra)
@@ -86,7 +86,7 @@ def _told(
 
 
 def outcome(computed: bool, seconds: float) -> Metadata:
-    """Whether a stage computed an artefact or found it, and in how many seconds."""
+    """Whether a stage computed an artefact or found it, and in how many seconds, without those of waiting for other runs."""
     return {"outcome": COMPUTED if computed else REUSED, "seconds": seconds}
 
 

@@ -7,6 +7,7 @@ Knows nothing of any stage. The tree::
     │   └── UnknownNameError   choose one of the names listed
     ├── InputError           repair the data named
     ├── StorageError         make room, or try again
+    │   └── TakenOverError     another run does this one's work: see how that ends
     ├── IntegrityError       an artefact contradicts its manifest: rebuild it
     ├── UnknownDocumentError no such document in the record
     └── InternalError        a fault of the program: report it
@@ -96,6 +97,10 @@ class StorageError(DataMaskError, OSError):
 
 class LostMemberError(StorageError):
     """A process that held a part of the documents has ended; the same work by others finds the same."""
+
+
+class TakenOverError(StorageError):
+    """Another run has taken this one's work over, as this one gave no sign of life."""
 
 
 class IntegrityError(DataMaskError):

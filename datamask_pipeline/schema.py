@@ -71,7 +71,12 @@ FINEWEB: Final = pa.schema(
 
 _CRAWL = column("crawl", TEXT, "The crawl that it was ingested from: key of the per-crawl artefacts.")
 _SHARD = column("shard", TEXT, "The crawl's file, by the name of its part.")
-_ROW = column("row", INTEGER, "Row or line in that file.", unit="counted from 0")
+_ROW = column(
+    "row",
+    INTEGER,
+    "Row of that file; of JSON Lines a line, where blank ones are not counted.",
+    unit="counted from 0",
+)
 _ID = column("id", TEXT, "The document's id; with `crawl`, it finds the document in every table.")
 _CONTENT_HASH = column(
     "content_hash",

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -34,6 +34,9 @@ from datamask_pipeline.report import arms
 from datamask_pipeline.stages import ingest, takedown
 from datamask_pipeline.storage import require
 from datamask_pipeline.storage.changes import current_manifest, reasons
+
+#: Seconds of waiting for others from which on it is told.
+LEAST_WAIT: Final = 0.1
 
 
 def run(
@@ -197,13 +200,17 @@ def _run_steps(
     for name, key, call in pipeline.steps(release, until):
         stage = FLOW.stage(name)
         before = current_manifest(pipeline.store, stage.makes[0].artefact, key)
-        started, marker = time.time(), time.time_ns()
+        started, waited = time.monotonic(), pipeline.store.leases.waited
         refs = call()
+        waited = pipeline.store.leases.waited - waited
+        seconds = time.monotonic() - started - waited
         tracker.clear()
-        manifest, *others = map(pipeline.store.manifest, refs)
-        fresh = any(made["written_at_ns"] >= marker for made in (manifest, *others))
+        manifest = pipeline.store.manifest(refs[0])
+        fresh = any(ref.location in pipeline.store.made for ref in refs)
         computed.append(fresh)
-        state = f"{time.time() - started:7.1f} s" if fresh else "unchanged"
+        state = f"{seconds:7.1f} s" if fresh else "unchanged"
+        if waited >= LEAST_WAIT:
+            state += f", after {waited:.1f} s of waiting for another run"
         say(f"{name:<12}{key:<44}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
         lines = _dropped(name, manifest["counts"])
         if fresh:

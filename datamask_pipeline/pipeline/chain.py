@@ -3,12 +3,14 @@
 Both the plain runner and the Dagster assets call `Pipeline.run`, so both make the same artefacts.
 """
 
+import contextlib
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, TakenOverError, UnknownNameError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.pipeline.check import check
 from datamask_pipeline.pipeline.config import PipelineConfig, ReleaseConfig, changed, split_run_name
@@ -20,7 +22,10 @@ from datamask_pipeline.pipeline.stage import Scope, Stage
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
+from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int | None], None]
 #: An artefact of the record: the name it is kept under, and its key.
@@ -259,20 +264,35 @@ class Pipeline:
     def run(self, stage: str, *names: str, overrides: Mapping[str, Any] | None = None) -> tuple[Ref, ...]:
         """Run one stage; what the record holds already is not computed again.
 
+        Afterwards the store's ``made`` tells what of it was done here.
+
         Args:
             stage: The stage's name.
             names: The crawl, the release, or the release and its arm or run.
             overrides: Settings of the stage that win over the configured ones.
 
         Returns:
-            What the stage makes, in the flow's order.
+            What the stage makes, in the flow's order; another run's, where that took the work over and has finished it.
 
         Raises:
             UnknownNameError: no such stage, release, arm or run.
             ConfigurationError: a stage that it reads from has not run, or a setting is wrong.
+            TakenOverError: another run took the work over, and has not made this.
         """
+        self.store.made.clear()
+        try:
+            return self._run(stage, "/".join(names), overrides)
+        except TakenOverError:
+            self.store.made.clear()
+            look = Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
+            with contextlib.suppress(WouldComputeError):
+                made = look.run(stage, *names, overrides=overrides)
+                logger.warning("another run took over the work on %s/%s, and made it", stage, "/".join(names))
+                return made
+            raise
+
+    def _run(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
         found = FLOW.stage(stage)
-        key = "/".join(names)
         context = self._context(found, key)
         settings = self.settings(found, key, overrides)
         if not hasattr(found.module, "begin"):

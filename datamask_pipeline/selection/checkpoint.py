@@ -63,7 +63,7 @@ class Checkpoint:
         """Write the state (tensors and plain values), if the last write is long enough ago.
 
         Raises:
-            StorageError: the disk is full, or refuses.
+            StorageError: the disk is full, or refuses; or the folder was removed.
         """
         if self.path is None or time.monotonic() - self._last < self.seconds:
             return
@@ -74,9 +74,9 @@ class Checkpoint:
         except (OSError, RuntimeError) as error:
             # torch tells of a full disk by a RuntimeError.
             temporary.unlink(missing_ok=True)
-            raise StorageError(
-                f"cannot write {self.path}: {str(error).splitlines()[0]}; free disk space and run again"
-            ) from error
+            is_there = self.path.parent.is_dir()
+            remedy = "free disk space and run again" if is_there else "its folder was removed; run again"
+            raise StorageError(f"cannot write {self.path}: {str(error).splitlines()[0]}; {remedy}") from error
         self._last = time.monotonic()
 
     def clear(self) -> None:

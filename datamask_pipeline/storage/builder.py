@@ -228,6 +228,7 @@ class ArtefactBuilder:
         if array is not None:
             record["array"] = dict(array)
         self.store.publish_bytes(relative + ".json", pretty_json(record).encode())
+        self.store.made.add(self.location)
         return record
 
     def carry_parts(self, ref: Ref) -> list[dict[str, Any]]:
@@ -363,6 +364,7 @@ class ArtefactBuilder:
         }
         manifest["manifest_digest"] = manifest_digest(manifest)
         self.store.publish_bytes(f"{self.location}/{MANIFEST}", pretty_json(manifest).encode())
+        self.store.made.add(self.location)
         ref = ref_of(manifest)
         self.store.point_to(ref)
         shutil.rmtree(self.store.scratch(self.location), ignore_errors=True)

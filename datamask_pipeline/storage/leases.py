@@ -1,8 +1,9 @@
 """Leases: who is at work on what, told in the store itself, so that machines which share nothing else see it.
 
 A lease is a small file that only one writer can create. Its holder writes it anew every `BEAT_SECONDS`. Who waits takes
-it over by creating the one of the next number: when it is free, when it has not changed for `STILL_SECONDS` by the
-waiter's own clock (no two clocks are compared), or at once when its holder was a process of this machine that has ended.
+it over by creating the one of the next number: when it is free, at once when its holder was a process of this machine that
+has ended, or when it has not changed for `STILL_SECONDS` by the waiter's own clock (no two clocks are compared) and its
+holder is no process of this machine that lives: a loaded machine may stall the signs of life, and a process may be stopped.
 The highest number counts; a holder that finds a higher one has lost its lease. Knows no stage.
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from datamask_pipeline.errors import StorageError
+from datamask_pipeline.errors import TakenOverError
 from datamask_pipeline.lineage import sha256_text
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,15 @@ class Leases:
         fs: Its file system.
         folder: Where they lie on it.
         is_local: Whether that is a folder of this machine, or one that is mounted.
+
+    Attributes:
+        waited: Seconds for which others were waited for.
     """
 
     def __init__(self, fs: Any, folder: str, *, is_local: bool) -> None:
         self._fs, self.folder, self._is_local = fs, folder, is_local
         self._is_exclusive: bool | None = True if is_local else None
+        self.waited = 0.0
 
     @contextlib.contextmanager
     def hold(self, name: str, *, wait: bool = True, tell: bool = True) -> Iterator["Lease | None"]:
@@ -81,7 +86,7 @@ class Leases:
             if (number, content) != seen:
                 seen, changed = (number, content), time.monotonic()
             is_still = time.monotonic() - changed > STILL_SECONDS
-            if number == 0 or is_still or _is_free(content):
+            if number == 0 or _is_free(content) or (is_still and not _is_surely_alive(content)):
                 lease = Lease(self, folder, number + 1)
                 if lease.create():
                     return lease
@@ -91,7 +96,9 @@ class Leases:
             if tell:
                 logger.warning("another run is at work on %s; waiting for it", name)
                 tell = False
+            asleep = time.monotonic()
             time.sleep(LOOK_SECONDS if self._is_local else 5 * LOOK_SECONDS)
+            self.waited += time.monotonic() - asleep
 
     def newest(self, folder: str) -> tuple[int, bytes]:
         """Number and content of the lease that counts; 0 where there is none yet."""
@@ -228,6 +235,13 @@ class Lease:
         self._leases, self._folder, self._number = leases, folder, number
         self._path = f"{folder}/{number:010}.json"
         self._beats = 0
+        pid = os.getpid()
+        self._holder = {
+            "machine": this_machine(),
+            "host": socket.gethostname(),
+            "pid": pid,
+            "started": _state(pid)[1],
+        }
 
     def create(self) -> bool:
         """Take the lease; false where somebody else was faster."""
@@ -247,13 +261,23 @@ class Lease:
         """Refuse to go on after somebody has taken the lease over.
 
         Raises:
-            StorageError: somebody has.
+            TakenOverError: somebody has.
         """
         if not self.is_held():
-            raise StorageError(
-                f"another run took over the work of this one, which gave no sign of life for {STILL_SECONDS:.0f} s "
-                f"({self._folder}); run again to see how that one ended"
-            )
+            raise self.taken_over()
+
+    def is_surely_lost(self) -> bool:
+        """Whether somebody has taken it over, as far as the storage tells; false where it does not answer."""
+        with contextlib.suppress(Exception):
+            return not self.is_held()
+        return False
+
+    def taken_over(self) -> TakenOverError:
+        """What is told after somebody has taken it over."""
+        return TakenOverError(
+            f"another run took over the work of this one, which gave no sign of life for {STILL_SECONDS:.0f} s "
+            f"({self._folder}); run again to see how that one ended"
+        )
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[None]:
@@ -266,13 +290,24 @@ class Lease:
         finally:
             ended.set()
             thread.join()
-            try:
-                if self.is_held():
-                    self._leases.overwrite(self._path, self._content(free=True))
-            except Exception as error:
-                # The work is done; others wait until the lease has been still for long enough, if it is still there.
-                if not self._was_removed(error):
-                    logger.warning("the lease %s could not be given back: %s", self._path, error)
+            if (error := self._give_back()) is not None:
+                logger.warning("the lease %s could not be given back: %s", self._path, error)
+                threading.Thread(target=self._give_back_later, daemon=True, name="lease").start()
+
+    def _give_back(self) -> Exception | None:
+        """Make the lease free, if it is still there; returns what kept it from that."""
+        try:
+            if self.is_held():
+                self._leases.overwrite(self._path, self._content(free=True))
+        except Exception as error:
+            return None if self._was_removed(error) else error
+        return None
+
+    def _give_back_later(self) -> None:
+        """Try until it is free: the work is done, and others of this machine wait as long as this process lives."""
+        time.sleep(BEAT_SECONDS)
+        while self._give_back() is not None:
+            time.sleep(BEAT_SECONDS)
 
     def _was_removed(self, error: Exception) -> bool:
         """Whether there is nothing to give back: all leases were forgotten with the work they were for, or the next holder
@@ -291,14 +326,7 @@ class Lease:
                 logger.warning("no sign of life could be written to %s: %s", self._path, error)
 
     def _content(self, *, free: bool = False) -> bytes:
-        pid = os.getpid()
-        holder = {
-            "machine": this_machine(),
-            "host": socket.gethostname(),
-            "pid": pid,
-            "started": _state(pid)[1],
-        }
-        return json.dumps({"free": free, "beats": self._beats, "holder": holder}).encode()
+        return json.dumps({"free": free, "beats": self._beats, "holder": self._holder}).encode()
 
 
 def this_machine() -> str:
@@ -320,10 +348,11 @@ def is_alive(pid: int, started: str | None = None) -> bool:
 
     Args:
         pid: The number.
-        started: When it began, as `_state` tells it: another process may have the number now.
+        started: When it began, as `_state` tells it: another process may have the number now. Where the system does not
+            tell, as of another user's processes, the number alone counts.
     """
     state, began = _state(pid)
-    if state in ("Z", "X") or (started is not None and began != started):
+    if state in ("Z", "X") or (started and began and began != started):
         return False
     try:
         os.kill(pid, 0)
@@ -371,5 +400,19 @@ def _is_free(content: bytes) -> bool:
         if lease["free"] or holder["machine"] != this_machine():
             return bool(lease["free"])
         return not is_alive(int(holder["pid"]), holder["started"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_surely_alive(content: bytes) -> bool:
+    """Whether the holder in a lease's content is a process of this machine that lives: the same number, begun at the same
+    time. Where the system does not tell when it began, nothing is sure.
+    """
+    try:
+        holder = json.loads(content)["holder"]
+        if holder["machine"] != this_machine() or not holder["started"]:
+            return False
+        state, began = _state(int(holder["pid"]))
+        return began == holder["started"] and state not in ("Z", "X")
     except (ValueError, KeyError, TypeError):
         return False

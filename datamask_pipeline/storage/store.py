@@ -19,7 +19,13 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from datamask_pipeline import lineage
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, StorageError
+from datamask_pipeline.errors import (
+    ConfigurationError,
+    DataMaskError,
+    IntegrityError,
+    StorageError,
+    TakenOverError,
+)
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
 from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
 from datamask_pipeline.storage.places import unwritable
@@ -57,6 +63,9 @@ class Store:
         root: A local directory or any fsspec URL (``s3://bucket/prefix``).
         storage_options: Passed to the file system, e.g. ``{"endpoint_url": ...}``.
 
+    Attributes:
+        made: Locations of artefacts that were finished, or of which parts were written, through this object.
+
     Raises:
         ConfigurationError: as ``file_system_of``, or the root chains file systems.
     """
@@ -77,6 +86,7 @@ class Store:
         self._format: int | None = None
         self.leases = Leases(self.fs, f"{self.root}/.leases", is_local=self.is_local)
         self._held: list[Lease] = []
+        self.made: set[str] = set()
 
     @property
     def named(self) -> str:
@@ -315,8 +325,8 @@ class Store:
         The first file that is written to a record states its format.
 
         Raises:
-            StorageError: the disk is full or the file system refuses; or this run gave no sign of life for so long that
-                another took its work over.
+            StorageError: the disk is full or the file system refuses.
+            TakenOverError: this run gave no sign of life for so long that another took its work over.
             ConfigurationError: as ``format``.
         """
         if relative != FORMAT_FILE and self.format() < FORMAT:  # before anything of this format stands there
@@ -396,6 +406,8 @@ class Store:
 
         Raises:
             StorageError: this process became an orphan while it waited.
+            TakenOverError: what was done inside failed, and another run had taken the work over: it removes what this one
+                writes to.
         """
         check_key(stage, key)
         with contextlib.ExitStack() as stack:
@@ -405,7 +417,14 @@ class Store:
             if lease is not None:
                 self._held.append(lease)
                 stack.callback(self._held.remove, lease)
-            yield lease is not None
+            try:
+                yield lease is not None
+            except TakenOverError:
+                raise
+            except Exception as error:
+                if lease is not None and lease.is_surely_lost():
+                    raise lease.taken_over() from error
+                raise
 
     def is_busy(self, stage: str, key: str) -> bool:
         """Whether anybody is at work on that stage and key, or on a shard of it; nobody is waited for."""

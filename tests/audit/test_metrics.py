@@ -10,6 +10,7 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.storage import require
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
 SAMPLE = re.compile(r'(\w+)\{stage="([^"]*)",key="([^"]*)"(?:,reason="([^"]*)")?\} (\S+)')
 
 
@@ -36,6 +37,21 @@ def test_every_current_artefact_is_told_as_its_manifest_has_it(
     assert {stage for _, stage, _, _ in found} <= {
         output.artefact for stage in FLOW for output in stage.makes
     }
+
+
+def test_ratios_in_the_documentation_divide_samples_of_the_same_labels(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    output = CliRunner().invoke(app, ["metrics", "-c", str(tiny_config_file)]).output
+    labels = {
+        name: set(re.findall(r'(\w+)="', given))
+        for name, given in re.findall(r"^(\w+)\{(.*)\}", output, re.M)
+    }
+    text = DOCUMENT.read_text(encoding="utf-8")
+    ratios = re.findall(r"(datamask_\w+) / (?:ignoring\((\w+)\) group_left )?(datamask_\w+)", text)
+    assert ratios
+    for above, ignored, below in ratios:
+        assert labels[above] - {ignored} == labels[below]
 
 
 def test_a_name_with_quotes_breaks_no_line() -> None:

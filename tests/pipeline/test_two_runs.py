@@ -1,12 +1,28 @@
 """Two runs at once on one record: the second waits, and both end as one alone would."""
 
+import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import forked
 
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
 
+#: A run that takes two seconds longer over what it commits.
+SLOW = """
+import time
+from datamask_pipeline.storage import ArtefactBuilder
+commit = ArtefactBuilder.commit
+def commit_late(self, *given, **named):
+    time.sleep(2)
+    return commit(self, *given, **named)
+ArtefactBuilder.commit = commit_late
+"""
+RUN = "from datamask_pipeline.cli import main; main()"
 #: Says that it waits, as the command line shows it.
 WAITS = "another run is at work on"
 
@@ -26,6 +42,28 @@ def test_the_second_run_waits_for_the_first_and_reuses_its_work(
     for stage in ("ingest", "embed", "score", "pool"):
         for key in store.keys(stage):
             assert store.current(stage, key) == tiny_run.store.current(stage, key)
+
+
+def test_waiting_is_told_as_that_and_what_another_run_made_counts_as_reused(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    shutil.rmtree(record / "pool")
+    arguments = ("run", "-c", str(tiny_config_file), "-s", f"store={record}", "--until", "pool")
+    first = forked.Forked(SLOW + RUN, *arguments)
+    deadline = time.monotonic() + 60
+    while not Store(record).is_busy("pool", "first"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second = forked.Forked(RUN, *arguments)
+    made, waited = ("".join(run.communicate()) for run in (first, second))
+    assert re.search(r"^pool .* [0-9.]+ s  \w+$", made, re.M), made
+    assert "first: 1 steps computed" in made
+    assert re.search(r"^pool .* unchanged, after [0-9.]+ s of waiting for another run  \w+$", waited, re.M), (
+        waited
+    )
+    assert "first: 0 steps computed" in waited
 
 
 def test_a_holder_keeps_others_out_until_it_ends(tmp_path: Path) -> None:

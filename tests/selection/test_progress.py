@@ -89,5 +89,5 @@ def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "file" / "folder", "", 0.0, Curve(None))
     checkpoint = Checkpoint(tmp_path / "folder", "", 0.0, Curve(None))
     (tmp_path / "folder").rmdir()
-    with pytest.raises(StorageError, match=r"selection\.checkpoint"):
+    with pytest.raises(StorageError, match=r"selection\.checkpoint.*its folder was removed; run again"):
         checkpoint.save({})

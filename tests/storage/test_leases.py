@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from s3_server import KEYS, s3_server
 
-from datamask_pipeline.errors import StorageError
+from datamask_pipeline.errors import StorageError, TakenOverError
 from datamask_pipeline.storage import Store, leases
 
 HOLD = """
@@ -160,13 +160,83 @@ def test_a_stopped_holder_does_not_point_to_its_work_after_it_was_taken_over(
         assert is_ours
 
 
-def test_a_process_that_stands_still_keeps_its_lease_for_a_while(tmp_path: Path) -> None:
-    process = holder(tmp_path, 100)
+def test_a_process_that_stands_still_keeps_its_lease_as_long_as_it_lives(tmp_path: Path, quick: None) -> None:
+    process, entered = holder(tmp_path, 100), threading.Event()
+
+    def enter() -> None:
+        with Store(tmp_path).exclusive("embed", "crawl"):
+            entered.set()
+
     process.send_signal(signal.SIGSTOP)
-    with Store(tmp_path).exclusive("embed", "crawl", wait=False) as is_ours:
-        assert not is_ours
+    waiting = threading.Thread(target=enter)
+    waiting.start()
+    was_taken = entered.wait(2.5 * leases.STILL_SECONDS)
     process.kill()
     process.wait()
+    waiting.join(timeout=30)
+    assert not was_taken
+    assert entered.is_set()
+
+
+@pytest.mark.parametrize("changed", [{"started": ""}, {"machine": "another"}])
+def test_a_holder_that_may_be_another_process_loses_a_still_lease(
+    changed: dict[str, str], tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 1e6)
+    with Store(tmp_path).exclusive("embed", "crawl"):
+        (path,) = (tmp_path / ".leases" / "embed" / "crawl").iterdir()
+        content = json.loads(path.read_text())
+        content["holder"] |= changed
+        path.write_text(json.dumps(content))
+        with Store(tmp_path).exclusive("embed", "crawl", wait=False) as is_ours:
+            assert not is_ours
+        begun = time.monotonic()
+        with Store(tmp_path).exclusive("embed", "crawl"):
+            assert time.monotonic() - begun > leases.STILL_SECONDS
+
+
+def test_a_process_of_which_the_system_tells_no_start_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of other users' processes where /proc hides them."""
+    monkeypatch.setattr(leases, "_state", lambda _: ("", ""))
+    assert leases.is_alive(os.getpid(), "12345")
+
+
+def test_what_fails_after_the_work_was_taken_over_is_told_as_that(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another_machine(monkeypatch)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 1e6)
+    first = Store(tmp_path)
+    scratch = first.scratch("embed/crawl/0")
+
+    def work() -> None:
+        with first.exclusive("embed", "crawl"):
+            monkeypatch.setattr(leases, "this_machine", lambda: "this machine")
+            with Store(tmp_path).exclusive("embed", "crawl"):
+                scratch.rmdir()
+                (scratch / "state").write_bytes(b"")
+
+    with pytest.raises(TakenOverError, match="another run took over") as told:
+        work()
+    assert isinstance(told.value.__cause__, FileNotFoundError)
+
+
+def test_a_lease_that_could_not_be_given_back_is_given_back_later(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process lives on, and nobody takes the lease from it."""
+
+    def refuses(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    with monkeypatch.context() as patched, Store(tmp_path).exclusive("embed", "crawl"):
+        patched.setattr(leases.Leases, "overwrite", refuses)
+    deadline = time.monotonic() + 30
+    while Store(tmp_path).is_busy("embed", "crawl"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_storage_without_conditional_writes_is_said_once(
