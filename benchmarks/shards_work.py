@@ -1,7 +1,7 @@
 """One selection over shards in a process of its own. Run as `python -m benchmarks.shards_work FOLDER METRIC`.
 
 Prints seconds on the clock and of the processor, imports included; with --memory the most anonymous memory of this process
-and of each of its members, which a thread looks at: a process that has one begins its members anew instead of forking them.
+and of each of its members, which a thread looks at.
 """
 
 from __future__ import annotations

@@ -1,38 +1,19 @@
-"""Members as processes of this machine, reached by a socket each. Knows no step.
-
-A process that has one thread and no accelerator is forked: its members have imported what it has. Elsewhere members are
-started anew, which takes a second: a fork of several threads may inherit a lock that nobody lets go.
-"""
+"""Members as processes of this machine, reached by a socket each. Knows no step."""
 
 from __future__ import annotations
 
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import traceback
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self
-
-import torch
+from typing import Any, Self
 
 from datamask_pipeline.errors import DataMaskError, LostMemberError
 from datamask_pipeline.selection.shards.channel import Channel
 from datamask_pipeline.selection.shards.member import Answer, Member
 from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
 from datamask_pipeline.selection.shards.wire import pack, unpack
-
-
-class _Process(Protocol):
-    """What is asked of a process, as of `subprocess.Popen`."""
-
-    def wait(self, timeout: float | None = None) -> int: ...
-
-    def kill(self) -> None: ...
 
 
 class Processes(Team):
@@ -49,13 +30,16 @@ class Processes(Team):
 
     def __enter__(self) -> Self:
         self._channels: list[Channel] = []
-        self._processes: list[_Process] = []
-        begin = _Forked if may_fork() else _begun
+        self._processes: list[subprocess.Popen[bytes]] = []
         try:
             for job in self._jobs:
                 own, other = socket.socketpair()
                 with other:
-                    self._processes.append(begin(other, job["threads"]))
+                    environment = {"OMP_NUM_THREADS": str(job["threads"]), **os.environ}
+                    command = [sys.executable, "-m", __name__, str(other.fileno())]
+                    self._processes.append(
+                        subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
+                    )
                 self._channels.append(Channel(own))
                 self._channels[-1].send(pack({"job": dict(job)}))
         except BaseException:
@@ -103,80 +87,6 @@ class Processes(Team):
         )
 
 
-def may_fork() -> bool:
-    """Whether a copy of this process is safe to go on: this is its only thread, and no accelerator is in use.
-
-    Threads of torch and of the linear algebra below numpy do not count: members compute with one thread, or with such as
-    they start themselves.
-    """
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return sys.platform == "linux" and threading.active_count() == 1 and not in_use
-
-
-def _begun(end: socket.socket, threads: int) -> subprocess.Popen[bytes]:
-    """A member in an interpreter of its own."""
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    command = [sys.executable, "-m", __name__, str(end.fileno())]
-    return subprocess.Popen(command, pass_fds=[end.fileno()], env=environment)
-
-
-class _Forked:
-    """A member in a copy of this process, which keeps nothing open but its socket.
-
-    Args:
-        end: Its own.
-        threads: Of the member; it makes them itself.
-    """
-
-    def __init__(self, end: socket.socket, threads: int) -> None:
-        with warnings.catch_warnings():
-            # Later Pythons count threads that never hold a lock of Python's.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        self.status: int | None = None
-        if not self.pid:
-            _be_member(end)
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit status, once there is one.
-
-        Raises:
-            subprocess.TimeoutExpired: there is none within so many seconds.
-        """
-        if self.status is None:
-            ending = os.pidfd_open(self.pid)
-            try:
-                if not select.select([ending], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired("member", timeout or 0.0)
-            finally:
-                os.close(ending)
-            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.status
-
-    def kill(self) -> None:
-        """End it at once."""
-        os.kill(self.pid, signal.SIGKILL)
-
-
-def _be_member(end: socket.socket) -> None:
-    """What a forked member does, to its end; never returns into the code of the process that it is a copy of."""
-    status = 1
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        # Sockets of other members would keep those alive, locks would stay taken when the leading process is gone.
-        own = end.fileno()
-        os.closerange(3, own)
-        os.closerange(own + 1, os.sysconf("SC_OPEN_MAX"))
-        serve(Channel(end))
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
-
-
 def serve(channel: Channel) -> None:
     """Be one member until the socket is closed."""
     with Member(unpack(channel.receive())["job"]) as member:
@@ -188,13 +98,9 @@ def serve(channel: Channel) -> None:
             try:
                 sums, parts = member.answer(message["steps"])
             except DataMaskError as error:
-                answer = pack({"error": told_error(error)})
+                channel.send(pack({"error": told_error(error)}))
             else:
-                answer = pack({"sums": sums, "parts": parts})
-            try:
-                channel.send(answer)
-            except BrokenPipeError:  # nobody waits for it any more
-                return
+                channel.send(pack({"sums": sums, "parts": parts}))
 
 
 if __name__ == "__main__":
