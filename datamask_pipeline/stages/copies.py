@@ -31,7 +31,7 @@ from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.going_on import goes_on
-from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files, new_map
+from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files, link_or_copy, new_map
 
 STAGE: Final = "copies"
 VERSION: Final = "5"
@@ -117,7 +117,9 @@ def run(
             parts.append(builder.write_part(f"{number:05d}", told_of, schema.NEAR_COPIES))
     rows = int(eligible_N.sum())
     kept = rows - found.num_copies
-    builder.write_folder("index", folder)
+    builder.write_folder(
+        "index", folder, carried=None if begun is None else held, unchanged=_segments(store, held)
+    )
     metadata = {
         "crawls": list(embeddings),
         "threshold": config.threshold,
@@ -172,9 +174,24 @@ def _begun(
     if not folder.exists():
         private = folder.with_name("index.tmp")
         shutil.rmtree(private, ignore_errors=True)
-        shutil.copytree(kept, private)
+        shutil.copytree(kept, private, copy_function=_taken_over)
         private.rename(folder)
     return np.load(kept / ROWS_FILE), len(crawls)
+
+
+def _taken_over(source: str, target: str) -> str:
+    """Of the held index what is never written again is linked; the rest this one writes anew, and needs its own."""
+    return link_or_copy(source, target) if _is_of_segment(source) else str(shutil.copyfile(source, target))
+
+
+def _is_of_segment(name: str) -> bool:
+    return Path(name).match("index/*/*.npy")
+
+
+def _segments(store: Store, held: Ref | None) -> set[str]:
+    """The files of the held index's segments."""
+    names = [] if held is None else [str(file["name"]) for file in store.manifest(held)["files"]]
+    return set(filter(_is_of_segment, names))
 
 
 def _rows(

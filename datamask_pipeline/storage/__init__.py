@@ -12,11 +12,13 @@ Knows fsspec, Parquet and JSON; knows no stage. Layout under the root::
     .staging/  .scratch/  .leases/                               private to writers
 
 Every file is written under a private name and then published by one atomic step (rename on local disk, one
-put on object storage), so a reader sees a whole file or none. Two writers of one fingerprint write the same
-bytes, so whichever is last changes nothing.
+put on object storage), so a reader sees a whole file or none. What one artefact carries over from another is the
+same file under a second name where the file system has hard links: a copy of it elsewhere needs its bytes again.
+Two writers of one fingerprint write the same bytes, so whichever is last changes nothing.
 """
 
 from datamask_pipeline.storage.builder import ArtefactBuilder, check_balance
+from datamask_pipeline.storage.links import link_or_copy
 from datamask_pipeline.storage.maps import new_map
 from datamask_pipeline.storage.npy import array_files, npy_bytes, open_array
 from datamask_pipeline.storage.ref import Ref
@@ -29,6 +31,7 @@ __all__ = [
     "Store",
     "array_files",
     "check_balance",
+    "link_or_copy",
     "new_map",
     "npy_bytes",
     "open_array",

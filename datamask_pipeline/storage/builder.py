@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -232,7 +232,7 @@ class ArtefactBuilder:
         return record
 
     def carry_parts(self, ref: Ref) -> list[dict[str, Any]]:
-        """All parts of another artefact, as they are: their bytes are copied, and no row is read.
+        """All parts of another artefact, as they are: no row is read, nor a byte where the file system has hard links.
 
         They must be the first ones of this artefact; whoever commits names the other artefact in ``carried``.
         """
@@ -251,11 +251,28 @@ class ArtefactBuilder:
         self.store.publish_bytes(f"{self.location}/{name}", data)
         self._files[name] = {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
-    def write_folder(self, name: str, directory: Path) -> None:
-        """A directory of files beside the parts that are not part of the content digest, e.g. an index."""
-        self.store.publish_tree(directory, f"{self.location}/{name}")
+    def write_folder(
+        self, name: str, directory: Path, *, carried: Ref | None = None, unchanged: Collection[str] = ()
+    ) -> None:
+        """A directory of files beside the parts that are not part of the content digest, e.g. an index.
+
+        Args:
+            name: The folder's name.
+            directory: The files; left as they are.
+            carried: An artefact with such a folder.
+            unchanged: Names in the artefact, e.g. ``index/00000/rows.npy``, of its files that are the same here: they are
+                carried over as they stand there, and not read.
+        """
+        known = (
+            {} if carried is None else {file["name"]: file for file in self.store.manifest(carried)["files"]}
+        )
         for path in sorted(path for path in directory.rglob("*") if path.is_file()):
             relative = f"{name}/{path.relative_to(directory).as_posix()}"
+            if carried is not None and relative in unchanged:
+                self.store.copy_file(f"{carried.location}/{relative}", f"{self.location}/{relative}")
+                self._files[relative] = known[relative]
+                continue
+            self.store.publish_file(path, f"{self.location}/{relative}")
             record = {"name": relative, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
             self._files[relative] = record
 

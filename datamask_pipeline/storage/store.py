@@ -28,6 +28,7 @@ from datamask_pipeline.errors import (
 )
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
 from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
+from datamask_pipeline.storage.links import link_or_copy
 from datamask_pipeline.storage.places import unwritable
 from datamask_pipeline.storage.reaching import is_local, protocols, unreached
 from datamask_pipeline.storage.ref import (
@@ -353,8 +354,12 @@ class Store:
     def publish_tree(self, directory: Path, relative: str) -> None:
         """Publish every file of a local directory under ``relative``; the directory is left as it is."""
         for path in sorted(p for p in directory.rglob("*") if p.is_file()):
-            with self.staged(f"{relative}/{path.relative_to(directory).as_posix()}") as private:
-                shutil.copyfile(path, private)
+            self.publish_file(path, f"{relative}/{path.relative_to(directory).as_posix()}")
+
+    def publish_file(self, path: Path, relative: str) -> None:
+        """Publish a local file; it is left as it is."""
+        with self.staged(relative) as private:
+            shutil.copyfile(path, private)
 
     def copy_file(self, source: str, target: str) -> None:
         """Publish a file of the record a second time, as it is; both paths are relative to the root.
@@ -368,7 +373,7 @@ class Store:
                 self.fs.cp_file(path, f"{self.root}/{target}")
                 return
             with self.staged(target) as private:
-                shutil.copyfile(path, private)
+                link_or_copy(path, private)
 
     def scratch(self, ref_location: str) -> Path:
         """A local directory for checkpoints of unfinished work on one artefact; survives a kill.

@@ -1,5 +1,6 @@
 """A release that goes on from another one: holds its subsets, adds to them from new crawls, and proves it."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -167,6 +168,24 @@ def test_the_index_goes_on_from_release_to_release(chain: Any) -> None:
     went_on = pipeline.store.manifest(require(pipeline.store, "copies", "second"))["metadata"]
     assert went_on["held"] == require(pipeline.store, "copies", "first").rows
     assert "held" not in pipeline.store.manifest(require(pipeline.store, "copies", "whole"))["metadata"]
+
+
+def test_of_the_held_index_no_byte_is_written_again(chain: Any) -> None:
+    """Its segments are the same files under a second name; what is written anew leaves the earlier files as they were."""
+    pipeline, _, _ = chain
+    before, after = (require(pipeline.store, "copies", each) for each in ("first", "second"))
+    folders = [Path(pipeline.store.root, ref.location, "index") for ref in (before, after)]
+    segments = [path.relative_to(folders[0]) for path in folders[0].glob("*/*.npy")]
+    assert segments
+    for name in [*segments, Path("rows.npy"), Path("index.json")]:
+        assert (folders[0] / name).samefile(folders[1] / name) == (name in segments), name
+    for ref, folder in zip((before, after), folders, strict=True):
+        files = {file["name"]: file["sha256"] for file in pipeline.store.manifest(ref)["files"]}
+        there = {path for path in folder.rglob("*") if path.is_file()}
+        assert {f"index/{path.relative_to(folder).as_posix()}" for path in there} <= {*files}
+        for path in there:
+            name = f"index/{path.relative_to(folder).as_posix()}"
+            assert files[name] == hashlib.sha256(path.read_bytes()).hexdigest(), name
 
 
 def test_an_index_that_an_earlier_version_made_is_made_anew(chain: Any, tmp_path: Path) -> None:

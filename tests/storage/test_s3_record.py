@@ -12,10 +12,11 @@ from s3_server import KEYS, s3_server
 from tiny_chain import write_tiny_config
 from typer.testing import CliRunner
 
+from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import Store
+from datamask_pipeline.storage import Store, require
 
 #: Nobody listens there.
 SILENT: dict[str, Any] = {
@@ -88,6 +89,35 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     bucket.rm(part)
     assert "1 steps computed, 9 unchanged" in invoke(*run)
     assert bucket.exists(part)
+
+
+def test_a_release_goes_on_from_another_one_as_on_a_disk(
+    config_file: Path, bucket: Any, tmp_path: Path
+) -> None:
+    """What it carries over is copied by the server: no file of the earlier index of near-copies is sent again."""
+    settings = {
+        "copies.threshold": 0.98,
+        "pool.validation_share": 0,
+        "releases": {"first": {"crawls": ["tiny-2024-10"]}, "second": {"given": "first"}},
+    }
+    remote, local = (
+        Pipeline(load_config(str(config_file), settings | places))
+        for places in ({}, {"store": str(tmp_path / "record"), "storage_options": {}})
+    )
+    for pipeline in (remote, local):
+        for release in ("first", "second"):
+            for _, _, call in pipeline.steps(release, "materialise"):
+                call()
+    for stage in ("pool", "copies", "gather", "select", "materialise"):
+        for key in local.store.keys(stage):
+            assert remote.store.current(stage, key) == local.store.current(stage, key)
+    first, second = (require(remote.store, "copies", release) for release in ("first", "second"))
+    for name in ("bands", "sketches", "rows", "representatives", "cosines"):
+        paths = [f"record/tiny/{ref.location}/index/00000/{name}.npy" for ref in (first, second)]
+        assert bucket.cat_file(paths[0]) == bucket.cat_file(paths[1])
+    found = [finding.line() for finding in prove_record(remote.store, "second")]
+    assert found
+    assert all("on this machine's disks alone" in line for line in found)
 
 
 def test_a_data_set_beside_the_record_is_written_and_proved_with_the_records_options(
