@@ -10,9 +10,11 @@ from datamask_pipeline.stages import pool
 
 def budget_is_exact(artefact: Artefact) -> Verdict:
     """As many documents as the budget says; or as many tokens as fit. What an earlier release decided is not counted, and
-    a ratio is not of its reserve.
+    a ratio is not of its reserve; whoever goes on from a release adds what there is.
     """
     settings = artefact.settings
+    decided = f"reason IN ({duck.literal(HELD)}, {duck.literal(PASSED_OVER)})"
+    judged = artefact.count(f"NOT {decided}")
     if settings["num_tokens"] is not None:
         (tokens,) = artefact.query(
             f"""
@@ -22,13 +24,15 @@ def budget_is_exact(artefact: Artefact) -> Verdict:
             """
         )
         budget = settings["num_tokens"]
-        return Verdict(0 < tokens <= budget, {"selected tokens": tokens, "budget": budget})
-    decided = f"reason IN ({duck.literal(HELD)}, {duck.literal(PASSED_OVER)})"
+        some = tokens > 0 or judged == 0
+        return Verdict(some and tokens <= budget, {"selected tokens": tokens, "budget": budget})
     selected = artefact.count(f"selected AND NOT {decided}")
     budget = settings["num_documents"]
     if budget is None:
         reserve = artefact.found.get("given", {}).get("reserve", 0)
-        budget = round(settings["ratio"] * (artefact.count(f"NOT {decided}") - reserve))
+        budget = round(settings["ratio"] * (judged - reserve))
+    elif "given" in artefact.found:
+        budget = min(budget, judged)
     return Verdict(selected == budget, {"selected": selected, "budget": budget})
 
 
@@ -92,11 +96,10 @@ def objective_beats_random(artefact: Artefact) -> Verdict:
 
 
 def objectives_are_finite(artefact: Artefact) -> Verdict:
-    """The objective is a finite number at every step, and there is a step."""
+    """The objective is a finite number at every step, and there is a step where anything was judged."""
     wrong = artefact.count("NOT coalesce(isfinite(objective), false)")
-    return Verdict(
-        artefact.ref.rows > 0 and wrong == 0, {"steps": artefact.ref.rows, "without an objective": wrong}
-    )
+    stepped = artefact.ref.rows > 0 or artefact.found.get("blocks") == 0
+    return Verdict(stepped and wrong == 0, {"steps": artefact.ref.rows, "without an objective": wrong})
 
 
 def _headline(artefact: Artefact) -> Metadata:

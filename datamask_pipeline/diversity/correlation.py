@@ -12,6 +12,10 @@ from datamask_pipeline.diversity.moments import Moments
 
 CONSTANT = 1e-6
 """A dimension whose variance is below this share of its second moment is constant: it correlates with nothing."""
+NOTHING = 1e-12
+"""So is one of a smaller variance, as unit vectors go: sums that documents were taken from again leave so much of nothing."""
+ROUNDING = 16 * torch.finfo(torch.float32).eps
+"""Below this share of what it was taken from a difference is rounding: moments are sums of float32 products."""
 
 
 def squared_correlations(moments: Moments) -> float:
@@ -51,6 +55,8 @@ class Moved:
         squared_nD = centred_nD.square()
         variance_nD = self.variance_D.to(rows_nD) + rate * squared_nD
         second_nD = kept * self.second_D.to(rows_nD) + rate * rows_nD.square()
+        if self.sign < 0:  # what is left of a dimension that the document alone had is rounding
+            second_nD = second_nD.maximum(self.second_D.to(rows_nD) * (ROUNDING / CONSTANT))
         after_nD = reciprocal_deviations(kept * variance_nD, second_nD).square_() * kept
         before_D = self.before_D.to(rows_nD)
         both_nD = (after_nD > 0) & (before_D > 0)
@@ -77,5 +83,5 @@ def correlation(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def reciprocal_deviations(variances: Tensor, second_moments: Tensor) -> Tensor:
-    varies = variances > CONSTANT * second_moments
+    varies = (variances > CONSTANT * second_moments) & (variances > NOTHING)
     return torch.where(varies, variances, 1.0).rsqrt() * varies

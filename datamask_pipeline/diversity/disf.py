@@ -71,9 +71,12 @@ class DiSF(MomentMetric):
 
         def marginals(rows_nD: Tensor, weights_n: Tensor) -> Tensor:
             changes_n = torch.empty_like(weights_n)
-            for moved, chosen_n in ((join, weights_n < 0.5), (leave, weights_n >= 0.5)):
-                if bool(chosen_n.any()):
-                    changes_n[chosen_n] = moved.change(rows_nD[chosen_n])
+            joins_n = weights_n < 0.5
+            if bool(joins_n.any()):
+                changes_n[joins_n] = join.change(rows_nD[joins_n])
+            if not bool(joins_n.all()):
+                # A document may be most of a dimension: what is left without it is a small difference.
+                changes_n[~joins_n] = leave.change(rows_nD[~joins_n].double())
             return changes_n
 
         return marginals

@@ -25,6 +25,7 @@ REASONS: Final = {
     "empty_text": "the text is empty or white space",
     "nul_byte": "the text or the id holds a NUL character, which ends a string in many tools",
     "negative_tokens": "the row states fewer tokens than none",
+    "too_many_tokens": "the row states more tokens than any text has: 2**31 or more",
     "too_large": "the text has more bytes than `max_text_bytes`, or its line or record more than any may have",
     "duplicate_id": "an earlier row of the crawl has the same id",
     "language": "the language is not among `languages`",
@@ -33,6 +34,9 @@ REASONS: Final = {
     "too_long": "the text has more characters than `max_chars`",
 }
 
+
+#: No text has so many; far larger numbers have no sum.
+MOST_TOKENS: Final = 2**31 - 1
 
 #: First bytes of UTF-8 characters that ``str.isspace`` takes for white space, among others.
 BEGINS_SPACE: Final = np.isin(np.arange(256), [*range(9, 14), *range(28, 33), 0xC2, 0xE1, 0xE2, 0xE3])
@@ -92,6 +96,8 @@ def rejection(
             return "nul_byte", f"field {field}, character {place}"
     if token_count is not None and token_count < 0:
         return "negative_tokens", f"field token_count, value {token_count}"
+    if token_count is not None and token_count > MOST_TOKENS:
+        return "too_many_tokens", f"field token_count, value {token_count}"
     if len(text) * 4 > filters.max_text_bytes and (size := len(text.encode())) > filters.max_text_bytes:
         return "too_large", f"field text, {size} bytes"
     if filters.languages and language not in filters.languages:
@@ -119,7 +125,8 @@ def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:
     doubted |= _may_be_space(edges, data) | (sizes > filters.max_text_bytes)
     doubted |= _have_nul(identifier) | _have_nul(text)
     tokens = documents.column("token_count")
-    doubted |= ~are_null(tokens) & (values_of(tokens, np.int64) < 0)
+    counts = values_of(tokens, np.int64)
+    doubted |= ~are_null(tokens) & ((counts < 0) | (counts > MOST_TOKENS))
     if filters.min_chars > 0:
         doubted |= _are_shorter(edges, data, filters.min_chars)
     if filters.max_chars is not None:

@@ -24,7 +24,7 @@ from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
-from datamask_pipeline.sources.shard_names import by_shard_name
+from datamask_pipeline.sources.shard_names import by_shard_name, shown_name
 from datamask_pipeline.storage.store import file_system_of
 
 logger = logging.getLogger(__name__)
@@ -141,10 +141,11 @@ class LocalSource(Source):
         return [Shard(name, path, self._digest(path), self._fs.size(path)) for name, path in paths.items()]
 
     def states(self, crawl: str) -> list[tuple[str, str]]:
+        self._require(crawl)
         found = []
-        for name, path in self._paths(crawl).items():
+        for relative, path in self._listing[crawl]:
             with self._reached(path):
-                found.append((name, _shown(self._state(path))))
+                found.append((shown_name(relative, self._suffixes), _shown(self._state(path))))
         return found
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; a footer is read once
@@ -173,16 +174,23 @@ class LocalSource(Source):
             **({"format_options": settings.format_options} if settings.format_options else {}),
         }
 
+    @functools.cache  # noqa: B019 - one source lives as long as a stage; what was listed stands
     def _paths(self, crawl: str) -> dict[str, str]:
+        """Shard name -> path, sorted. What is wrong with one crawl's files is told where it is read: others stand."""
+        self._require(crawl)
+        for _, path in self._listing[crawl] if self._is_local else ():
+            _check_regular(path)
+        return by_shard_name(self._listing[crawl], self._suffixes)
+
+    def _require(self, crawl: str) -> None:
         if crawl not in self._listing:
             raise InputError(
                 f"no such crawl; there are: {', '.join(self.crawls())}", file=self.config.root, value=crawl
             )
-        return self._listing[crawl]
 
     @functools.cached_property
-    def _listing(self) -> dict[str, dict[str, str]]:
-        """Crawl -> shard name -> path, both sorted; listed once."""
+    def _listing(self) -> dict[str, list[tuple[str, str]]]:
+        """Crawl -> path inside it, and whole, sorted; listed once."""
         shown = [path for path in self._find() if not self._is_hidden(path)]
         found = [path for path in shown if path.lower().endswith(self._suffixes)]
         if len(found) < len(shown):
@@ -195,14 +203,11 @@ class LocalSource(Source):
                 remedy="point `source.options.root` at a file or folder with files named "
                 f"*{', *'.join(self._suffixes)}",
             )
-        if self._is_local:
-            for path in found:
-                _check_regular(path)
         crawls: dict[str, list[tuple[str, str]]] = {}
         for path in sorted(found):
             crawl, relative = self._place(path)
             crawls.setdefault(crawl, []).append((relative, path))
-        return {crawl: by_shard_name(files, self._suffixes) for crawl, files in crawls.items()}
+        return crawls
 
     def _find(self) -> list[str]:
         with self._reached(self.config.root):

@@ -36,6 +36,14 @@ def by_shard_name(files: Iterable[tuple[str, str]], suffixes: Sequence[str]) -> 
     return named
 
 
+def shown_name(relative: str, suffixes: Sequence[str]) -> str:
+    """A file's shard name, or its path where it can have none: two files may be told by the same."""
+    try:
+        return _shard_name(relative, suffixes)
+    except InputError:
+        return repr(relative)
+
+
 def _shard_name(relative: str, suffixes: Sequence[str]) -> str:
     """The path without its suffix, as one path component that any file system takes."""
     stem = relative

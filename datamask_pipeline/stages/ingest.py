@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "6"
+VERSION: Final = "7"
 
 Progress = Callable[[str, int, int | None], None]
 

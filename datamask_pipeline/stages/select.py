@@ -52,7 +52,7 @@ STAGE: Final = "select"
 #: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "24"
+VERSION: Final = "25"
 
 
 class Compute(Protocol):
@@ -282,7 +282,8 @@ def run(
             "reserve": int((before.reserve_N >= 0).sum()),
             "from_reserve": int((columns["selected"] & (before.reserve_N >= 0)).sum()),
         }
-    curve_ref = curve_builder.commit([curve_part], metadata={"arm": arm, "release": release})
+    about_curve = {"arm": arm, "release": release, "blocks": len(blocks)}
+    curve_ref = curve_builder.commit([curve_part], metadata=about_curve)
     counts = counts_of(index.rows, columns["selected"], before)
     _write_plot(builder, curve)
     if sums is not None:

@@ -138,6 +138,27 @@ def test_marginals_are_finite_differences(name: str, rows_ND: torch.Tensor, mask
     torch.testing.assert_close(marginals_N, torch.tensor(expected, dtype=torch.float64), rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_dimension_that_one_document_has_alone_is_gone_with_it(seed: int) -> None:
+    """As of TF-IDF vectors: what is left of such a dimension is rounding, which must not count as a variance."""
+    draws = np.random.default_rng(seed)
+    rows = draws.exponential(size=(24, 40)) * (draws.random((24, 40)) < 0.08)
+    rows[:, 0] += 0.1
+    rows_ND = torch.tensor(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=torch.float32)
+    mask_N = torch.tensor(draws.permutation(24) < 8)
+    alone_D = (rows_ND[mask_N] > 0).sum(0) == 1
+    assert alone_D.any()
+    expected = []
+    for row in range(24):
+        low, high = mask_N.double(), mask_N.double()
+        low[row], high[row] = 0.0, 1.0
+        chosen = [rows_ND[weights > 0].double().numpy() for weights in (high, low)]
+        values = [oracle("DiSF", rows[:, rows.std(0) > 1e-6]) for rows in chosen]
+        expected.append(values[0] - values[1])
+    marginals_N = METRICS.make("DiSF").marginals(rows_ND, mask_N)
+    torch.testing.assert_close(marginals_N, torch.tensor(expected, dtype=torch.float64), rtol=1e-2, atol=2e-3)
+
+
 def test_facility_marginals_are_finite_differences(rows_ND: torch.Tensor, mask_N: torch.Tensor) -> None:
     metric = METRICS.make("Facility")
     marginals_N = metric.marginals(rows_ND, mask_N)

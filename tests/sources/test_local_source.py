@@ -90,6 +90,24 @@ def test_folders_are_crawls_and_a_named_crawl_takes_everything(tmp_path: Path) -
     assert one.crawls() == ["b"]
 
 
+def test_files_that_would_be_one_shard_are_told_of_their_crawl_and_stop_no_other(tmp_path: Path) -> None:
+    """A sensor looks at the states of all crawls at each tick."""
+    write_parquet(tmp_path / "bad" / "1.parquet", [row(1)])
+    write_lines(tmp_path / "bad" / "1.jsonl", [json.dumps(row(2))])
+    write_parquet(tmp_path / "good" / "1.parquet", [row(3)])
+    source = SOURCES.make("local", {"root": str(tmp_path)})
+    assert source.crawls() == ["bad", "good"]
+    assert [shard.name for shard in source.shards("good")] == ["1"]
+    assert [name for name, _ in source.states("bad")] == ["1", "1"]
+    with pytest.raises(InputError, match="same shard '1'.*rename one of them"):
+        source.shards("bad")
+    states = source.states("bad")
+    (tmp_path / "bad" / "1.jsonl").rename(tmp_path / "bad" / "2.jsonl")
+    mended = SOURCES.make("local", {"root": str(tmp_path)})
+    assert mended.states("bad") != states
+    assert [shard.name for shard in mended.shards("bad")] == ["1", "2"]
+
+
 def test_a_missing_date_is_null_and_extra_columns_stay(tmp_path: Path) -> None:
     schema = pa.schema([field for field in FINEWEB if field.name != "date"])
     schema = schema.append(pa.field("score", pa.float64()))

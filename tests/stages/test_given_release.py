@@ -12,6 +12,8 @@ import yaml
 from tiny_chain import write_crawl
 from typer.testing import CliRunner
 
+from assets.checks import Artefact
+from assets.select import SHOWN
 from datamask_pipeline import Given, select_documents
 from datamask_pipeline.audit.funnel import funnel
 from datamask_pipeline.audit.prove import prove_record
@@ -570,6 +572,20 @@ def test_a_crawl_of_which_nothing_is_new_adds_nothing_and_holds_nobody_up(
         "documents of their own"
     ]
     assert [findings(again, name) for name in release] == [[], [], []]
+    for arm in ("datamask", "random", "best"):
+        assert all(not failing_checks(again, f"{name}/{arm}") for name in release)
+
+
+def failing_checks(pipeline: Pipeline, key: str) -> list[str]:
+    """Dagster's blocking checks of a mask and its learning curve that fail; what else its page shows is made, too."""
+    failing = []
+    for asset, stage in (("selection_mask", "select"), ("learning_curve", "learning_curve")):
+        ref, shown = require(pipeline.store, stage, key), SHOWN[asset]
+        artefact = Artefact(pipeline, ref, pipeline.store.manifest(ref))
+        failing += [check.__name__ for check in shown.blocking if not check(artefact).passed]
+        assert shown.headline is not None
+        shown.headline(artefact)
+    return failing
 
 
 def test_a_budget_larger_than_what_was_added_takes_all_of_it(chain: Any, tmp_path: Path) -> None:
@@ -591,3 +607,4 @@ def test_a_budget_larger_than_what_was_added_takes_all_of_it(chain: Any, tmp_pat
         else:  # fewer tokens than asked for are there
             assert held < kept == len([row for row in mask if row["reason"] != PASSED_OVER])
         assert findings(again, "second") == []
+        assert not failing_checks(again, f"second/{arm}")

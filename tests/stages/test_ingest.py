@@ -72,6 +72,7 @@ def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Stor
     ]
     rows.append(row("7") | {"id": None})
     rows.append(row("8") | {"token_count": -5})
+    rows.append(row("9") | {"token_count": 2**62})
     documents, rejected = ingested(
         store, crawl(tmp_path, {"a": rows, "b": [row("2"), row("1")]}), languages=("en",), max_chars=40
     )
@@ -84,14 +85,15 @@ def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Stor
         ("a", 6, "6", "nul_byte"),
         ("a", 7, None, "null_id"),
         ("a", 8, "8", "negative_tokens"),
+        ("a", 9, "9", "too_many_tokens"),
         ("b", 1, "1", "duplicate_id"),
     ]
     kept = store.read_table(documents, ["shard", "row", "id"]).to_pylist()
     assert [tuple(entry.values()) for entry in kept] == [("a", 0, "1"), ("b", 0, "2")]
     counts = store.manifest(documents)["counts"]
-    assert (counts["rows_in"], counts["kept"], counts["dropped_duplicate_id"]) == (11, 2, 2)
+    assert (counts["rows_in"], counts["kept"], counts["dropped_duplicate_id"]) == (12, 2, 2)
     details = store.read_table(rejected, ["detail"]).column(0).to_pylist()
-    assert details[2] == details[8] == "first in shard a, row 0"
+    assert details[2] == details[9] == "first in shard a, row 0"
     assert details[3] == "field language, value 'de'"
 
 
