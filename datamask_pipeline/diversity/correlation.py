@@ -13,7 +13,7 @@ from datamask_pipeline.diversity.moments import Moments
 CONSTANT = 1e-6
 """A dimension whose variance is below this share of its second moment is constant: it correlates with nothing."""
 NOTHING = 1e-12
-"""So is one of a smaller variance, as unit vectors go: sums that documents were taken from again leave so much of nothing."""
+"""So is one of a smaller variance, as unit vectors go: sums that documents were taken from leave so much of nothing."""
 ROUNDING = 16 * torch.finfo(torch.float32).eps
 """Below this share of what it was taken from a difference is rounding: moments are sums of float32 products."""
 

@@ -99,7 +99,7 @@ def test_files_that_would_be_one_shard_are_told_of_their_crawl_and_stop_no_other
     assert source.crawls() == ["bad", "good"]
     assert [shard.name for shard in source.shards("good")] == ["1"]
     assert [name for name, _ in source.states("bad")] == ["1", "1"]
-    with pytest.raises(InputError, match="same shard '1'.*rename one of them"):
+    with pytest.raises(InputError, match=r"same shard '1'.*rename one of them"):
         source.shards("bad")
     states = source.states("bad")
     (tmp_path / "bad" / "1.jsonl").rename(tmp_path / "bad" / "2.jsonl")
