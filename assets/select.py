@@ -98,7 +98,7 @@ def objective_beats_random(artefact: Artefact) -> Verdict:
 def objectives_are_finite(artefact: Artefact) -> Verdict:
     """The objective is a finite number at every step, and there is a step where anything was judged."""
     wrong = artefact.count("NOT coalesce(isfinite(objective), false)")
-    stepped = artefact.ref.rows > 0 or artefact.found.get("blocks") == 0
+    stepped = artefact.ref.rows > 0 or artefact.found.get("num_blocks") == 0
     return Verdict(stepped and wrong == 0, {"steps": artefact.ref.rows, "without an objective": wrong})
 
 

@@ -282,7 +282,7 @@ def run(
             "reserve": int((before.reserve_N >= 0).sum()),
             "from_reserve": int((columns["selected"] & (before.reserve_N >= 0)).sum()),
         }
-    about_curve = {"arm": arm, "release": release, "blocks": len(blocks)}
+    about_curve = {"arm": arm, "release": release, "num_blocks": len(blocks)}
     curve_ref = curve_builder.commit([curve_part], metadata=about_curve)
     counts = counts_of(index.rows, columns["selected"], before)
     _write_plot(builder, curve)

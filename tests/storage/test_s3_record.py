@@ -102,7 +102,10 @@ def test_a_release_goes_on_from_another_one_as_on_a_disk(
     }
     remote, local = (
         Pipeline(load_config(str(config_file), settings | places))
-        for places in ({}, {"store": str(tmp_path / "record"), "storage_options": {}})
+        for places in (
+            {"store": "s3://record/going-on"},
+            {"store": str(tmp_path / "record"), "storage_options": {}},
+        )
     )
     for pipeline in (remote, local):
         for release in ("first", "second"):
@@ -113,7 +116,7 @@ def test_a_release_goes_on_from_another_one_as_on_a_disk(
             assert remote.store.current(stage, key) == local.store.current(stage, key)
     first, second = (require(remote.store, "copies", release) for release in ("first", "second"))
     for name in ("bands", "sketches", "rows", "representatives", "cosines"):
-        paths = [f"record/tiny/{ref.location}/index/00000/{name}.npy" for ref in (first, second)]
+        paths = [f"record/going-on/{ref.location}/index/00000/{name}.npy" for ref in (first, second)]
         assert bucket.cat_file(paths[0]) == bucket.cat_file(paths[1])
     found = [finding.line() for finding in prove_record(remote.store, "second")]
     assert found
