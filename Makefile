@@ -33,7 +33,7 @@ demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on t
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## All tests (no network, no browser)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --maxfail=40
 
 test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'

@@ -40,8 +40,14 @@ def serve(store: Store, host: str, port: int, tell: Callable[[str], None]) -> No
     with listening:
         tell(f"http://{host}:{listening.getsockname()[1]}/")
         app = browser(store, [*_LOOPBACK, host])
+        # uvicorn's own log settings would close every handler of this process, and with some the stream they write to
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, date_header=False
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
         )
         uvicorn.Server(config).run(sockets=[listening])
 

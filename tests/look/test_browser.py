@@ -1,7 +1,10 @@
 """The browser answers on loopback alone, only to its own name, and shows strangers' text as text."""
 
+import logging
+import queue
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -82,6 +85,16 @@ def test_bad_addresses_are_told_in_a_sentence(url: str, path: str) -> None:
     assert status == 400
     assert 'role="alert"' in text
     assert "Traceback" not in text
+
+
+def test_serving_leaves_the_logging_of_the_process_alone(tiny_run) -> None:
+    closed = []
+    handler = logging.StreamHandler()
+    handler.close = lambda: closed.append(handler)  # type: ignore[method-assign]
+    told: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=serve, args=(tiny_run.store, "127.0.0.1", 0, told.put), daemon=True).start()
+    assert get(told.get(timeout=60))[0] == 200
+    assert not closed
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "*"])
