@@ -36,14 +36,15 @@ class Moved:
         assert moments.second_DD is not None, "needs_second was honoured"
         self.sign, self.count = sign, moments.count
         self.alone = moments.count + sign < 2
-        self.value = -squared_correlations(moments)
         count = max(moments.count, 1.0)
         self.mean_D, self.second_D = moments.first_D / count, moments.second_DD.diagonal() / count
-        self.covariance_DD = moments.second_DD / count - self.mean_D[:, None] * self.mean_D
+        self.covariance_DD = torch.addr(moments.second_DD, self.mean_D, self.mean_D, beta=1 / count, alpha=-1)
         self.variance_D = self.covariance_DD.diagonal()
         self.before_D = reciprocal_deviations(self.variance_D, self.second_D).square()
         self.squared_DD = self.covariance_DD.square()
         self.slope_D = 2 * (self.squared_DD @ self.before_D)
+        # Minus the squares of all correlations, without those of each dimension with itself.
+        self.value = float((self.before_D > 0).sum() - self.slope_D @ self.before_D / 2)
 
     def change(self, rows_nD: Tensor) -> Tensor:
         """The marginals of rows on this side: minus the squared correlations with the document, plus those without it."""

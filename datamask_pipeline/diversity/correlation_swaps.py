@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.correlation import Moved
-from datamask_pipeline.diversity.moments import Moments, moments_of
+from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.diversity.swap_models import Floats, Places, SwapModel
 
 SINGLE_FROM = 128
 """Dimensions above which forms are float32 products: they then take most of the time."""
+
+
+WHOLLY, PARTLY = 2**36, 2**33
+"""Numbers that a look at pairs may read: where that is enough for every pair, and where it is not."""
 
 
 class CorrelationSwaps(SwapModel):
@@ -33,13 +37,16 @@ class CorrelationSwaps(SwapModel):
     def __init__(self, moments: Moments, rows_TD: Tensor) -> None:
         self.moments = moments
         self.rows_TD = rows_TD.float() if rows_TD.shape[1] > SINGLE_FROM else rows_TD
-        self.pairs_at_once = self.affordable = max(2**12, 2**33 // rows_TD.shape[1] ** 2)
+        num_rows, dim = rows_TD.shape
+        self.pairs_at_once = self.affordable = max(2**12, PARTLY // dim**2)
+        if (every := num_rows**2 // 4) * dim**2 <= WHOLLY:
+            self.affordable = max(self.affordable, every)
 
     def additions(self) -> Floats:
         return _numbers(Moved(self.moments, 1).change(self.rows_TD))
 
-    def removals(self) -> Floats:
-        return -_numbers(Moved(self.moments, -1).change(self.rows_TD))
+    def removals(self, inside_I: Places) -> Floats:
+        return -_numbers(Moved(self.moments, -1).change(self.rows_TD[inside_I]))
 
     def tangents(self) -> None:
         return None
@@ -53,16 +60,22 @@ class CorrelationSwaps(SwapModel):
         return np.stack(columns, axis=1)
 
     def swap(self, into: int, out: int) -> None:
-        self.moments = self._moved(into, 1).plus(self._one(out), -1)
+        self.add(into)
+        self.moments = self._moved(out, -1)
 
     def add(self, into: int) -> None:
         self.moments = self._moved(into, 1)
 
     def _moved(self, document: int, sign: int) -> Moments:
-        return self.moments.plus(self._one(document), sign)
-
-    def _one(self, document: int) -> Moments:
-        return moments_of(self.rows_TD[[document]].double().cpu(), torch.ones(1, dtype=torch.bool), True)
+        """The moments with (1) or without (-1) a document."""
+        assert self.moments.second_DD is not None, "needs_second was honoured"
+        row_D = self.rows_TD[document].double().cpu()
+        return Moments(
+            count=self.moments.count + sign,
+            first_D=self.moments.first_D + sign * row_D,
+            second_DD=torch.addr(self.moments.second_DD, row_D, row_D, alpha=sign),
+            squared=self.moments.squared + sign * float(row_D @ row_D),
+        )
 
 
 def _numbers(values_T: Tensor) -> Floats:

@@ -36,9 +36,9 @@ class DeterminantSwaps(SwapModel):
         sums_T: Floats = self.scale * np.log1p(self.leverages_T)
         return sums_T
 
-    def removals(self) -> Floats:
-        sums_T: Floats = self.scale * np.log1p(-self.leverages_T.clip(max=1 - 1e-15))
-        return sums_T
+    def removals(self, inside_I: Places) -> Floats:
+        sums_I: Floats = self.scale * np.log1p(-self.leverages_T[inside_I].clip(max=1 - 1e-15))
+        return sums_I
 
     def tangents(self) -> Floats:
         return self.scale * self.leverages_T

@@ -78,8 +78,9 @@ class EntropySwaps(SwapModel):
     def additions(self) -> Floats:
         return self._alone(self.squared_T, self.own_TJ.log1p())
 
-    def removals(self) -> Floats:
-        return self._alone(-self.squared_T, torch.log1p(-self.own_TJ.clamp(max=1 - 1e-15)))
+    def removals(self, inside_I: Places) -> Floats:
+        own_IJ = self.own_TJ[inside_I].clamp(max=1 - 1e-15)
+        return self._alone(-self.squared_T[inside_I], torch.log1p(-own_IJ))
 
     def tangents(self) -> Floats:
         # The derivative of the entropy; without bound where the mask has no part in what a document points to.

@@ -36,8 +36,8 @@ class SwapModel(ABC):
         """What each candidate would add, were it taken in with nothing given up: shape (T,)."""
 
     @abstractmethod
-    def removals(self) -> Floats:
-        """The change on giving up each candidate, were nothing taken in for it: shape (T,), of use for selected ones."""
+    def removals(self, inside_I: Places) -> Floats:
+        """The change on giving up each of some candidates of the mask, were nothing taken in for it: shape (I,)."""
 
     @abstractmethod
     def tangents(self) -> Floats | None:
@@ -82,8 +82,9 @@ class QuadraticSwaps(SwapModel):
     def additions(self) -> Floats:
         return self.scores_T + self.half_T
 
-    def removals(self) -> Floats:
-        return self.half_T - self.scores_T
+    def removals(self, inside_I: Places) -> Floats:
+        changes_I: Floats = (self.half_T - self.scores_T)[inside_I]
+        return changes_I
 
     def tangents(self) -> Floats | None:
         return self.scores_T
@@ -129,8 +130,10 @@ class SummedSwaps(SwapModel):
     def additions(self) -> Floats:
         return self.linear_T + sum(weight * part.additions() for weight, part in self.parts)
 
-    def removals(self) -> Floats:
-        return sum((weight * part.removals() for weight, part in self.parts), -self.linear_T)
+    def removals(self, inside_I: Places) -> Floats:
+        return sum(
+            (weight * part.removals(inside_I) for weight, part in self.parts), -self.linear_T[inside_I]
+        )
 
     def tangents(self) -> Floats | None:
         total_T = self.linear_T

@@ -90,9 +90,9 @@ class Search:
         for _ in range(most):
             outside, inside = self._sides(group)
             if len(outside) > num_outside:
-                outside = _with(_best(self.model.additions(), outside, num_outside), hot[0], outside)
+                outside = _with(_best(self.model.additions()[outside], outside, num_outside), hot[0], outside)
             if len(inside) > num_inside:
-                inside = _with(_best(self.model.removals(), inside, num_inside), hot[1], inside)
+                inside = _with(_best(self.model.removals(inside), inside, num_inside), hot[1], inside)
             if not len(outside) or not len(inside):
                 return
             table = self._table(outside, inside)
@@ -112,8 +112,9 @@ class Search:
             return NOWHERE
         if len(outside) * len(inside) > self.model.affordable:
             square = math.isqrt(self.model.affordable)
-            inside = _best(self.model.removals(), inside, max(square, self.model.affordable // len(outside)))
-            outside = _best(self.model.additions(), outside, self.model.affordable // len(inside))
+            most = max(square, self.model.affordable // len(outside))
+            inside = _best(self.model.removals(inside), inside, most)
+            outside = _best(self.model.additions()[outside], outside, self.model.affordable // len(inside))
         gains, partners = [], []
         for part in np.array_split(outside, math.ceil(len(outside) * len(inside) / self.model.pairs_at_once)):
             table = self._table(part, inside)
@@ -167,11 +168,11 @@ class Search:
             self.movable_T[[into, out]] = False  # what follows is unknown: each document moves once
 
 
-def _best(values_T: Floats, places: Places, count: int) -> Places:
-    """Those of the largest values."""
+def _best(values: Floats, places: Places, count: int) -> Places:
+    """Those of the largest values, one of each place."""
     if len(places) <= count:
         return places
-    return places[np.argpartition(-values_T[places], count)[:count]]
+    return places[np.argpartition(-values, count)[:count]]
 
 
 def _with(places: Places, hot: Places, allowed: Places) -> Places:
