@@ -250,7 +250,7 @@ class _Embedding(ShardWork[Ref]):
     """A crawl's vectors in the making."""
 
     def __init__(self, builder: ArtefactBuilder, documents: Ref, vectors: _Computed | _Imported) -> None:
-        super().__init__(builder, builder.store.part_names(documents))
+        super().__init__(builder, builder.store.part_names(documents), by_parts=["documents"])
         self._documents, self._vectors = documents, vectors
 
     def finished(self) -> Ref | None:

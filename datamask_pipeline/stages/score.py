@@ -166,7 +166,7 @@ class _Scoring(ShardWork[Ref]):
         heads: Sequence[str],
         progress: Progress | None,
     ) -> None:
-        super().__init__(builder, builder.store.part_names(documents))
+        super().__init__(builder, builder.store.part_names(documents), by_parts=["documents", "embeddings"])
         self._config, self._store, self._progress = config, builder.store, progress
         self._documents, self._embeddings, self._scorers = documents, embeddings, scorers
         self._columns = list(dict.fromkeys(["id", *(c for scorer in scorers for c in scorer.columns)]))

@@ -4,11 +4,13 @@ Each shard is published by itself; the last step, which makes the artefact out o
 """
 
 import abc
+import functools
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.storage import ArtefactBuilder, Ref
+from datamask_pipeline.storage.earlier import Earlier
 from datamask_pipeline.storage.tombstones import num_purges
 
 #: What a stage returns: one reference, or several.
@@ -21,13 +23,16 @@ class ShardWork(abc.ABC, Generic[Made]):
     Args:
         builder: The artefact in the making.
         names: The crawl's shards in canonical order.
+        by_parts: Inputs of which a shard is made from the part of its name alone: where that is what it was, the shard is
+            carried over from the crawl's artefact before. None are where it is left out.
 
     Attributes:
         num_done: How many shards are done, as far as this process knows.
     """
 
-    def __init__(self, builder: ArtefactBuilder, names: Sequence[str]) -> None:
+    def __init__(self, builder: ArtefactBuilder, names: Sequence[str], by_parts: Sequence[str] = ()) -> None:
         self.builder, self.names = builder, list(names)
+        self._by_parts = by_parts
         self.num_done = 0
         self._num_purges = num_purges(builder.store)
 
@@ -95,10 +100,17 @@ class ShardWork(abc.ABC, Generic[Made]):
     def _try_to_write(self, name: str, *, wait: bool) -> bool:
         """Write a shard unless somebody else is at it; says whether it is done now."""
         with self.builder.writing(name, wait=wait) as is_ours:
-            if is_ours and not self._is_purged() and not self.has(name):
+            if is_ours and not self._is_purged() and not self.has(name) and not self._carried_over(name):
                 self.write(name)
             self.num_done += is_ours
             return is_ours
+
+    def _carried_over(self, name: str) -> bool:
+        return self._earlier is not None and self.builder.carry_part(self._earlier, name)
+
+    @functools.cached_property
+    def _earlier(self) -> Earlier | None:
+        return self.builder.earlier(self._by_parts) if self._by_parts else None
 
     def _is_purged(self) -> bool:
         """Whether a purge began since this work did. Asked while a shard is held, for which a purge waits."""

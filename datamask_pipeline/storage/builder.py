@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
+from datamask_pipeline.storage.earlier import Earlier, earlier_parts, is_whole
 from datamask_pipeline.storage.npy import write_blocks
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import (
@@ -239,12 +240,28 @@ class ArtefactBuilder:
         records = []
         for record in self.store.manifest(ref)["parts"]:
             if (kept := self.part(record["name"])) is None:
-                for file in part_files(record):
-                    self.store.copy_file(f"{ref.location}/{file}", f"{self.location}/{file}")
-                note = f"{self.location}/{record['name']}.parquet.json"
-                self.store.publish_bytes(note, pretty_json(record).encode())
+                self._carry(ref, record)
             records.append(record if kept is None else kept)
         return records
+
+    def earlier(self, by_parts: Sequence[str]) -> Earlier | None:
+        """What the current artefact of this stage and key has in common with this one; arguments as of `earlier_parts`."""
+        return earlier_parts(self.store, self.stage, self.key, self._basis, self._inputs, by_parts)
+
+    def carry_part(self, earlier: Earlier, name: str) -> bool:
+        """Take a part over as it is; says whether it could be: there, and holding still what was written."""
+        record = earlier.parts.get(name)
+        if record is None or not is_whole(self.store, earlier.ref.location, record):
+            return False
+        self._carry(earlier.ref, record)
+        return True
+
+    def _carry(self, ref: Ref, record: Mapping[str, Any]) -> None:
+        for file in part_files(record):
+            self.store.copy_file(f"{ref.location}/{file}", f"{self.location}/{file}")
+        note = f"{self.location}/{record['name']}.parquet.json"
+        self.store.publish_bytes(note, pretty_json(dict(record)).encode())
+        self.store.made.add(self.location)
 
     def write_file(self, name: str, data: bytes) -> None:
         """A file beside the parts that is not part of the content digest: a plot, a report."""

@@ -20,6 +20,7 @@ from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import Store, storage_errors
 
+_READ_BYTES = 2**20
 REMEDY = "run its stage again, which writes a missing file anew; delete a damaged one before"
 
 
@@ -99,6 +100,20 @@ def mapped(path: Path) -> NDArray[Any]:
     except (OSError, ValueError, EOFError) as error:
         raise IntegrityError(f"cannot map {path}: {error}; {REMEDY}") from error
     return array
+
+
+def array_digest(stream: IO[bytes]) -> str:
+    """The digest of type, shape and bits of a file's array.
+
+    Raises:
+        ValueError: it holds no such array.
+    """
+    np.lib.format.read_magic(stream)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    hashed = hashlib.sha256()
+    while data := stream.read(_READ_BYTES):
+        hashed.update(data)
+    return _digest(str(dtype), shape, hashed.hexdigest())
 
 
 def _local(store: Store, ref: Ref, part: Mapping[str, Any]) -> Path:

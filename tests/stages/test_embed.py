@@ -96,6 +96,38 @@ def test_a_kill_between_the_two_files_of_a_shard_ends_with_the_same_bytes(
     assert resumed == embedded(other, crawl(tmp_path, other, {"a": 6, "b": 3}))
 
 
+def test_shards_whose_documents_are_the_same_keep_their_vectors(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded(store, crawl(tmp_path, store, {"a": 6, "b": 3}))
+    written: list[str] = []
+    write_array = ArtefactBuilder.write_array
+
+    def noted(self: ArtefactBuilder, name: str, *args: object, **options: object) -> object:
+        written.append(name)
+        return write_array(self, name, *args, **options)
+
+    monkeypatch.setattr(ArtefactBuilder, "write_array", noted)
+    grown = crawl(tmp_path, store, {"b": 5, "c": 2})  # a file repaired, and one added
+    ref = embedded(store, grown)
+    assert written == ["b", "c"]
+    other = Store(tmp_path / "anew")
+    assert ref == embedded(other, crawl(tmp_path, other, {"b": 5, "c": 2}))
+
+    written.clear()
+    path = array_files(store, ref)["b"]
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    again = embedded(store, crawl(tmp_path, store, {"c": 4}))
+    assert written == ["b", "c"], "what does not hold what was written any more is made anew"
+    assert again == embedded(other, crawl(tmp_path, other, {"c": 4}))
+
+    written.clear()
+    embedded(store, grown, max_tokens=8)
+    assert written == ["a", "b", "c"], "with other settings nothing is"
+
+
 def test_what_changes_vectors_changes_the_fingerprint(tmp_path: Path, store: Store) -> None:
     documents = crawl(tmp_path, store, {"a": 6})
     plain = embedded(store, documents)

@@ -84,6 +84,43 @@ def test_rows_follow_the_documents_and_the_scorers(tmp_path: Path, store: Store)
     assert (about["rows"], about["scored"], about["mean"]) == (40, len(known), pytest.approx(np.mean(known)))
 
 
+def test_shards_that_are_the_same_keep_their_scores(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {
+        "scorers": ("rules", "probe"),
+        "options": {"probe": {"examples": str(write_examples(tmp_path))}},
+    }
+    scored(store, prepared(tmp_path, store), **options)
+    judged: list[int] = []
+    real = RulesScorer.score
+    monkeypatch.setattr(
+        RulesScorer, "score", lambda self, batch: judged.append(batch.documents.num_rows) or real(self, batch)
+    )
+    path = tmp_path / "in" / "crawl" / "1.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 5), path)
+    source = SOURCES.make("local", {"root": str(tmp_path / "in")})
+    documents = ingest.run(ingest.IngestConfig(), store=store, crawl="crawl", source=source)[0]
+    config = embed.EmbedConfig(max_tokens=16, dtype="float32", device="cpu")
+    embeddings = embed.run(config, store=store, crawl="crawl", documents=documents)
+    ref = scored(store, (documents, embeddings), **options)
+    assert judged == [5]
+    other = Store(tmp_path / "anew")
+    documents = ingest.run(ingest.IngestConfig(), store=other, crawl="crawl", source=source)[0]
+    embeddings = embed.run(config, store=other, crawl="crawl", documents=documents)
+    assert ref == scored(other, (documents, embeddings), **options)
+
+    judged.clear()
+    wider = embed.run(
+        embed.EmbedConfig(max_tokens=8, dtype="float32", device="cpu"),
+        store=store,
+        crawl="crawl",
+        documents=documents,
+    )
+    scored(store, (documents, wider), **options)
+    assert sum(judged) == 25, "of other vectors nothing is kept"
+
+
 def test_windows_do_not_change_the_scores(tmp_path: Path, store: Store) -> None:
     refs = prepared(tmp_path, store)
     one = scored(store, refs, scorers=("rules",), window_documents=3)
