@@ -58,7 +58,9 @@ def run(context: Context) -> Outcome:
     turns: list[Turn] = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     turns = [turn for turn in turns if turn["code"] == code_version() and turn["shrink"] == context.shrink]
     number = len(turns) // (2 * len(WAYS))
-    with tempfile.TemporaryDirectory(dir=context.folder) as folder:
+    with tempfile.TemporaryDirectory(
+        dir=context.folder.resolve()
+    ) as folder:  # each way runs in a folder of its own
         configs = {DEMO: "demo", IMPORTED: str(write_imported(Path(folder), context))}
         for size, config in configs.items():
             for way in WAYS[number % 3 :] + WAYS[: number % 3]:
