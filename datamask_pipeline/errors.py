@@ -13,6 +13,7 @@ Knows nothing of any stage. The tree::
     └── InternalError        a fault of the program: report it
 """
 
+import datetime
 import difflib
 from collections.abc import Iterable
 
@@ -116,7 +117,9 @@ class InternalError(DataMaskError):
 
 
 def shown(value: object) -> str:
-    """A value as a message gives it: null, true and false as YAML has them, a NumPy number as the number it is."""
+    """A value as a message gives it: null, true, false and dates as YAML has them, a NumPy number as the number it is."""
+    if isinstance(value, datetime.date):
+        return str(value)
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return repr(value.item()) if hasattr(value, "item") and not getattr(value, "shape", None) else repr(value)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import pydantic
 import pydantic.fields
@@ -14,6 +15,14 @@ from datamask_pipeline.errors import ConfigurationError, shown, suggestion
 
 Values = TypeVar("Values", bound=Sequence[Any] | None)
 Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+#: What YAML may take a bare word for, where text is needed.
+_TAKEN_FOR: Final = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    datetime.date: "a date",
+}
 
 
 class Settings(pydantic.BaseModel):
@@ -115,8 +124,13 @@ def explain(
         inherited: Path of those that were written elsewhere, by field.
     """
     found: dict[str, list[str]] = {}
-    for item in error.errors():
+    items = error.errors()
+    for item in items:
+        if item["type"] == "too_short" and any(_is_inside(other["loc"], item["loc"]) for other in items):
+            continue  # only as what is wrong inside it is left out
         steps, owner, kind = _followed(model, item["loc"])
+        if item["loc"][-1:] == ("[key]",):
+            steps[-1] = str(item["input"])
         stands = (inherited or {}).get(steps[0], where) if steps else where
         path = ".".join([*filter(None, [stands]), *steps])
         found.setdefault(path, []).append(_problem(item, owner, kind, is_secret="storage_options" in steps))
@@ -124,6 +138,10 @@ def explain(
         f"{path}: {', or '.join(dict.fromkeys(problems))}" if path else ", or ".join(problems)
         for path, problems in found.items()
     )
+
+
+def _is_inside(loc: Sequence[int | str], outer: Sequence[int | str]) -> bool:
+    return len(loc) > len(outer) and loc[: len(outer)] == outer
 
 
 def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is_secret: bool) -> str:
@@ -137,6 +155,11 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is
     if item["type"] in ("tuple_type", "list_type"):
         one = isinstance(item["input"], str | int | float) and not is_secret
         message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
+    kinds = [taken for known, taken in _TAKEN_FOR.items() if isinstance(item["input"], known)]
+    if (
+        item["type"] == "string_type" and kinds and item["loc"][-1] != "str"
+    ):  # there a union has other members
+        message = f"must be text, but YAML takes it bare for {kinds[0]}; put it in quotes"
     section = section_of(kind)
     if item["type"] == "model_type" and section is not None:
         fields = section.model_fields

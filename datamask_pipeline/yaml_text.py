@@ -1,4 +1,6 @@
-"""YAML as its writer meant it: a name that stands twice in one mapping is an error, not the last one's victory."""
+"""YAML as its writer meant it: a name that stands twice in one mapping is an error, not the last one's victory,
+and so is a date that is none.
+"""
 
 from typing import Any
 
@@ -10,6 +12,14 @@ class _EachNameOnce(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._looked_at: set[int] = set()
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node; one that looks like a date or a number and is none is refused with its place."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError) as error:
+            problem = f"{node.value!r} is read as a date or number and is none ({error}); put text in quotes"
+            raise ConstructorError(None, None, problem, node.start_mark) from error
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Called for a mapping, maybe again, before names out of ``<<`` are added, which may well be given twice."""
@@ -31,7 +41,7 @@ def parse_yaml(text: str) -> Any:
     """The value of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is no YAML, has a tag of a program's own, or a mapping has a name twice.
+        yaml.YAMLError: it is no YAML, has a tag of a program's own, a date that is none, or a mapping has a name twice.
     """
     return yaml.load(text, _EachNameOnce)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.experiment.config import load_experiment
 from datamask_pipeline.pipeline import load_config
@@ -23,6 +24,18 @@ from datamask_pipeline.yaml_text import parse_yaml
 def test_a_name_that_stands_twice_is_refused(text: str, line: int) -> None:
     with pytest.raises(yaml.YAMLError, match=f"stands twice\n.*line {line},"):
         parse_yaml(text)
+
+
+@pytest.mark.parametrize("value", ["2024-13-45", "2024-01-01 25:00:00", "0b_"])
+def test_a_date_or_number_that_is_none_is_refused_with_its_line(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "no_date.yaml"
+    path.write_text(f"name: a\nseeds: [{value}]\n")
+    with pytest.raises(
+        ConfigurationError, match=rf"no_date\.yaml .* line 2, column 9: '{value}' is read as a date or"
+    ):
+        load_config(str(path))
+    with pytest.raises(ConfigurationError, match=rf"--set 'name={value}': .*put text in quotes"):
+        parse_pairs([f"name={value}"])
 
 
 def test_what_is_no_repetition_is_read_as_ever() -> None:

@@ -1,7 +1,11 @@
-"""Whether a subset may be published: a stale one only if it is asked for, and then its card says so. Publishes nothing."""
+"""Whether a subset may be published: a stale one only if it is asked for, and then its card says so;
+one of other settings not at all. Publishes nothing.
+"""
 
 from datamask_pipeline.audit.stale import retired_behind, stale
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.differences import other_settings_of_subset
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.facts import subset_of
 from datamask_pipeline.storage import Store
@@ -38,3 +42,26 @@ def publishable(
             "or publish it as it is with --stale (in Dagster `stale: true`), which the card then says"
         )
     return config.model_copy(update={"stale": tuple(reasons)})
+
+
+def refuse_other_settings(pipeline: Pipeline, release: str, arm: str | None) -> None:
+    """Refuse a subset that was made with other settings than the configuration's.
+
+    Args:
+        pipeline: The configuration, over the record.
+        release: The release.
+        arm: The arm; ``None`` where the release has one subset.
+
+    Raises:
+        UnknownNameError: no such release or arm.
+        ConfigurationError: which settings differ.
+    """
+    subset = subset_of(pipeline.store, release, arm)
+    other = other_settings_of_subset(pipeline, pipeline.store.manifest(subset))
+    if other:
+        listed = "; ".join(f"{line} ({', '.join(made)})" for line, made in other.items())
+        raise ConfigurationError(
+            f"subset {subset.key} was made with other settings than the configuration's: {listed}; make it anew (`datamask "
+            "run --until materialise`), or publish it with the settings that it was made with (-s, or without -c and "
+            "with -s store=PLACE alone)"
+        )

@@ -5,7 +5,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -42,6 +42,9 @@ ReleaseOption = Annotated[
     str | None, typer.Option("--release", "-r", help="One release; by default every one configured.")
 ]
 
+#: Settings that say where a record is and how it is reached.
+_PLACE: Final = ("store", "storage_options")
+
 
 def build_pipeline(
     config: str | None, settings: list[str] | None, progress: Progress | None = None
@@ -61,7 +64,7 @@ def only_looked_at(pipeline: Pipeline) -> Pipeline:
 def is_configured(config: str | None, settings: list[str] | None) -> bool:
     """Whether the user gave a configuration, and not only the place of a record."""
     named = config or os.environ.get(CONFIG_VARIABLE)
-    return bool(named) or any(not key.startswith("store") for key in parse_pairs(settings))
+    return bool(named) or any(key.partition(".")[0] not in _PLACE for key in parse_pairs(settings))
 
 
 def called_again(words: str, config: str | None, settings: list[str] | None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError, shown
-from datamask_pipeline.yaml_text import what_is_wrong
+from datamask_pipeline.yaml_text import parse_yaml, what_is_wrong
 
 
 def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3") -> dict[str, Any]:
@@ -25,7 +25,7 @@ def parse_pairs(pairs: Sequence[str] | None, *, example: str = "select.lamb=0.3"
         if not equals or not key:
             raise ConfigurationError(f"--set {pair!r} is not KEY=VALUE, e.g. {example}")
         try:
-            read = yaml.safe_load(value)
+            read = parse_yaml(value)
         except yaml.YAMLError as error:
             raise ConfigurationError(
                 f"--set {pair!r}: the value is not YAML {what_is_wrong(error)}"

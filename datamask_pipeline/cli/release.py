@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
+from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline, is_configured
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.settings import validated
@@ -85,7 +85,8 @@ def release(
 ) -> None:
     """Publish a release's subset as a data set: Parquet files, card, Croissant, manifest with its root digest.
 
-    Opens with `datasets.load_dataset`, pandas and DuckDB. Keep the root digest elsewhere: it stands for every byte.
+    A subset that was made with other settings than those of a configuration given is refused, with what differs. The
+    data set opens with `datasets.load_dataset`, pandas and DuckDB. Keep the root digest elsewhere: it stands for every byte.
 
     Example:
 
@@ -95,7 +96,7 @@ def release(
         raise ConfigurationError("give --to, a folder or URL, or --push, a data set of the hub, or both")
     if sign is not None and (to is None or "://" in to):
         raise ConfigurationError("--sign signs a folder on this machine; give it by --to")
-    from datamask_pipeline.audit.publishable import publishable
+    from datamask_pipeline.audit.publishable import publishable, refuse_other_settings
     from datamask_pipeline.publish.config import PublishConfig
     from datamask_pipeline.publish.dataset import publish
     from datamask_pipeline.publish.push import check_repository, push_folder
@@ -118,6 +119,8 @@ def release(
         },
     )
     store = pipeline.store
+    if is_configured(config, settings):
+        refuse_other_settings(pipeline, name, arm)
     wanted = publishable(store, name, arm, wanted, even_stale=stale)
     with tempfile.TemporaryDirectory() as scratch, plain_console(stderr=True).status("publishing"):
         published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)

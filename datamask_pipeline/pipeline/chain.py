@@ -107,7 +107,10 @@ class Pipeline:
         found = self.config.releases.get(release)
         if found is None and releases.frozen_crawls(self.store, release) is None:
             member = planned_member(self, release)
-            return None if member is None else ReleaseConfig(crawls=member.crawls, given=member.given)
+            if member is None:
+                return None
+            # Not checked as what a user writes: an earlier release may have the name of whatever crawl it had.
+            return ReleaseConfig.model_construct(crawls=member.crawls, given=member.given)
         return found
 
     def release_crawls(self, release: str) -> list[str]:

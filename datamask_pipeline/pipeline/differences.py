@@ -58,12 +58,33 @@ def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) 
         pipeline: The configuration.
         comparison: The comparison's manifest.
     """
-    store, release = pipeline.store, str(comparison["key"])
-    found: dict[str, dict[str, None]] = {
-        line: {release: None} for line in _other_members(pipeline, comparison)
-    }
+    release = str(comparison["key"])
+    behind, there = _other_settings_behind(pipeline, comparison, shown_beside(pipeline.store, comparison))
+    found = {line: [release] for line in _other_members(pipeline, comparison)} | behind
+    wanted = {stage.name for stage in pipeline.config.stages("compare")}
+    for name in (stage.name for stage in FLOW.until("compare")):
+        if (name in wanted) != (name in there):
+            found[f"stage {name}: only in the {'record' if name in there else 'configuration'}"] = [release]
+    return found
+
+
+def other_settings_of_subset(pipeline: Pipeline, subset: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The settings that differ of all that a subset was made from, each with the crawls or arms that were made so.
+
+    Args:
+        pipeline: The configuration.
+        subset: The subset's manifest.
+    """
+    return _other_settings_behind(pipeline, subset, [])[0]
+
+
+def _other_settings_behind(
+    pipeline: Pipeline, made: Mapping[str, Any], beside: Iterable[Ref]
+) -> tuple[dict[str, list[str]], set[str]]:
+    """The settings that differ, each with what was made so, and the stages behind an artefact."""
+    found: dict[str, dict[str, None]] = {}
     there: set[str] = set()
-    for ref, manifest in _behind(store, release, comparison, shown_beside(store, comparison)):
+    for ref, manifest in _behind(pipeline.store, str(made["key"]).partition("/")[0], made, beside):
         stage = FLOW.keeper(ref.stage)
         if stage is None:
             continue  # a probe, which follows from its scorer
@@ -77,13 +98,7 @@ def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) 
                 lines += _other_source(pipeline, recorded.get("source", {}))
         for line in lines:
             found.setdefault(line, {})[member] = None
-    wanted = {stage.name for stage in pipeline.config.stages("compare")}
-    for name in (stage.name for stage in FLOW.until("compare")):
-        if (name in wanted) != (name in there):
-            found[f"stage {name}: only in the {'record' if name in there else 'configuration'}"] = {
-                release: None
-            }
-    return {line: list(made) for line, made in found.items()}
+    return {line: list(of) for line, of in found.items()}, there
 
 
 def _other_members(pipeline: Pipeline, comparison: Mapping[str, Any]) -> Iterator[str]:
@@ -115,10 +130,10 @@ def _other_source(pipeline: Pipeline, recorded: Mapping[str, Any]) -> Iterator[s
 
 
 def _behind(
-    store: Store, release: str, comparison: Mapping[str, Any], beside: Iterable[Ref]
+    store: Store, release: str, made: Mapping[str, Any], beside: Iterable[Ref]
 ) -> Iterator[tuple[Ref, Mapping[str, Any] | None]]:
-    """What a comparison was made from, itself first, then what is shown beside it; ``None``: the manifest is gone."""
-    waiting, seen = [ref_of(comparison), *beside], set[str]()
+    """What an artefact was made from, itself first, then what is shown beside it; ``None``: the manifest is gone."""
+    waiting, seen = [ref_of(made), *beside], set[str]()
     while waiting:
         ref = waiting.pop(0)
         stage = FLOW.keeper(ref.stage)

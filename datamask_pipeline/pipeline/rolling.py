@@ -2,6 +2,8 @@
 
 import dataclasses
 import datetime
+import hashlib
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -16,13 +18,16 @@ PREVIOUS: Final = "previous"
 
 _MONTH: Final = re.compile(r"\d{4}-\d{2}")
 
+#: What no name of a release may have.
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
     """A release that a template makes.
 
     Attributes:
-        name: The template's name, and the crawl or month.
+        name: The template's name, and the crawl, as `_named` has it, or month.
         rolls: The template.
         crawls: Its crawls, in order of precedence.
         given: The release that it goes on from, if it does.
@@ -56,9 +61,9 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
         name = f"{template}-{month}"
         steps = [] if name in releases.every_name(pipeline.store) else [(name, new)]
     elif before is None:
-        steps = [(f"{template}-{new[-1]}", new)]
+        steps = [(f"{template}-{_named(new[-1])}", new)]
     else:
-        steps = [(f"{template}-{crawl}", [crawl]) for crawl in new]
+        steps = [(f"{template}-{_named(crawl)}", [crawl]) for crawl in new]
     members: list[Member] = []
     for name, added in steps:
         held = [*held, *added]
@@ -78,6 +83,12 @@ def planned_member(pipeline: "Pipeline", release: str) -> Member | None:
             if member.name == release:
                 return member
     return None
+
+
+def _named(crawl: str) -> str:
+    """A crawl in the name of a release: as it is, or else what fits of it and a digest that no other crawl has."""
+    fit = _UNFIT.sub("_", crawl)
+    return crawl if fit == crawl else f"{fit}-{hashlib.sha256(os.fsencode(crawl)).hexdigest()[:8]}"
 
 
 def this_month(now: datetime.datetime | None = None) -> str:

@@ -30,6 +30,7 @@ from datamask_pipeline.storage.store import file_system_of
 logger = logging.getLogger(__name__)
 
 ARROW_TYPES: Final = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
+_INTO_A_FOLDER: Final = "move it into the folder of its crawl"
 
 
 class LocalConfig(Settings):
@@ -37,7 +38,7 @@ class LocalConfig(Settings):
 
     root: str = pydantic.Field(
         description="A file, a directory, a glob pattern or an fsspec URL. Without `crawl`, each folder "
-        "directly under a directory is a crawl of that name."
+        "directly under a directory is a crawl of that name; a directory of files alone is one crawl, by its own name."
     )
     crawl: str | None = pydantic.Field(
         None, description="Name of the one crawl that everything under `root` belongs to."
@@ -118,6 +119,8 @@ class LocalSource(Source):
         return sorted(self._listing)
 
     def about_missing(self, crawl: str) -> str:
+        if crawl == posixpath.basename(self._root) and (stray := self._stray(self._readable)):
+            return f"{stray[0]} lies beside the folders of crawls and belongs to none; {_INTO_A_FOLDER}"
         folder = f"{self._root}/{crawl}"
         if self.config.crawl is not None or not self._fs.isdir(folder):
             return ""
@@ -191,6 +194,23 @@ class LocalSource(Source):
     @functools.cached_property
     def _listing(self) -> dict[str, list[tuple[str, str]]]:
         """Crawl -> path inside it, and whole, sorted; listed once."""
+        found, stray = self._readable, self._stray(self._readable)
+        if stray:
+            logger.warning(
+                "%d files beside the folders of crawls belong to none and are left out, e.g. %s; %s",
+                len(stray),
+                stray[0],
+                _INTO_A_FOLDER,
+            )
+        crawls: dict[str, list[tuple[str, str]]] = {}
+        for path in sorted({*found} - {*stray}):
+            crawl, relative = self._place(path)
+            crawls.setdefault(crawl, []).append((relative, path))
+        return crawls
+
+    @functools.cached_property
+    def _readable(self) -> list[str]:
+        """Every file of a known kind under the root; listed once."""
         shown = [path for path in self._find() if not self._is_hidden(path)]
         found = [path for path in shown if path.lower().endswith(self._suffixes)]
         if len(found) < len(shown):
@@ -203,11 +223,15 @@ class LocalSource(Source):
                 remedy="point `source.options.root` at a file or folder with files named "
                 f"*{', *'.join(self._suffixes)}",
             )
-        crawls: dict[str, list[tuple[str, str]]] = {}
-        for path in sorted(found):
-            crawl, relative = self._place(path)
-            crawls.setdefault(crawl, []).append((relative, path))
-        return crawls
+        return found
+
+    def _stray(self, found: list[str]) -> list[str]:
+        """Files directly under a root that has crawls in folders; without such folders they are one crawl."""
+        if self.config.crawl is not None:
+            return []
+        inside = [path for path in found if path.startswith(self._root + "/")]
+        beside = [path for path in inside if "/" not in path[len(self._root) + 1 :]]
+        return sorted(beside) if len(beside) < len(inside) else []
 
     def _find(self) -> list[str]:
         with self._reached(self.config.root):
@@ -248,7 +272,7 @@ class LocalSource(Source):
             folder, _, rest = relative.partition("/")
             if rest:
                 return folder, rest
-        # A lone file, a pattern's match or a file beside the folders: its own folder names the crawl.
+        # A lone file, a pattern's match or a root without folders: its own folder names the crawl.
         return posixpath.basename(posixpath.dirname(path)) or "crawl", relative
 
     @contextlib.contextmanager

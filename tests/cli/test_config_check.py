@@ -133,6 +133,19 @@ def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file
             "source.options.extra_columns={content_hash: string}",
             "source.options.extra_columns: 'content_hash' is a column that the record writes itself",
         ),
+        (
+            "releases={2024-01-01: {}}",
+            "releases.2024-01-01: must be text, but YAML takes it bare for a date; put it in quotes (given: 2024-01-01)",
+        ),
+        (
+            "releases={first: {crawls: [2024-01-01]}}",
+            "tiny.yaml: releases.first.crawls.0: must be text, but YAML takes it bare for a date; put it in quotes (given: "
+            "2024-01-01)",
+        ),
+        (
+            "select.quotas={1: 0.5, 2: 0.5}",
+            "select.quotas.1: must be text, but YAML takes it bare for a number; put it in quotes (given: 1)",
+        ),
         ("pretrain.hidden_sise=3", "pretrain.hidden_sise: unknown setting (did you mean 'hidden_size'?)"),
     ],
 )

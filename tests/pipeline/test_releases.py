@@ -1,6 +1,7 @@
 """What names a release's crawls is never lost: not by a misspelt name, not by a damaged file."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.pipeline.rolling import this_month
+from datamask_pipeline.pipeline.rolling import Member, new_members, this_month
 
 
 def chain(config: Path, record: Path, crawls: list[str]) -> Pipeline:
@@ -218,3 +219,36 @@ def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_p
     pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": rolling}))
     with pytest.raises(UnknownNameError, match=r"^releases\.web\.given: unknown release 'frist'"):
         pipeline.check()
+
+
+def test_rolling_releases_of_crawls_with_any_name_have_names_that_fit(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Of crawls that differ in what does not fit, too; the names are the same in each process."""
+    names = ["a b", "a.b", "b\udcff", "c"]
+    values = yaml.safe_load(tiny_config_file.read_text())
+    source = Path(values["source"]["options"]["root"]) / "tiny-2024-10"
+    for name in names:
+        shutil.copytree(source, tmp_path / "crawls" / name)
+    web = {"every": "crawl", "given": "previous"}
+    settings = {"store": str(tmp_path / "record"), "source.options.root": str(tmp_path / "crawls")}
+    pipeline = Pipeline(load_config(str(tiny_config_file), {**settings, "releases": {"web": web}}))
+    found = []
+    for known in (names[:1], names[:2], names[:3], names):
+        (member,) = new_members(pipeline, "web", known, "2026-11")
+        pipeline.freeze(member)
+        found.append(member.name)
+    assert found[:2] == ["web-a_b-c8687a08", "web-a_b-2e7336dc"]
+    assert all(re.fullmatch("[A-Za-z0-9_-]+", name) for name in found)
+    assert found[3] == "web-c"
+
+
+def test_a_rolling_release_goes_on_from_one_of_an_earlier_version_named_as_its_crawl(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    web = {"every": "crawl", "given": "previous"}
+    pipeline = Pipeline(
+        load_config(str(tiny_config_file), {"store": str(tmp_path / "record"), "releases": {"web": web}})
+    )
+    pipeline.freeze(Member("web-tiny 2024.10", "web", ("tiny-2024-10",), None))
+    assert pipeline.given("web-tiny-2024-18") == "web-tiny 2024.10"

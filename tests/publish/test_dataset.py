@@ -122,7 +122,9 @@ def test_a_stale_subset_is_refused_unless_it_is_asked_for(licensed: Store, tmp_p
         CliRunner().invoke(app, ["run", "--until", "materialise", "-s", "select.seed=7", *config]).exit_code
         == 0
     )
-    current = CliRunner().invoke(app, [*command[:-5], str(tmp_path / "current"), *config, "--stale"])
+    current = CliRunner().invoke(
+        app, [*command[:-5], str(tmp_path / "current"), *config, "-s", "select.seed=7", "--stale"]
+    )
     assert current.exit_code == 0, current.output
     assert "stale" not in (tmp_path / "current" / "README.md").read_text()
     assert "stale" not in (tmp_path / "current" / "manifest.json").read_text()
@@ -395,6 +397,23 @@ def test_two_writers_and_five_readers_see_one_whole_data_set(
     stop.unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["mask"]
     assert list(prove_data_set(LocalFileSystem(), str(folder))) == []
+
+
+def test_a_subset_of_other_settings_than_the_configurations_is_refused(
+    licensed: Store, tmp_path: Path
+) -> None:
+    config = ["-c", str(Path(licensed.root).parent / "tiny.yaml")]
+    command = ["release", "first", "--arm", "datamask", "--license", "odc-by", "--source-license", "odc-by"]
+    command += ["--to", str(tmp_path / "mask"), *config]
+    others = ["-s", "select.ratio=0.2", "-s", "ingest.min_chars=3"]
+    told = str(CliRunner().invoke(app, [*command, *others]).exception)
+    assert "subset first/datamask was made with other settings than the configuration's: " in told
+    assert "select.ratio: record 0.3, configuration 0.2 (datamask)" in told
+    assert "ingest.min_chars: record 0, configuration 3 (tiny-2024-10, tiny-2024-18)" in told
+    assert "; make it anew (`datamask run --until materialise`), or publish it with the settings" in told
+    assert not (tmp_path / "mask").exists()
+    done = CliRunner().invoke(app, [*command, "-s", "ingest.batch_rows=9"])
+    assert done.exit_code == 0, done.output
 
 
 def test_the_command(licensed: Store, tmp_path: Path) -> None:

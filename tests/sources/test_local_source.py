@@ -90,6 +90,20 @@ def test_folders_are_crawls_and_a_named_crawl_takes_everything(tmp_path: Path) -
     assert one.crawls() == ["b"]
 
 
+def test_a_file_beside_the_folders_of_crawls_is_no_crawl_and_is_told(tmp_path: Path, caplog) -> None:
+    root = tmp_path / "crawls"
+    write_parquet(root / "stray.parquet", [row(1)])
+    assert SOURCES.make("local", {"root": str(root)}).crawls() == ["crawls"], "a root that is one crawl"
+    assert not caplog.text
+    write_parquet(root / "a" / "1.parquet", [row(2)])
+    source = SOURCES.make("local", {"root": str(root)})
+    assert source.crawls() == ["a"]
+    assert "1 files beside the folders of crawls belong to none and are left out, e.g. " in caplog.text
+    assert f"{root}/stray.parquet; move it into the folder of its crawl" in caplog.text
+    assert source.about_missing("crawls").startswith(f"{root}/stray.parquet lies beside the folders")
+    assert SOURCES.make("local", {"root": str(root), "crawl": "all"}).crawls() == ["all"]
+
+
 def test_files_that_would_be_one_shard_are_told_of_their_crawl_and_stop_no_other(tmp_path: Path) -> None:
     """A sensor looks at the states of all crawls at each tick."""
     write_parquet(tmp_path / "bad" / "1.parquet", [row(1)])
