@@ -4,6 +4,7 @@
 release would not fire while any crawl of the record is missing.
 """
 
+import logging
 from collections.abc import Iterator
 
 import dagster as dg
@@ -13,11 +14,14 @@ from assets.freeze import freeze_job, request, to_freeze
 from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
+from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.order import in_order
 from datamask_pipeline.pipeline.rolling import Member, this_month
 from datamask_pipeline.stages import score, select
 from resources import PipelineResource
+
+logger = logging.getLogger(__name__)
 
 #: A tick costs a fraction of a second. A release waits for two: its crawls' and, when these are done, its own.
 SECONDS_BETWEEN_TICKS = 5
@@ -83,8 +87,14 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
     made |= set(pipeline.store.keys(score.STAGE)) - set(pipeline.crawls())
     waiting: set[str] = set()
     for release in in_order(pipeline, pipeline.releases()):
+        try:
+            crawls = pipeline.planned_crawls(release)
+        except UnknownNameError as error:  # others are made all the same
+            logger.warning("nothing is asked for of release %s: %s", release, error)
+            waiting.add(release)
+            continue
         # What it goes on from is made before: of a release that is retired, all that there will be.
-        if pipeline.given(release) in waiting or not made.issuperset(pipeline.planned_crawls(release)):
+        if pipeline.given(release) in waiting or not made.issuperset(crawls):
             waiting.add(release)
             continue
         run = release_run(pipeline, release)

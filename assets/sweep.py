@@ -27,6 +27,7 @@ def sweep_record(context: dg.OpExecutionContext, config: SweepConfig, pipeline: 
     """One log line for each version; the sum is metadata of the output."""
     store = pipeline.pipeline().store
     try:
+        store.refuse_missing()
         found = leftovers(store, days=config.days, with_models=config.models)
         gone = list(forget(store, found)) if config.remove else found
     except DataMaskError as error:

@@ -1,4 +1,6 @@
-"""What a run would compute, why and for about how long; beside it what `stale` says. Reads manifests; no data.
+"""What a run would compute, why and for about how long, and which releases lack a crawl; beside it what `stale` says.
+
+Reads manifests; no data.
 
 What would be computed is what `datamask run --dry-run` says; how long, what it took before.
 """
@@ -7,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.audit.stale import superseded
+from datamask_pipeline.errors import InputError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline.check import refuse_missing_crawls
 from datamask_pipeline.pipeline.differences import steps_to_compute
 from datamask_pipeline.pipeline.estimate import duration, estimate
 
@@ -20,12 +24,20 @@ def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
         releases: The releases that are to be current.
 
     Returns:
-        ``is_current``; ``steps`` to compute: ``release``, ``stage``, ``key``, ``why`` and ``seconds`` (null: nothing like
+        ``is_current``; ``lacking``: releases with a crawl that the source does not have, of which a run would make nothing:
+        ``release`` and ``why``;
+        ``steps`` to compute: ``release``, ``stage``, ``key``, ``why`` and ``seconds`` (null: nothing like
         it was made yet); ``seconds`` of all that are known; ``superseded``: artefacts of the whole record, configured or
         not, that were made from something else than what is current now: ``asset``, ``key``, ``location``, ``why``.
+
+    Raises:
+        DataMaskError: as `Pipeline.check`, of the releases that lack no crawl.
     """
     # As the record stands, which is what `release` and `report` go by: the forecast moves what is current.
     found = list(superseded(pipeline.store))
+    lacking = {name: why for name in releases if (why := _lacks(pipeline, name))}
+    whole = [name for name in releases if name not in lacking]
+    pipeline.check(None, whole)
     steps = [
         {
             "release": release,
@@ -34,19 +46,36 @@ def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
             "why": why,
             "seconds": estimate(pipeline, stage, key).seconds,
         }
-        for release in releases
+        for release in whole
         for stage, key, why in steps_to_compute(pipeline, release)
     ]
     return {
-        "is_current": not steps and not found,
+        "is_current": not steps and not found and not lacking,
+        "lacking": [{"release": name, "why": why} for name, why in lacking.items()],
         "steps": steps,
         "seconds": sum(step["seconds"] or 0.0 for step in steps),
         "superseded": found,
     }
 
 
+def _lacks(pipeline: Pipeline, release: str) -> str:
+    """Which crawl of a release the source does not have, as a run would refuse it; empty where it has all."""
+    pipeline.crawls()  # where there is no source at all, no release is to blame
+    try:
+        refuse_missing_crawls(pipeline.source, {release: pipeline.planned_crawls(release)})
+    except InputError as error:
+        return str(error)
+    except UnknownNameError as error:
+        if not error.family.startswith("crawl of release"):
+            raise
+        return str(error)
+    return ""
+
+
 def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """One line a step and a superseded artefact."""
+    """One line a release that lacks a crawl, a step and a superseded artefact."""
+    for each in found["lacking"]:
+        yield f"release {each['release']} lacks a crawl: {each['why']}"
     for step in found["steps"]:
         yield f"{step['stage']:<12}{step['key']:<44}{duration(step['seconds']):>10}  {'; '.join(step['why'])}"
     for each in found["superseded"]:

@@ -28,6 +28,8 @@ def status(
 ) -> None:
     """Print what a run would compute, why and for about how long, and which artefacts stand on something superseded.
 
+    A release with a crawl that the source does not have is told, and the others are looked at.
+
     Nothing is computed or written. Exit status 0: all is current; 3: something is stale or not there yet.
 
     Example:
@@ -36,7 +38,6 @@ def status(
     """
     forecast = only_looked_at(build_pipeline(config, settings))
     wanted = releases_of(forecast, release)
-    forecast.check(None, wanted)
     with plain_console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted)
     print_answer(found, status_lines(found), as_json=as_json)

@@ -16,6 +16,7 @@ from datamask_pipeline.errors import (
 )
 from datamask_pipeline.families import METRICS, POLICIES, SCORERS
 from datamask_pipeline.pipeline.config import PipelineConfig
+from datamask_pipeline.pipeline.crew import refuse_missing_engine
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.schema import DOCUMENTS
 from datamask_pipeline.selection.config import OTHER_GROUPS, require_beside
@@ -37,6 +38,7 @@ def check(
     Raises:
         DataMaskError: what is wrong, and where in the configuration.
     """
+    refuse_missing_engine(config)
     crawls = sorted({crawl for members in releases.values() for crawl in members})
     for stage in stages:
         for member, settings in config.settings(stage).items():
@@ -44,7 +46,7 @@ def check(
                 if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
     names = {stage.name for stage in stages}
-    _refuse_missing_crawls(source, releases)
+    refuse_missing_crawls(source, releases)
     for crawl in crawls:
         source.check(crawl)
         if score.STAGE in names:
@@ -63,8 +65,16 @@ def check(
             raise UnknownNameError("arm to compare with", baseline, config.arms, "compare.baseline")
 
 
-def _refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a crawl that a release has and the source has no longer, and say whose it is."""
+def refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a crawl that a release has and the source has no longer, and say whose it is.
+
+    Args:
+        source: The document source.
+        releases: The crawls of each release.
+
+    Raises:
+        InputError: naming the crawl, the releases and the remedy.
+    """
     present = source.crawls()
     missing = {crawl for crawls in releases.values() for crawl in crawls} - {*present}
     if missing:
@@ -77,7 +87,8 @@ def _refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]]
             + (why and f"; {why}"),
             field="source",
             value=crawl,
-            remedy=f"put its files back where they were, or leave out what needs them: {retire}",
+            remedy=f"put its files back where they were, or leave out what needs them: {retire}, with the configuration "
+            "of this command",
         )
 
 

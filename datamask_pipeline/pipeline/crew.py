@@ -5,13 +5,14 @@ So a worker that is lost costs its shard's time, and no more.
 """
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline.config import PipelineConfig
@@ -20,6 +21,10 @@ logger = logging.getLogger(__name__)
 
 #: For so long, once nothing is missing, Ray tasks may take to end by themselves.
 LAST_SECONDS = 10
+
+_NO_RAY: Final = (
+    "compute.engine: ray is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
+)
 
 #: What a worker needs to know, as JSON: configuration, stage, key, overrides, working folder, and where to begin.
 Job = dict[str, Any]
@@ -72,6 +77,17 @@ class Crew:
             yield
 
 
+def refuse_missing_engine(config: PipelineConfig) -> None:
+    """Refuse an engine that is not installed here, where the settings would have it work.
+
+    Raises:
+        ConfigurationError: Ray is asked for and not installed.
+    """
+    compute = config.compute
+    if compute.engine == "ray" and compute.workers > 1 and importlib.util.find_spec("ray") is None:
+        raise ConfigurationError(_NO_RAY)
+
+
 def work(job: Job) -> None:
     """What a worker does."""
     from datamask_pipeline.pipeline.chain import Pipeline
@@ -121,9 +137,7 @@ def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
         from ray import cancel, get, init, is_initialized, remote, wait
         from ray.exceptions import RayError
     except ImportError:
-        raise ConfigurationError(
-            "compute.engine: ray is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
-        ) from None
+        raise ConfigurationError(_NO_RAY) from None
     if not is_initialized():
         own = {} if address else {"include_dashboard": False}
         init(address=address, log_to_driver=False, **own)

@@ -253,6 +253,21 @@ def test_a_crawl_that_the_source_has_no_more_holds_nothing_up(
     assert run.success, "it is taken as it stands in the record"
 
 
+def test_a_release_that_names_no_crawl_of_the_source_stops_no_other(
+    dagster_run, instance: dg.DagsterInstance, tmp_path: Path, caplog
+) -> None:
+    releases = {"first": {}, "third": {"crawls": ["gone"]}, "fourth": {"crawls": ["tiny-2024-10"]}}
+    settings = {**dagster_run.settings, "releases": releases}
+    chain = Pipeline(load_config(str(dagster_run.config_file), settings))
+    for run in missing_runs(instance, chain):
+        finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    assert "fourth" in [run.partition_key for run in missing_runs(instance, chain)]
+    assert (
+        "nothing is asked for of release third: releases.third.crawls: unknown crawl of release"
+        in caplog.text
+    )
+
+
 def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_arrives(
     resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ def told(config: Path, store: Path | str, *options: str) -> tuple[int, Any]:
 def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path) -> None:
     assert told(tiny_config_file, tiny_run.store.root) == (
         0,
-        {"is_current": True, "steps": [], "seconds": 0, "superseded": []},
+        {"is_current": True, "lacking": [], "steps": [], "seconds": 0, "superseded": []},
     )
 
 
@@ -120,3 +120,34 @@ def test_a_damaged_manifest_is_stale(tiny_run: Pipeline, tmp_path: Path) -> None
         ("benchmark_results", True),
         ("comparison_report", False),
     ]
+
+
+def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """One that was frozen with it, and one that names it and was never made; only these are refused by a run."""
+    root = shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    shutil.copytree(root / "tiny-2024-10", root / "gone")
+    releases = "releases={first: {crawls: [tiny-2024-10, tiny-2024-18]}, second: {crawls: [gone]}, third: {crawls: [gone]}}"
+    options = ["-s", f"source.options.root={root}", "-s", releases]
+    place = ["-c", str(tiny_config_file), "-s", f"store={record}", *options]
+    done = CliRunner().invoke(app, ["run", "--release", "second", "--until", "ingest", *place])
+    assert done.exit_code == 0, done.output
+    shutil.rmtree(root / "gone")
+    code, found = told(tiny_config_file, record, *options)
+    assert code == 3
+    assert found["steps"] == []
+    assert [each["release"] for each in found["lacking"]] == ["second", "third"]
+    assert "no such crawl any more, though a release has it: second" in found["lacking"][0]["why"]
+    assert found["lacking"][0]["why"].endswith(
+        "`datamask retire second`, with the configuration of this command"
+    )
+    assert found["lacking"][1]["why"].startswith(
+        "releases.third.crawls: unknown crawl of release 'third' 'gone'"
+    )
+    lines = CliRunner().invoke(app, ["audit", "status", *place]).stdout
+    assert "release third lacks a crawl: releases.third.crawls: unknown crawl" in lines
+    assert CliRunner().invoke(app, ["run", "--release", "first", *place]).exit_code == 0
+    refused = CliRunner().invoke(app, ["run", "--release", "second", *place])
+    assert str(refused.exception) == found["lacking"][0]["why"]

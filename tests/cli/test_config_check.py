@@ -1,5 +1,6 @@
 """`datamask config check` refuses what a run refuses before its work, and tells every setting."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,13 @@ def test_every_setting_stands_there_with_value_default_and_meaning(tiny_config_f
     assert shown["source"]["options"]["optional_columns"]
     lines = [line for line in result.output.splitlines() if not line.endswith(":")]
     assert all("#" in line for line in lines), "each setting says what it means"
+
+
+def test_an_engine_that_is_not_installed_is_refused_before_any_work(
+    tiny_config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "compute.engine: ray is not installed; pip install" in str(
+        check(tiny_config_file, "compute={engine: ray, workers: 2}").exception
+    )
+    assert check(tiny_config_file, "compute={engine: ray}").exception is None, "one worker needs none"

@@ -118,3 +118,11 @@ def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file:
         assert result.success
         after = files(superseded.store.root)
         assert (after == left) if left else (after < before)
+
+
+def test_a_sweep_by_dagster_refuses_a_place_without_a_record(tiny_config_file: Path, tmp_path: Path) -> None:
+    from datamask_pipeline.definitions import build_defs
+
+    defs = build_defs(config=str(tiny_config_file), settings={"store": str(tmp_path / "nowhere")})
+    with pytest.raises(dg.Failure, match=r"there is no record at .*nowhere"):
+        defs.resolve_job_def("sweep_job").execute_in_process(instance=dg.DagsterInstance.ephemeral())

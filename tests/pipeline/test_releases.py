@@ -205,7 +205,9 @@ def test_a_crawl_whose_files_are_gone_is_told_with_the_releases_that_have_it(
         "no such crawl any more, though a release has it: one, two; there are: t2 (field source, value 't1'); put its"
         in told
     )
-    assert told.endswith("`datamask retire one` and `datamask retire two`")
+    assert told.endswith(
+        "`datamask retire one` and `datamask retire two`, with the configuration of this command"
+    )
 
 
 def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_path: Path) -> None:

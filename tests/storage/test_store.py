@@ -130,6 +130,18 @@ def test_what_the_system_has_no_room_for_stays_invisible(
     assert {path.name for path in tmp_path.rglob("*") if not path.is_dir()} <= {FORMAT_FILE}
 
 
+def test_a_limit_on_files_is_not_told_as_one_of_rights(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import resource
+        from datamask_pipeline.storage import Store
+        store = Store({str(tmp_path)!r})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
+        store.publish_bytes("note.json", b" " * 60)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ".json would be larger than a file may be here; raise the limit" in done.stderr, done.stderr
+
+
 def test_a_killed_writer_is_swept_and_its_part_never_shows(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os, signal, pyarrow as pa
