@@ -4,6 +4,7 @@
 release would not fire while any crawl of the record is missing.
 """
 
+import json
 import logging
 from collections.abc import Iterator
 
@@ -45,22 +46,31 @@ def discover(context: dg.SensorEvaluationContext, pipeline: PipelineResource) ->
     jobs=[CRAWL_JOB, chain_job, freeze_job],
     minimum_interval_seconds=SECONDS_BETWEEN_TICKS,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Runs what is missing and has its inputs: each crawl, then each release from its pool to its report. "
+    description="Runs what is missing and has its inputs: each crawl whose files are as at the last look, then each "
+    "release from its pool to its report. "
     "A run whose settings and inputs were seen before is not asked for again; a failed one waits for you.",
 )
 def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> dg.SensorResult:
-    """Run what is missing."""
+    """Run what is missing; a crawl once its files are the same at two looks, as they may still be growing at the first."""
     chain = pipeline.pipeline()
     missing = {run.basis: run for run in missing_runs(context.instance, chain)}
+    seen: list[str] = json.loads(context.cursor or "[]")
+    fresh = [run for run in missing.values() if run.job == CRAWL_JOB.name and run.basis not in seen]
     requests = [
         dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
         for run in missing.values()
+        if run not in fresh
     ]
     requests += [request(member) for member in new_releases(context.instance, chain)]
+    skip_reason = "everything has run, is running, or has failed and waits for you"
+    if fresh:
+        names = ", ".join(run.partition_key for run in fresh)
+        skip_reason = f"files of {names} are new or changed: asked for if they are the same at the next look"
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=_new_partitions(context.instance, chain),
-        skip_reason=None if requests else "everything has run, is running, or has failed and waits for you",
+        skip_reason=None if requests else skip_reason,
+        cursor=json.dumps([run.basis for run in missing.values() if run.job == CRAWL_JOB.name]),
     )
 
 

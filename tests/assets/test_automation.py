@@ -32,13 +32,25 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
+def look(
+    sensor: dg.SensorDefinition,
+    resource: PipelineResource,
+    instance: dg.DagsterInstance,
+    cursor: str | None = None,
+) -> dg.SensorResult:
+    """Evaluate a sensor once."""
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        result = sensor(context, pipeline=resource)
+    assert isinstance(result, dg.SensorResult)
+    return result
+
+
 def tick(
     sensor: dg.SensorDefinition, resource: PipelineResource, instance: dg.DagsterInstance
 ) -> dg.SensorResult:
-    """Evaluate a sensor and do what it asks of the instance, short of launching runs."""
-    with dg.build_sensor_context(instance=instance) as context:
-        result = sensor(context, pipeline=resource)
-    assert isinstance(result, dg.SensorResult)
+    """Look twice by a sensor, and do what it then asks of the instance, short of launching runs."""
+    result = look(sensor, resource, instance)
+    result = look(sensor, resource, instance, result.cursor)
     for request in result.dynamic_partitions_requests or []:
         instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
     return result
@@ -184,9 +196,10 @@ def test_previewing_a_sensor_changes_no_file_of_the_record(
     settings = {"store": str(tmp_path / "record"), "releases": {"fresh": {}}}
     resource = PipelineResource(config=str(dagster_run.config_file), settings=settings)
     files = files_of(tmp_path / "record")
+    cursor = None
     for _ in range(10):
-        with dg.build_sensor_context(instance=instance) as context:
-            result = sensor(context, pipeline=resource)
+        result = look(sensor, resource, instance, cursor)
+        cursor = result.cursor
         assert result.dynamic_partitions_requests
     assert files_of(tmp_path / "record") == files
     if sensor is advance:
@@ -207,6 +220,24 @@ def test_a_crawl_whose_files_changed_is_asked_for_again(
     (crawl / "002.jsonl").write_text("")
     (repaired,) = tick(advance, resource, instance).run_requests
     assert repaired.partition_key == "tiny-2024-18"
+
+
+def test_a_crawl_whose_files_still_grow_is_not_asked_for(
+    resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    growing = tmp_path / "crawls" / "tiny-2024-18" / "000.jsonl"
+    seen = look(advance, resource, instance)
+    assert not seen.run_requests
+    assert "files of tiny-2024-10, tiny-2024-18 are new or changed" in str(seen.skip_reason)
+    growing.write_text(growing.read_text() * 2)
+    seen = look(advance, resource, instance, seen.cursor)
+    assert [run.partition_key for run in seen.run_requests] == ["tiny-2024-10"]
+    growing.write_text(growing.read_text() * 2)
+    finish(instance, seen.run_requests[0], dg.DagsterRunStatus.STARTED)
+    seen = look(advance, resource, instance, seen.cursor)
+    assert not seen.run_requests
+    seen = look(advance, resource, instance, seen.cursor)
+    assert [run.partition_key for run in seen.run_requests] == ["tiny-2024-18"]
 
 
 def test_a_release_that_goes_on_waits_for_the_one_before(
