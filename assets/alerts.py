@@ -5,6 +5,7 @@ import os
 import urllib.request
 
 import dagster as dg
+from dagster._core.storage.tags import WILL_RETRY_TAG
 
 from datamask_pipeline.printable import inert
 
@@ -49,4 +50,6 @@ def message(context: dg.RunFailureSensorContext) -> str:
     first = errors[0].message if errors else context.failure_event.message or "no message"
     of = f" of {partition}" if partition else ""
     told = f"{run.job_name}{of} failed (run {run.run_id}): {first.strip().splitlines()[0]}"
+    if run.tags.get(WILL_RETRY_TAG) == "true":
+        told += "; another run goes on with it by itself, nothing is to be done unless that one fails too"
     return inert(told)

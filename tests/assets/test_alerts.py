@@ -8,7 +8,7 @@ from queue import Queue
 import dagster as dg
 import pytest
 
-from assets.alerts import ALERT_VARIABLE, tell_of_failure
+from assets.alerts import ALERT_VARIABLE, message, tell_of_failure
 
 
 @dg.op
@@ -54,6 +54,20 @@ def test_the_web_hook_gets_one_line(failed, monkeypatch: pytest.MonkeyPatch) -> 
     assert told.startswith(f"broken_job failed (run {run}): ")
     assert "no document of release 'first' is eligible" in told
     assert "\n" not in told
+
+
+def test_a_run_that_dagster_starts_again_is_told_as_that(failed) -> None:
+    assert "another run goes on" not in message(failed)
+    tagged = failed.dagster_run.with_tags({"dagster/will_retry": "true"})
+    again = dg.build_run_status_sensor_context(
+        sensor_name="tell_of_failure",
+        dagster_instance=failed.instance,
+        dagster_run=tagged,
+        dagster_event=failed.failure_event,
+    ).for_run_failure()
+    assert message(again).endswith(
+        "; another run goes on with it by itself, nothing is to be done unless that one fails too"
+    )
 
 
 def test_without_an_address_nothing_is_sent(failed, monkeypatch: pytest.MonkeyPatch) -> None:
