@@ -568,8 +568,8 @@ def storage_errors(what: str) -> Iterator[None]:
             raise StorageError(f"no room left while writing {what}: free disk space and run again") from error
         if error.errno == errno.EFBIG:
             raise StorageError(
-                f"{what} would be larger than a file may be here; raise the limit of this user or service (`ulimit -f`) "
-                "or take a file system that holds larger files, and run again"
+                f"{what} would be larger than a file may be here ({os.strerror(error.errno)}); raise this user's or "
+                "service's limit (`ulimit -f`), or take a file system that holds larger files, and run again"
             ) from error
         raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
 
