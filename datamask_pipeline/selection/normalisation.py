@@ -350,7 +350,9 @@ def constants_of(
         return {name: centred(mean) for name, mean in means.items()}
     constants = quality_constants(scores, budget, given)
     constants |= diversity_constants(metrics, problem.statistics, budget, zeros, problem.dtype)
-    return checked_constants(constants, unweighted(config, scores, [metric.name for metric in metrics]))
+    return checked_constants(
+        constants, scores, unweighted(config, scores, [metric.name for metric in metrics])
+    )
 
 
 def _resolved(
@@ -396,7 +398,14 @@ def fixed_constants(
     if set(config.normalisation_constants) != set(raw):
         missing = set(raw) ^ set(config.normalisation_constants)
         raise ConfigurationError(f"normalisation_constants and terms differ in: {', '.join(sorted(missing))}")
-    return _resolved(checked_constants(dict(config.normalisation_constants)), metrics, zeros)
+    frozen = dict(config.normalisation_constants)
+    for name, (zero, one) in frozen.items():
+        if not _has_range(zero, one):
+            raise ConfigurationError(
+                f"normalisation_constants of {name!r} are {zero} and {one}: the second must lie above the first; leave "
+                "normalisation_constants out, or use normalisation none"
+            )
+    return _resolved(frozen, metrics, zeros)
 
 
 def unweighted(config: SelectionConfig, scores: Iterable[str], metrics: Iterable[str]) -> set[str]:
@@ -406,23 +415,45 @@ def unweighted(config: SelectionConfig, scores: Iterable[str], metrics: Iterable
     return named | set(metrics) if config.lamb == 1 else named
 
 
-def checked_constants(constants: Constants, without_weight: Collection[str] = ()) -> Constants:
+def checked_constants(
+    constants: Constants, scores: Collection[str], without_weight: Collection[str]
+) -> Constants:
     """The constants, refused where a term has no range; one of no weight is then told relative to random masks.
+
+    Args:
+        constants: As they were measured.
+        scores: Which terms are quality scores.
+        without_weight: Which have no weight in the objective.
 
     Raises:
         ConfigurationError: a range that is not above zero, or not finite, naming the term.
     """
     checked = dict(constants)
     for name, (zero, one) in constants.items():
-        if one - zero > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300):
+        if _has_range(zero, one):
             continue
         if name not in without_weight:
+            weighted = {*constants} - {*without_weight}
             raise ConfigurationError(
-                f"term {name!r} cannot be normalised: it is {zero} on random masks and nothing that float32 products "
-                f"tell from {one} at its best, as where all documents are alike; leave it out, or use normalisation none"
+                f"term {name!r} cannot be normalised: it is {zero} on random masks and nothing that can be told from "
+                f"{one} at its best, {_remedy(name, name in scores, weighted & {*scores}, weighted - {*scores})}, "
+                "or use normalisation none"
             )
         checked[name] = centred(zero)
     return checked
+
+
+def _has_range(zero: float, one: float) -> bool:
+    return one - zero > RELATIVE_ZERO * max(abs(zero), abs(one), 1e-300)
+
+
+def _remedy(name: str, of_quality: bool, scores: Collection[str], metrics: Collection[str]) -> str:
+    """Why a term may have no range, and which setting chooses without it; scores and metrics are those of weight."""
+    if of_quality:
+        cause, alone = "as where all documents score alike", "choose by diversity alone with lamb 0"
+        return f"{cause}: {alone if len(scores) == 1 else f'give {name!r} weight 0 in quality_weights'}"
+    cause, alone = "as where all documents are alike", "choose by quality alone with lamb 1"
+    return f"{cause}: {alone if len(metrics) == 1 else f'leave {name!r} out of diversity'}"
 
 
 def centred(mean: float) -> tuple[float, float]:

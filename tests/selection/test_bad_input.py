@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,6 +158,35 @@ def test_zero_range_is_refused_only_where_it_counts(clustered) -> None:
     same = np.tile(clustered[0][:1], (400, 1))
     with pytest.raises(ConfigurationError, match="'Pair_simi' cannot be normalised"):
         select_documents(same, clustered[1])
+
+
+@pytest.mark.parametrize(
+    ("constant", "remedy", "followed"),
+    [
+        (("quality",), "choose by diversity alone with lamb 0", {"lamb": 0.0}),
+        (("quality",), "or use normalisation none", {"normalisation": "none"}),
+        (("a",), "give 'a' weight 0 in quality_weights", {"quality_weights": {"a": 0.0, "b": 1.0}}),
+        (("a", "b"), "give 'a' weight 0 in quality_weights", {"lamb": 0.0}),
+        (("rows",), "choose by quality alone with lamb 1", {"lamb": 1.0}),
+    ],
+)
+def test_what_is_advised_about_a_term_without_a_range_can_be_followed(
+    clustered, constant: tuple[str, ...], remedy: str, followed: dict[str, Any]
+) -> None:
+    """It was to be left out, which quality cannot be."""
+    rows, quality = clustered
+    scores = dict.fromkeys(("a", "b") if "a" in constant else ("quality",), quality)
+    scores |= {name: np.ones(400) for name in constant if name != "rows"}
+    rows = np.tile(rows[:1], (400, 1)) if "rows" in constant else rows
+    with pytest.raises(ConfigurationError, match=remedy):
+        select_documents(rows, scores)
+    assert select_documents(rows, scores, **followed).mask.sum() == 40
+
+
+def test_of_two_constant_scores_the_last_that_has_weight_is_not_to_lose_it(clustered) -> None:
+    rows, scores = clustered[0], {"a": np.ones(400), "b": np.ones(400)}
+    with pytest.raises(ConfigurationError, match=r"'b' cannot be normalised.*lamb 0"):
+        select_documents(rows, scores, quality_weights={"a": 0.0, "b": 1.0})
 
 
 def test_unknown_names(clustered) -> None:

@@ -137,7 +137,7 @@ def constants_of(
     for metric in metrics:
         gain = _proxy_gain(people, metric, config, sample)
         constants[metric.name] = (zeros[metric.name], zeros[metric.name] + gain)
-    return checked_constants(constants, unweighted(config, scores, names))
+    return checked_constants(constants, scores, unweighted(config, scores, names))
 
 
 def _quality_constants(people: Population, scores: Sequence[str]) -> Constants:
