@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.selection.rows import norms, unit
+from datamask_pipeline.selection.rows import norms, unit, unit_tolerance
 from datamask_pipeline.vectors import are_unit
 
 CHUNK_ROWS = 4096
@@ -65,8 +65,9 @@ class Given:
         num_rows, dim = embeddings.shape
         total = Moments.zero(dim, second)
         for start in range(0, num_rows, CHUNK_ROWS):
-            rows_nD = torch.as_tensor(np.asarray(embeddings[start : start + CHUNK_ROWS])).float()
-            if not are_unit(norms(rows_nD)).all():
+            stored_nD = torch.as_tensor(np.asarray(embeddings[start : start + CHUNK_ROWS]))
+            rows_nD = stored_nD.float()
+            if not are_unit(norms(rows_nD), unit_tolerance(stored_nD.dtype)).all():
                 rows_nD = unit(rows_nD)
             total = total.plus(moments_of(rows_nD, torch.ones(len(rows_nD), dtype=torch.bool), second))
         return cls.of_moments(

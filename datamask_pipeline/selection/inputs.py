@@ -27,7 +27,7 @@ from datamask_pipeline.selection.list_columns import array_of
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.ratio import documents_of
-from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit
+from datamask_pipeline.selection.rows import MappedRows, MemoryRows, Rows, norms, unit, unit_tolerance
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 from datamask_pipeline.vectors import are_unit
 
@@ -133,7 +133,8 @@ def inspected(
         )
     bits = stored_nD.cpu().contiguous().view(torch.uint8).numpy()
     digest = hashlib.sha256(bits.data).digest()
-    return int((~are_unit(norms_n)).sum()), digest, norms_n.double().square()
+    off_n = ~are_unit(norms_n, unit_tolerance(source.stored_dtype))
+    return int(off_n.sum()), digest, norms_n.double().square()
 
 
 def _beyond_float32(row: int, given_D: Tensor) -> InputError:

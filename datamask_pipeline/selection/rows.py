@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.vectors import UNIT_TOLERANCE
 
 SMALLEST = 1e-12
 """Norms below this, or above its reciprocal, are taken in float64."""
+SUMMED = 1e-5
+"""More than float32 loses of a norm when it sums squares."""
 
 
 class Rows(ABC):
@@ -166,6 +169,16 @@ def _converted(rows_nD: Tensor, dtype: torch.dtype) -> Tensor:
 def unit(rows_nD: Tensor) -> Tensor:
     """The rows divided by their norms, in float32."""
     return (rows_nD.float() / norms(rows_nD)[:, None]).float()
+
+
+def unit_tolerance(stored: torch.dtype) -> float:
+    """How far from 1 the norm of a vector of this type may lie where the vector is left as it is stored.
+
+    It is what rounding its numbers may do to a unit vector, so that those in float16 are read without a copy, and what
+    float32 loses where it sums squares; any other vector is divided by its norm.
+    """
+    rounding = torch.finfo(stored).eps / 2 if stored.is_floating_point else 0.0
+    return min(UNIT_TOLERANCE, rounding + SUMMED)
 
 
 def norms(rows_nD: Tensor) -> Tensor:

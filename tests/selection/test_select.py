@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import moments_of
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.given import Given
 
 CONCAVE = ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"]
 FAST = {"num_epochs": 40, "num_rollouts": 16, "partial": 0.5}
@@ -169,6 +171,32 @@ def test_rows_of_other_norms_are_normalised_and_counted(clustered) -> None:
     assert plain.record["rows_normalised_to_unit"] == 0
     assert other.record["rows_normalised_to_unit"] > 390
     assert other.objective.value == pytest.approx(plain.objective.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["Pair_simi", "Facility", "LogDet"])
+def test_norms_that_are_nearly_one_are_brought_to_one(clustered, dtype: str, name: str, tmp_path) -> None:
+    """Norms up to 1e-3 from 1 were taken as they were: values were off by twice that."""
+    rows, quality = clustered
+    nearly = (rows.astype(np.float64) * 1.0009).astype(dtype)
+    np.save(tmp_path / "rows.npy", nearly)
+    settings: dict[str, Any] = {"policy": "quality_topk", "normalisation": "none", "diversity": name}
+    plain = select_documents(rows, quality, **settings)
+    for vectors in (nearly, tmp_path / "rows.npy"):
+        found = select_documents(vectors, quality, **settings)
+        assert found.record["rows_normalised_to_unit"] == 400
+        assert found.objective.raw[name] == pytest.approx(plain.objective.raw[name], rel=2e-6)
+    assert Given.of(nearly, quality).squared == pytest.approx(400, rel=1e-6)
+
+
+def test_unit_vectors_rounded_to_float16_are_left_as_they_are_stored() -> None:
+    """Rounding moves a norm the most where few numbers make it."""
+    angles = np.random.default_rng(0).random(2000) * 2 * np.pi
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float16)
+    settings: dict[str, Any] = {"policy": "quality_topk"}
+    assert np.abs(np.linalg.norm(rows.astype(np.float64), axis=1) - 1).max() > 2.5e-4
+    found = select_documents(rows, np.random.default_rng(1).random(2000), **settings)
+    assert found.record["rows_normalised_to_unit"] == 0
 
 
 def test_a_budget_in_tokens_is_filled_and_not_exceeded(clustered) -> None:
