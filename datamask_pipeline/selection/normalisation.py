@@ -6,13 +6,14 @@ For each quality score, 0 is its mean over random masks and 1 its mean over the 
 diversity metric, 0 is its mean over uniformly random masks, by a closed form where the metric has one and otherwise
 over a few of them, and 1 lies above it by what the metric alone gains over random on a sample of the block: a
 stated proxy of the best value it reaches. Draws are the same for every seed: the scale is of the block and the budget,
-and the weights of an objective mean the same whatever the seed. Every term is normalised, those of no weight too.
+and the weights of an objective mean the same whatever the seed. In blocks of few documents it is the same in whatever
+order these stand, too. Every term is normalised, those of no weight too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -44,6 +45,14 @@ PROXY_DOCUMENTS = 4096
 PROXY_STEPS, PROXY_GAP = 10, 0.002
 PROXY_SWAP_ROUNDS = 12
 SPREAD_MASKS = 32
+FEW_DOCUMENTS = 1024
+"""Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
+these stand, and more masks are drawn."""
+SWAP_NUMBERS = 2**17
+"""Of a sample, documents times dimensions, on which what a metric gains is measured with swaps, which then win most of it."""
+MASK_WORK, SPECTRAL_WORK = 2**34, 16
+"""Products that all masks of few documents may take together, about a quarter of a second; a spectrum takes those of so many
+documents for each dimension."""
 EXACT_DOCUMENTS = 32_768
 SCALE_SEED = 0
 """Of every draw that a scale rests on."""
@@ -118,14 +127,58 @@ def random_values(
 
     `dtype` is that of the search for the nearest selected document, which coverage metrics do.
     """
-    budget = replace(budget, seed=SCALE_SEED)
-    means = _exact_means(metrics, statistics, budget, dtype)
-    drawn = _random_values([m for m in metrics if m.name not in means], statistics, budget, dtype)
-    means |= {name: sum(values) / len(values) for name, values in drawn.items()}
+    budget, means = replace(budget, seed=SCALE_SEED), {}
+    for some, block, limits in _blocks_to_draw_from(metrics, statistics, budget):
+        means |= _exact_means(some, block, limits, dtype)
+        drawn = _random_values([m for m in some if m.name not in means], block, limits, dtype)
+        means |= {name: sum(values) / len(values) for name, values in drawn.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")
     return means
+
+
+def _blocks_to_draw_from(
+    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget
+) -> Iterator[tuple[list[DiversityMetric], Statistics, Budget]]:
+    """Metrics with the block and the budget that masks are drawn of: where documents are few, in an order that is theirs.
+
+    Documents are then sorted by group, cost and vector. Metrics of somebody else's, and landmarks, may know rows by number:
+    for these the block is as it stands.
+    """
+    size = statistics.rows.num_rows
+    free = [
+        metric
+        for metric in metrics
+        if size <= FEW_DOCUMENTS
+        and (
+            isinstance(metric, MomentMetric)
+            or (isinstance(metric, CoverageMetric) and len(metric.references(size)) == size)
+        )
+    ]
+    if free:
+        rows_ND = statistics.rows.everything()
+        vectors = (row_D.tobytes() for row_D in rows_ND.cpu().numpy())
+        keys = list(zip(budget.groups_N.tolist(), budget.costs_N.tolist(), vectors, strict=True))
+        order_N = torch.tensor(sorted(range(size), key=keys.__getitem__))
+        sorted_rows = MemoryRows(rows_ND[order_N.to(rows_ND.device)], statistics.rows.chunk_rows)
+        yield (
+            free,
+            replace(statistics, rows=sorted_rows, squared_N=statistics.squared_N[order_N]),
+            replace(budget, costs_N=budget.costs_N[order_N], groups_N=budget.groups_N[order_N]),
+        )
+    if others := [metric for metric in metrics if metric not in free]:
+        yield others, statistics, budget
+
+
+def _num_masks(metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget) -> int:
+    """How many random masks tell the mean of metrics of moments: more of few documents, while that is cheap."""
+    if statistics.rows.num_rows > FEW_DOCUMENTS:
+        return RANDOM_MASKS
+    dim = statistics.rows.dim
+    spectral = any(isinstance(metric, MomentMetric) and metric.spectral for metric in metrics)
+    work = dim**2 * (round(budget.num_documents) + SPECTRAL_WORK * dim * spectral)
+    return min(MOST_MASKS, max(RANDOM_MASKS, MASK_WORK // work))
 
 
 def _exact_means(
@@ -179,7 +232,7 @@ def _random_values(
     found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     covering = [metric for metric in metrics if isinstance(metric, CoverageMetric)]
     others = [metric for metric in metrics if not isinstance(metric, MomentMetric | CoverageMetric)]
-    for draw in range(RANDOM_MASKS):
+    for draw in range(_num_masks(metrics, statistics, budget)):
         mask_N = budget.random("normalisation", draw)
         if len(covering) + len(others) < len(metrics):
             moments = statistics.moments(mask_N)
@@ -265,20 +318,20 @@ def gain_on_sample(
             "dtype": str(dtype).removeprefix("torch."),
         }
     )
-    squared_N = squared_of(sample, workers)
     inside = Statistics(
         rows=sample,
         workers=workers,
-        squared_N=squared_N,
+        squared_N=squared_of(sample, workers),
         needs_second=isinstance(metric, MomentMetric) and metric.needs_second,
         held=held,
     )
+    ((_, inside, part),) = _blocks_to_draw_from([metric], inside, part)
     drawn = _random_values([metric], inside, part, dtype)[metric.name]
     start = _exact_means([metric], inside, part, dtype).get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
         config=config,
-        rows=sample,
-        squared_N=squared_N,
+        rows=inside.rows,
+        squared_N=inside.squared_N,
         objective=ObjectiveFunction(
             lamb=0.0,
             quality_N=torch.zeros(size, dtype=torch.float64),
@@ -294,11 +347,14 @@ def gain_on_sample(
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
     settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
-    learner = POLICIES.make("datamask", settings | {"num_swap_rounds": 0})
+    swaps = {"num_swap_rounds": PROXY_SWAP_ROUNDS}
+    few = size <= FEW_DOCUMENTS and size * sample.dim <= SWAP_NUMBERS
+    once = swaps | {"num_restarts": 0, "num_kicks": 0} if few else {"num_swap_rounds": 0}
+    learner = POLICIES.make("datamask", settings | once)
     reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     if not reached > max(drawn):
         # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.
-        learner = POLICIES.make("datamask", settings | {"num_swap_rounds": PROXY_SWAP_ROUNDS})
+        learner = POLICIES.make("datamask", settings | swaps)
         reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0

@@ -102,6 +102,41 @@ def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> N
     assert (result.objective.raw[name] - float(exact[0])) / (one - zero) == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.parametrize("budget", ["documents", "quotas", "tokens"])
+@pytest.mark.parametrize("name", METRIC_NAMES)
+def test_the_scale_of_few_documents_is_that_of_the_documents_not_of_their_order(
+    name: str, budget: str
+) -> None:
+    """Other draws fell on them in another order: of 50 documents LogDet's range went from half to twice its mean."""
+    rows, quality = block(50)
+    groups, tokens = np.array(["a", "b"] * 25), np.arange(50) + 10
+    settings: dict[str, Any] = {"diversity": name, "policy": "quality_topk"}
+    found = []
+    for seed in (0, 1):
+        order = np.random.default_rng(seed).permutation(50)
+        given: dict[str, Any] = {"ratio": 0.2}
+        if budget == "quotas":
+            given |= {"quotas": {"a": 0.7, "b": 0.3}, "groups": groups[order].tolist()}
+        if budget == "tokens":
+            given = {"num_tokens": 400, "token_counts": tokens[order]}
+        found.append(select_documents(rows[order], quality[order], **given, **settings).normalisation[name])
+    assert found[0] == found[1]
+
+
+def test_a_metric_of_somebody_elses_may_know_rows_by_their_number() -> None:
+    """Rows that have been put in another order for the scale would meet the wrong labels."""
+    rows, quality = block(60)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = torch.arange(60) % 7
+
+    def labels_held(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        assert torch.equal(embeddings_ND, torch.from_numpy(rows).to(embeddings_ND.dtype))
+        return torch.tensor([float(len(labels[mask_N].unique())) for mask_N in masks_GN])
+
+    result = select_documents(rows, quality, diversity=labels_held, policy="quality_topk")
+    assert 0 < result.normalisation["labels_held"][0] <= 6
+
+
 @pytest.mark.parametrize("name", METRIC_NAMES)
 def test_a_frozen_range_that_float32_does_not_resolve_is_refused(name: str) -> None:
     """Accepted, such a range made values that were off by 2 to 36, with gaps from 0 on."""
