@@ -49,7 +49,7 @@ FEW_DOCUMENTS = 1024
 """Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
 these stand, and more masks are drawn."""
 SWAP_NUMBERS = 2**17
-"""Of a sample, documents times dimensions, on which what a metric gains is measured with swaps, which then win most of it."""
+"""Of a sample, documents times dimensions, on which a metric's gain is measured with swaps, which win most of it."""
 MASK_WORK, SPECTRAL_WORK = 2**34, 16
 """Products that all masks of few documents may take together, about a quarter of a second; a spectrum takes those of so many
 documents for each dimension."""
@@ -127,7 +127,8 @@ def random_values(
 
     `dtype` is that of the search for the nearest selected document, which coverage metrics do.
     """
-    budget, means = replace(budget, seed=SCALE_SEED), {}
+    budget = replace(budget, seed=SCALE_SEED)
+    means: dict[str, float] = {}
     for some, block, limits in _blocks_to_draw_from(metrics, statistics, budget):
         means |= _exact_means(some, block, limits, dtype)
         drawn = _random_values([m for m in some if m.name not in means], block, limits, dtype)
@@ -147,7 +148,7 @@ def _blocks_to_draw_from(
     for these the block is as it stands.
     """
     size = statistics.rows.num_rows
-    free = [
+    free: list[DiversityMetric] = [
         metric
         for metric in metrics
         if size <= FEW_DOCUMENTS
