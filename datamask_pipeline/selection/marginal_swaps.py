@@ -4,7 +4,7 @@ Shape suffixes: N documents, K selected.
 
 Each step moves the selected documents of the smallest marginals out and those of the largest in. The number moved
 halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
-are what the halving is for.
+are what the halving is for. In small blocks documents are then exchanged one for one by the objective itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rewards import marginals, rewards
@@ -21,10 +22,17 @@ from datamask_pipeline.selection.solution import Solution
 
 FIRST_SHARE = 0.25
 """Share of the selected documents that the first step moves."""
+LEAST_GAIN = 1e-7
+"""Of an exchange, in the objective's units."""
+CANDIDATES = 8
+"""Documents that are tried in the place of one: those of the largest marginals without it."""
+MOST_WORK, SPECTRAL_WORK = 2e10, 8
+"""Products that all exchanges may take, some seconds, and what a spectrum takes, in cubes of the dimensions."""
 
 
-def choose_by_marginal_swaps(problem: Problem, num_steps: int) -> Solution:
-    """Start at the best quality and swap until no number of documents raises the objective."""
+def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Solution:
+    """Start at the best quality and swap until no number of documents raises the objective, nor an exchange of two."""
+    num_steps = config.num_steps
     batch = Batch(
         embeddings_ND=problem.rows.everything(),
         logits_N=torch.zeros(problem.num_rows),
@@ -50,9 +58,13 @@ def choose_by_marginal_swaps(problem: Problem, num_steps: int) -> Solution:
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
+    exchanged_N = _exchanged(batch, mask_N, ties_N, config.num_swap_rounds)
+    moved += int((exchanged_N & ~mask_N).sum())
+    value = float(rewards(batch, exchanged_N[None])[0])
+    problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
-        mask_N=mask_N,
-        scores_N=marginals_N,
+        mask_N=exchanged_N,
+        scores_N=marginals(batch, exchanged_N),
         method="no bound: the metrics share none",
         converged=step < num_steps,
         notes={"steps": step, "swaps": moved},
@@ -74,6 +86,44 @@ def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget
         into = outside[torch.argsort(order_N[outside], descending=True, stable=True)[:count]]
         gains = marginals_N[into] > marginals_N[out]
         mask_N[out[gains]], mask_N[into[gains]] = False, True
+    return mask_N
+
+
+def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, num_rounds: int) -> Tensor:
+    """The mask after exchanges of two documents of a group, each of which raises the objective.
+
+    A round looks once at every selected document, those of the smallest marginals first, and tries in its place those that
+    have the largest marginals without it. Rounds end with one that gains nothing, or where they have taken long.
+    """
+    (size, dim), mask_N = batch.embeddings_ND.shape, mask_N.clone()
+    looks = int(MOST_WORK / (size * dim * (size + dim) + SPECTRAL_WORK * dim**3))
+    if int(mask_N.sum()) < 3:
+        # Without one of two documents there is no mask.
+        return mask_N
+    value = float(rewards(batch, mask_N[None])[0])
+    for _ in range(num_rounds):
+        made, order_N = False, marginals(batch, mask_N)
+        selected_T = torch.nonzero(mask_N).squeeze(1)
+        for leaves in selected_T[torch.argsort(order_N[selected_T], stable=True)].tolist():
+            if looks == 0:
+                return mask_N
+            looks -= 1
+            without_N = mask_N.clone()
+            without_N[leaves] = False
+            gains_N = marginals(batch, without_N)
+            gains_N += ties_N * gains_N.abs().median()
+            gains_N[mask_N | (batch.budget.groups_N != batch.budget.groups_N[leaves])] = -torch.inf
+            into_C = gains_N.topk(min(CANDIDATES, size)).indices
+            into_C = into_C[torch.isfinite(gains_N[into_C])]
+            if len(into_C):
+                masks_CN = without_N.repeat(len(into_C), 1)
+                masks_CN[torch.arange(len(into_C)), into_C] = True
+                reached_C = rewards(batch, masks_CN)
+                best = int(reached_C.argmax())
+                if float(reached_C[best]) > value + LEAST_GAIN:
+                    mask_N, value, made = masks_CN[best], float(reached_C[best]), True
+        if not made:
+            break
     return mask_N
 
 

@@ -81,7 +81,7 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
 
         return choose_by_coverage(problem, config)
     if can_swap_by_marginals(problem):
-        return choose_by_marginal_swaps(problem, config.num_steps)
+        return choose_by_marginal_swaps(problem, config)
     return PolicyGradientPolicy().choose(problem)
 
 
