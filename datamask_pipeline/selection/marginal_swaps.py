@@ -26,6 +26,8 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
 CANDIDATES = 8
 """Documents that are tried in the place of one: those of the largest marginals without it."""
+MOST_RESTARTS = 4
+"""Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
 MOST_WORK, SPECTRAL_WORK = 2e10, 8
 """Products that all exchanges may take, some seconds, and what a spectrum takes, in cubes of the dimensions."""
 
@@ -58,9 +60,8 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
-    exchanged_N = _exchanged(batch, mask_N, ties_N, config.num_swap_rounds)
+    exchanged_N, value = _exchanged(batch, mask_N, ties_N, config)
     moved += int((exchanged_N & ~mask_N).sum())
-    value = float(rewards(batch, exchanged_N[None])[0])
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
         mask_N=exchanged_N,
@@ -89,42 +90,60 @@ def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget
     return mask_N
 
 
-def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, num_rounds: int) -> Tensor:
-    """The mask after exchanges of two documents of a group, each of which raises the objective.
+def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskConfig) -> tuple[Tensor, float]:
+    """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
+    (size, dim), best_N = batch.embeddings_ND.shape, mask_N
+    best = float(rewards(batch, mask_N[None])[0])
+    looks = int(MOST_WORK / (size * dim * (size + dim) + SPECTRAL_WORK * dim**3))
+    if config.num_swap_rounds == 0 or int(mask_N.sum()) < 3:
+        # Without one of two documents there is no mask.
+        return best_N, best
+    for turn in range(min(MOST_RESTARTS, config.num_restarts) + 1):
+        start_N = mask_N if turn == 0 else batch.budget.random("restarts", turn)
+        looks, found_N, value = _improved(batch, start_N, ties_N, config.num_swap_rounds, looks)
+        if value > best + LEAST_GAIN:
+            best_N, best = found_N, value
+        if looks == 0:
+            break
+    return best_N, best
+
+
+def _improved(
+    batch: Batch, mask_N: Tensor, ties_N: Tensor, num_rounds: int, looks: int
+) -> tuple[int, Tensor, float]:
+    """A mask after exchanges of two documents of a group, each of which raises the objective.
 
     A round looks once at every selected document, those of the smallest marginals first, and tries in its place those that
-    have the largest marginals without it. Rounds end with one that gains nothing, or where they have taken long.
+    have the largest marginals without it. Rounds end with one that gains nothing.
+
+    Returns:
+        The looks that are left, of those that may be taken; the mask; its value.
     """
-    (size, dim), mask_N = batch.embeddings_ND.shape, mask_N.clone()
-    looks = int(MOST_WORK / (size * dim * (size + dim) + SPECTRAL_WORK * dim**3))
-    if int(mask_N.sum()) < 3:
-        # Without one of two documents there is no mask.
-        return mask_N
     value = float(rewards(batch, mask_N[None])[0])
     for _ in range(num_rounds):
         made, order_N = False, marginals(batch, mask_N)
         selected_T = torch.nonzero(mask_N).squeeze(1)
         for leaves in selected_T[torch.argsort(order_N[selected_T], stable=True)].tolist():
             if looks == 0:
-                return mask_N
+                return looks, mask_N, value
             looks -= 1
             without_N = mask_N.clone()
             without_N[leaves] = False
             gains_N = marginals(batch, without_N)
             gains_N += ties_N * gains_N.abs().median()
             gains_N[mask_N | (batch.budget.groups_N != batch.budget.groups_N[leaves])] = -torch.inf
-            into_C = gains_N.topk(min(CANDIDATES, size)).indices
+            into_C = gains_N.topk(min(CANDIDATES, len(mask_N))).indices
             into_C = into_C[torch.isfinite(gains_N[into_C])]
             if len(into_C):
                 masks_CN = without_N.repeat(len(into_C), 1)
                 masks_CN[torch.arange(len(into_C)), into_C] = True
                 reached_C = rewards(batch, masks_CN)
-                best = int(reached_C.argmax())
-                if float(reached_C[best]) > value + LEAST_GAIN:
-                    mask_N, value, made = masks_CN[best], float(reached_C[best]), True
+                first = int(reached_C.argmax())
+                if float(reached_C[first]) > value + LEAST_GAIN:
+                    mask_N, value, made = masks_CN[first], float(reached_C[first]), True
         if not made:
             break
-    return mask_N
+    return looks, mask_N, value
 
 
 def can_swap_by_marginals(problem: Problem) -> bool:

@@ -42,7 +42,8 @@ class DataMaskConfig(Settings):
         32,
         ge=0,
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or a drawn "
-        "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments.",
+        "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments; of mixtures "
+        "with Facility at most four.",
     )
     num_kicks: int = pydantic.Field(
         24,
