@@ -51,13 +51,15 @@ def write_report(path: Path, results: Path, order: Sequence[str]) -> None:
 
 
 def _setting(records: dict[str, Record]) -> str:
-    # Results of different machines may stand side by side: each distinct machine is listed once.
+    # Results of different machines may stand side by side: each distinct machine is listed once, with its results.
     machines: list[dict[str, str]] = []
     for record in records.values():
         if record["machine"] not in machines:
             machines.append(record["machine"])
     lines = ["## Machine, versions, data\n"]
     for machine in machines:
+        titles = [record["title"] for record in records.values() if record["machine"] == machine]
+        lines.append(f"Of {'; '.join(titles)}:\n")
         lines += [f"- {name}: {value}" for name, value in machine.items()]
         lines.append("")
     for what in ("vectors", "documents"):
