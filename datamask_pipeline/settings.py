@@ -155,6 +155,8 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is
     if item["type"] in ("tuple_type", "list_type"):
         one = isinstance(item["input"], str | int | float) and not is_secret
         message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
+    if item["type"] == "too_short":
+        message = f"must have at least {item['ctx']['min_length']}"
     kinds = [taken for known, taken in _TAKEN_FOR.items() if isinstance(item["input"], known)]
     if (
         item["type"] == "string_type" and kinds and item["loc"][-1] != "str"

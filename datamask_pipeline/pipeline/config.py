@@ -22,6 +22,8 @@ from datamask_pipeline.yaml_text import parse_yaml, what_is_wrong
 
 #: Names become directories and partition keys; a run's name is ``<arm>.<architecture>.seed<n>``.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+#: As of `pretrain`, which takes one.
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**32)]
 
 Model = TypeVar("Model", bound=Settings)
 
@@ -128,7 +130,11 @@ class PipelineConfig(Settings):
     architectures: dict[Name, dict[str, Any]] = pydantic.Field(
         {"dense": {}}, min_length=1, description="Architectures by name: what each changes in `pretrain`."
     )
-    seeds: tuple[int, ...] = pydantic.Field((0,), min_length=1, description="Seeds of pretraining.")
+    seeds: tuple[Seed, ...] = pydantic.Field(
+        (0,),
+        min_length=1,
+        description="Seeds of pretraining: each arm and architecture is trained once with each.",
+    )
 
     _seeds_once = pydantic.field_validator("seeds")(each_once)
 
@@ -146,6 +152,7 @@ class PipelineConfig(Settings):
 
     @pydantic.model_validator(mode="after")
     def _every_arm_and_run_is_sound(self) -> Self:
+        self._refuse_seeds_of_their_own()
         for stage in FLOW:
             self.settings(stage)
         self._refuse_what_no_arm_reads()
@@ -171,6 +178,17 @@ class PipelineConfig(Settings):
                     )
                 chain.append(at)
                 at = self.releases[at].given if at in self.releases else None
+
+    def _refuse_seeds_of_their_own(self) -> None:
+        sections = {"pretrain": self.pretrain}
+        sections |= {f"architectures.{name}": own for name, own in self.architectures.items()}
+        for path, given in sections.items():
+            for name in ("seed", "seeds"):
+                if name in given:
+                    raise ConfigurationError(
+                        f"{path}.{name}: all models are trained with the same seeds, which stand in the list `seeds` "
+                        f"beside `pretrain`, e.g. seeds: {_as_list(given[name])}"
+                    )
 
     def _refuse_what_no_architecture_reads(self) -> None:
         name = self.pretrain.get("preset")
@@ -254,6 +272,10 @@ class PipelineConfig(Settings):
         values = {**presets.joined(self.pretrain, own), "seed": seed}
         inherited = {name: "pretrain" for name in self.pretrain if name not in own}
         return validated(PretrainConfig, values, f"architectures.{architecture}", inherited)
+
+
+def _as_list(seeds: Any) -> list[Any]:
+    return list(seeds) if isinstance(seeds, list | tuple) else [seeds]
 
 
 def _refuse_unread(path: str, given: Iterable[str], is_routed: bool) -> None:

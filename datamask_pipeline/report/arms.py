@@ -22,6 +22,8 @@ from datamask_pipeline.report.tables import Row, figure, print_in_blocks
 
 #: Models that read one arm so many times as often as another are not held for equally trained.
 _ABOUT_AS_OFTEN = 1.05
+#: Below it, a part of the subset was read alone, and not by rounding.
+_WHOLE = 0.995
 
 
 def print_arms(console: Console, about: Mapping[str, Any]) -> None:
@@ -185,14 +187,18 @@ def _mean_of(scores: Mapping[str, float], tasks: Sequence[str]) -> str:
 
 
 def _about_epochs(arms: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether models read some arms more often than others; nothing where all were read about as often."""
+    """Whether models read a part of an arm alone, or some arms more often than others."""
     often = {arm["arm"]: arm["epochs"] for arm in arms if arm.get("epochs")}
-    if not often or max(often.values()) <= _ABOUT_AS_OFTEN * min(often.values()):
+    if not often:
         return []
-    each = ", ".join(f"{arm} {figure(epochs)} times" for arm, epochs in often.items())
-    return [
-        f"arms of fewer tokens were read more often ({each}): `select.num_tokens` makes their tokens equal"
-    ]
+    partly = ", ".join(f"{epochs:.0%} of {arm}" for arm, epochs in often.items() if epochs < _WHOLE)
+    lines = [f"models saw {partly}: `pretrain.token_budget` says how much is read"] if partly else []
+    if max(often.values()) > max(1, _ABOUT_AS_OFTEN * min(often.values())):
+        each = ", ".join(f"{arm} {figure(epochs)} times" for arm, epochs in often.items())
+        lines.append(
+            f"arms of fewer tokens were read more often ({each}): `select.num_tokens` makes their tokens equal"
+        )
+    return lines
 
 
 def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
@@ -208,7 +214,11 @@ def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
 def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
     cut = [f"{task} {about['truncated']:,}" for task, about in tasks.items() if about["truncated"]]
-    lines = [f"prompts that lost their beginning to evaluate.max_length: {', '.join(cut)}"] if cut else []
+    lines = (
+        [f"prompts, one for each choice, that lost their beginning to evaluate.max_length: {', '.join(cut)}"]
+        if cut
+        else []
+    )
     chances = [f"{task} {figure(about['chance'])}" for task, about in tasks.items()]
     lines += [f"guessing scores: {', '.join(chances)}"] if chances else []
     weak = {task: about["no_signal"] for task, about in tasks.items() if about["no_signal"] is not None}

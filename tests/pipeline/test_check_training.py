@@ -122,3 +122,18 @@ def test_a_model_has_to_fit_into_the_machine(chain: Any) -> None:
 
 def test_models_need_documents_to_be_validated_on(chain: Any) -> None:
     refused(chain({"pool.validation_share": 0.0}), "materialise", r"pool\.validation_share is 0.*raise it")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"pretrain.seed": 3}, r"pretrain\.seed: .*list `seeds` beside `pretrain`, e\.g\. seeds: \[3\]"),
+        ({"pretrain.seeds": [0, 1]}, r"pretrain\.seeds: .*e\.g\. seeds: \[0, 1\]"),
+        ({"architectures.dense.seed": 4}, r"architectures\.dense\.seed: .*e\.g\. seeds: \[4\]"),
+        ({"seeds": [-1]}, r"seeds\.0: .*greater than or equal to 0"),
+        ({"seeds": []}, r"seeds: must have at least 1 \(given: \[\]\)"),
+    ],
+)
+def test_seeds_stand_in_one_place(chain: Any, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        chain(given)
