@@ -111,7 +111,11 @@ REJECTED: Final = pa.schema(
         _ROW,
         column("id", TEXT, "The row's id; null where it has none that can be read."),
         column("reason", TEXT, "Why it is no document.", formula="`sources/filters.py` lists all reasons"),
-        column("detail", TEXT, "The field and the value that decided."),
+        column(
+            "detail",
+            TEXT,
+            "The field that decided, with type and length, or its value if a number or short code; never a text or URL.",
+        ),
     ]
 )
 

@@ -39,7 +39,7 @@ class Reject:
         row: Row in the shard, counted from 0.
         id: The document's id where one can be read.
         reason: One word of a small vocabulary, e.g. ``wrong_type``.
-        detail: Field and value, for a human.
+        detail: The field and what is wrong, for a human; nothing of a text or URL, as withdrawals do not reach it.
     """
 
     row: int

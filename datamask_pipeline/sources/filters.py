@@ -3,6 +3,7 @@
 What makes a row unfit is always rejected; the filters reject only what their settings name.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -34,6 +35,9 @@ REASONS: Final = {
     "too_long": "the text has more characters than `max_chars`",
 }
 
+
+#: Codes of languages, names of fields; a URL or a sentence is none.
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,35}")
 
 #: No text has so many; far larger numbers have no sum.
 MOST_TOKENS: Final = 2**31 - 1
@@ -101,7 +105,7 @@ def rejection(
     if len(text) * 4 > filters.max_text_bytes and (size := len(text.encode())) > filters.max_text_bytes:
         return "too_large", f"field text, {size} bytes"
     if filters.languages and language not in filters.languages:
-        return "language", f"field language, value {language!r}"
+        return "language", f"field language, value {None if language is None else word_or_length(language)}"
     if filters.min_language_score > 0 and not (
         language_score is not None and language_score >= filters.min_language_score
     ):
@@ -111,6 +115,11 @@ def rejection(
     if filters.max_chars is not None and len(text) > filters.max_chars:
         return "too_long", f"field text, {len(text)} characters"
     return None
+
+
+def word_or_length(value: str) -> str:
+    """A code or name as it is; of any other string how long it is, as rejected rows outlive a document's withdrawal."""
+    return repr(value) if _WORD.fullmatch(value) else f"of {len(value)} characters"
 
 
 def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:

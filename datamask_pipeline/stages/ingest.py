@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "7"
+VERSION: Final = "8"
 
 Progress = Callable[[str, int, int | None], None]
 

@@ -137,6 +137,14 @@ def test_a_nul_byte_is_named_with_its_field(name: str, text: str, detail: str) -
     assert rejection(RowFilters(), name, text, "en", 0.9) == ("nul_byte", detail)
 
 
+@pytest.mark.parametrize(
+    ("language", "told"), [("de", "value 'de'"), ("Jane Roe", "value of 8 characters"), (None, "value None")]
+)
+def test_a_language_that_is_no_code_is_not_told(language: str | None, told: str) -> None:
+    found = rejection(RowFilters(languages=("en",)), "i", "text", language, None)
+    assert found == ("language", f"field language, {told}")
+
+
 def test_invalid_utf8_is_found_row_by_row() -> None:
     raw = pa.array([b"fine", b"\xff\xfe", None, "ü".encode()], pa.binary())
     strings = pa.StringArray.from_buffers(4, raw.buffers()[1], raw.buffers()[2], raw.buffers()[0])

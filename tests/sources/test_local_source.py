@@ -268,7 +268,28 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
         (b'{"text": "\xff", "id": "x"}', "malformed_json", "not UTF-8"),
         ('{"text": "t", "id": "x", "text": "u"}', "malformed_json", "key 'text' stands twice"),
         ('{"text": "t", "id": "x", "m": {"k": 1, "k": 1}}', "malformed_json", "key 'k' stands twice"),
-        ('{"text": 5, "id": "x"}', "wrong_type", "field text, value 5: string is needed"),
+        ('{"text": 5, "id": "x"}', "wrong_type", "field text, a number: string is needed"),
+        (
+            '{"text": ["Jane Roe"], "id": "x"}',
+            "wrong_type",
+            "field text, a list of length 1: string is needed",
+        ),
+        ('{"text": "t", "id": "x", "url": {"Jane": 1}}', "wrong_type", "field url, an object of length 1: "),
+        (
+            '{"text": "t", "id": "x", "token_count": "Jane Roe"}',
+            "wrong_type",
+            "token_count, a string of length 8: ",
+        ),
+        (
+            '{"text": "t", "id": "x", "m": {"Jane Roe": 1, "Jane Roe": 2}}',
+            "malformed_json",
+            "key of 8 characters ",
+        ),
+        (
+            r'{"text": "Jane \ud800", "id": "x"}',
+            "undecodable_text",
+            "field text, a string of length 6: it holds a lone",
+        ),
         ('{"text": "t", "id": "x", "token_count": 1.5}', "wrong_type", "field token_count"),
         ('{"text": "t", "id": "x", "token_count": true}', "wrong_type", "field token_count"),
         ('{"text": "t", "id": "x", "language_score": "0.9"}', "wrong_type", "field language_score"),
@@ -285,6 +306,7 @@ def test_a_bad_line_is_rejected_and_its_neighbours_stand(
     (reject,) = batch.rejects
     assert (reject.row, reject.reason) == (1, reason)
     assert told in reject.detail
+    assert "Jane" not in reject.detail
 
 
 def broken(tmp_path: Path, kind: str) -> Path:

@@ -16,12 +16,22 @@ import pyarrow as pa
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL, missing_column
+from datamask_pipeline.sources.filters import word_or_length
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 
 #: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
 #: documents do not make a huge batch.
 BATCH_BYTES: Final = 32 << 20
+#: What a value of JSON is called.
+_KINDS: Final = {
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
 class JsonLines(FileFormat):
@@ -109,7 +119,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise ValueError(
+            f"key {word_or_length(next(key for key in keys if keys.count(key) > 1))} stands twice"
+        )
     return found
 
 
@@ -194,10 +206,12 @@ class _BatchBuilder:
 
 
 def problem_of(key: str, value: object, wanted: pa.DataType, reason: str) -> tuple[str, str]:
-    """Reason and detail of a value that does not fit."""
-    shown = ascii(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return reason, f"field {key}, value {shown}: {wanted} is needed"
+    """Reason and detail of a value that does not fit; of what it says only numbers are told, where one is wanted."""
+    if wanted == pa.string() or not isinstance(value, int | float):
+        size = f" of length {len(value)}" if isinstance(value, str | list | dict) else ""
+        problem = "it holds a lone surrogate" if reason == "undecodable_text" else f"{wanted} is needed"
+        return reason, f"field {key}, {_KINDS[type(value)]}{size}: {problem}"
+    return reason, f"field {key}, value {value}: {wanted} is needed"
 
 
 def _problem(value: object, wanted: pa.DataType) -> str | None:

@@ -19,6 +19,7 @@ from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
+from datamask_pipeline.sources.filters import word_or_length
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.formats.lines import CHUNK_BYTES
 
@@ -205,11 +206,11 @@ def _unreadable(member: bytes) -> tuple[str, str] | None:
 
 def _problem(headers: Any, payload: bytes, is_whole: bool) -> tuple[str, str] | None:
     if headers is None:
-        return "malformed_record", f"no WARC record begins here: {payload[:60]!a}"
+        return "malformed_record", f"{len(payload)} bytes that no WARC record begins with"
     if not is_whole:
-        promised = (headers.get_header("Content-Length") or "")[:40]
+        promised = headers.get_header("Content-Length") or ""
         follow = f"{len(payload)} bytes follow" if _promised(headers) != len(payload) else "more bytes follow"
-        return "malformed_record", f"field Content-Length, value {promised!r}: {follow}"
+        return "malformed_record", f"field Content-Length, value {word_or_length(promised)}: {follow}"
     try:
         payload.decode("utf-8")
     except UnicodeDecodeError as error:
