@@ -1,7 +1,7 @@
 """`datamask audit takedown`: what was asked to be withdrawn from a release, what was found, what was done."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -9,7 +9,10 @@ from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.cost import COUNTED
-from datamask_pipeline.compliance.takedown import takedown_report
+from datamask_pipeline.compliance.takedown import PURGED, takedown_report
+
+#: So many of the entries that a purge rested on are named.
+_NAMED: Final = 5
 
 
 def takedown(
@@ -35,20 +38,26 @@ def takedown(
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     totals, robots = report["totals"], report["robots"]
+    naming = [entry["kind"] for entry in report["entries"] if entry["named"]]
+    hosts, purges = naming.count("robots"), naming.count(PURGED)
     yield f"release {report['release']}: withdrawn by {report['pool']} on {report['decided_at']}"
     for entry in report["entries"]:
         by_text = entry.get("by_text")  # reports of earlier versions have none
         of_it = f" ({by_text} by the text of what it names in other crawls)" if by_text else ""
         told = f"names {entry['named']}{of_it}, withdrawn with copies {entry['withdrawn']}"
         yield f"  {entry['asked']}: {told}; {entry['done']}"
+        if then := entry.get("asked_then"):
+            more = f", and {len(then) - _NAMED} more" if len(then) > _NAMED else ""
+            yield f"    asked then: {', '.join(then[:_NAMED])}{more}"
         for example in entry["examples"]:
             yield f"    e.g. {example['id']} of {example['crawl']}"
     if robots:
         agents = ", ".join(robots["user_agents"])
-        yield f"  robots snapshot of {robots['date']}, {totals['robots_hosts']} hosts, for {agents}: hosts listed withdraw"
+        yield f"  robots snapshot of {robots['date']} for {agents}: {hosts} of its {totals['robots_hosts']} hosts withdraw"
+    texts = f", {hosts} robots.txt and the texts of {purges} purges" if purges else f" and {hosts} robots.txt"
     yield (
-        f"  in all {totals['documents_withdrawn']} documents by {totals['entries']} entries and "
-        f"{totals['robots_hosts']} robots.txt; {totals['entries_that_name_nothing']} entries name nothing"
+        f"  in all {totals['documents_withdrawn']} documents by {len(naming) - hosts - purges} of {totals['entries']} "
+        f"entries{texts}; {totals['entries_that_name_nothing']} entries name nothing"
     )
     near = report["near_copies_left"]
     for each in report["purged"]:

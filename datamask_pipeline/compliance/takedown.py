@@ -10,17 +10,19 @@ from datamask_pipeline.compliance.cost import cost_of
 from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.errors import ConfigurationError, InternalError
 from datamask_pipeline.publish.behind import inputs_of
-from datamask_pipeline.stages.takedown_matches import find_named
+from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT, without_name
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
-from datamask_pipeline.storage.tombstones import Erased
+from datamask_pipeline.storage.tombstones import Erased, Tombstone
 
 if TYPE_CHECKING:
     import duckdb
 
 #: Documents that are named for each entry.
 _EXAMPLES: Final = 3
+#: The kind of what is withdrawn as it has the text of what a purge erased.
+PURGED: Final = "purged"
 #: What was done for an entry that names no document, and never named one that was purged since.
 NOTHING: Final = "nothing: it names no document of the release"
 
@@ -41,7 +43,9 @@ def takedown_report(store: Store, release: str) -> Report:
         ``release``, ``pool`` (the artefact that applied it) and its date, ``requests`` (the artefact of what was asked),
         ``robots`` (date and user agents of a snapshot), ``entries``: of each what was ``asked``, ``named`` (documents that
         it names), ``by_text`` (how many of them as they have the text of one that it names in a crawl outside the release),
-        ``withdrawn`` (all of these and every copy of their contents), ``examples`` and what was ``done``; ``totals``;
+        ``withdrawn`` (all of these and every copy of their contents), ``examples`` and what was ``done``; of kind ``purged``
+        is what no entry names and that has the text of what a purge erased, with ``asked_then``, the entries that the purge
+        rested on, as its tombstone keeps them; ``totals``;
         ``near_copies_left``: documents that some version of the record found to be near-copies of a withdrawn one by their
         embeddings, and that stay; ``cost``: of each arm, as `cost_of`; ``purged``: every purge that erased documents of the
         release's crawls, as `Versions.purged_from`, each with its ``report`` of the release at that time.
@@ -58,7 +62,7 @@ def takedown_report(store: Store, release: str) -> Report:
     purged = versions.purged_from(manifest)
     for each in purged:
         each["report"] = versions.tombstones[each["number"] - 1].reports.get(release)
-    if "takedown" not in inputs and not purged:
+    if "takedown" not in inputs and not purged and not manifest["counts"]["dropped_takedown"]:
         raise ConfigurationError(
             f"nothing was withdrawn from release {release!r}: name it in `pool.takedown` or `pool.robots`, and run"
         )
@@ -75,17 +79,21 @@ def takedown_report(store: Store, release: str) -> Report:
         return {**report, "purged": purged}
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         find_named(connection, store, requests, documents)
+        purges = find_purged(connection, store, documents)
         connection.execute(f"""
             CREATE TEMP TABLE documents AS
             SELECT part_order AS artefact_order, part_row AS artefact_row, crawl, id, representative_crawl,
                 representative_id, exclusion, content_hash
             FROM {duck.parts_sql(store, [pool])}
         """)
+        _leave_to_purges(connection, [*purges])
         entries = list(_entries(connection))
         totals = _totals(connection)
         near = _near_copies_left(connection, store, release)
     for entry in entries:
         entry["done"] = _done(entry, versions, release)
+        if entry["kind"] == PURGED:
+            entry["asked_then"] = _asked_then(purges[entry["asked"]])
     nothing = sum(entry["kind"] != "robots" and entry["done"] == NOTHING for entry in entries)
     return {
         "release": release,
@@ -137,6 +145,28 @@ def _done(entry: Report, versions: Versions, release: str) -> str:
     return NOTHING
 
 
+def _asked_then(purge: Tombstone) -> list[str]:
+    """The entries that withdrew something when a purge began."""
+    entries = (entry for report in purge.reports.values() for entry in report["entries"])
+    return sorted({entry["asked"] for entry in entries if entry["withdrawn"]})
+
+
+def _leave_to_purges(connection: "duckdb.DuckDBPyConnection", purges: list[str]) -> None:
+    """Add purges to `asked`, and leave to them in `named` what the pool withdrew and no entry names, nor a copy of it."""
+    connection.execute("CREATE TEMP TABLE by_purge AS SELECT unnest(?::VARCHAR[]) AS entry", [purges])
+    connection.execute(f"""
+        INSERT INTO asked SELECT entry, '{PURGED}', NULL, NULL FROM by_purge;
+        CREATE TEMP TABLE of_entries AS
+        SELECT DISTINCT representative_crawl, representative_id
+        FROM named ANTI JOIN by_purge USING (entry) JOIN documents USING (artefact_order, artefact_row);
+        CREATE TEMP TABLE of_purges AS
+        SELECT artefact_order, artefact_row
+        FROM documents ANTI JOIN of_entries USING (representative_crawl, representative_id) WHERE exclusion = 'takedown';
+        DELETE FROM named WHERE entry IN (FROM by_purge)
+            AND (artefact_order, artefact_row) NOT IN (SELECT (artefact_order, artefact_row) FROM of_purges)
+    """)
+
+
 def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
     """Every entry, those that name nothing too; of robots.txt files only those that withdraw something."""
     rows = connection.execute(f"""
@@ -156,7 +186,7 @@ def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
         )
         SELECT asked.entry, kind, coalesce(named, 0), coalesce(by_text, 0), coalesce(withdrawn, 0), coalesce(examples, [])
         FROM asked LEFT JOIN found USING (entry) LEFT JOIN withdrawn USING (entry)
-        WHERE kind <> 'robots' OR named > 0 ORDER BY kind = 'robots', asked.entry
+        WHERE kind NOT IN ('robots', '{PURGED}') OR named > 0 ORDER BY kind = 'robots', asked.entry
     """)
     for entry, kind, named, by_text, withdrawn, examples in rows.fetchall():
         yield {
@@ -170,9 +200,9 @@ def _entries(connection: "duckdb.DuckDBPyConnection") -> Iterator[Report]:
 
 
 def _totals(connection: "duckdb.DuckDBPyConnection") -> dict[str, int]:
-    ((entries, hosts, named, withdrawn),) = connection.execute("""
+    ((entries, hosts, named, withdrawn),) = connection.execute(f"""
         SELECT
-            (SELECT count(*) FROM asked WHERE kind <> 'robots'),
+            (SELECT count(*) FROM asked WHERE kind NOT IN ('robots', '{PURGED}')),
             (SELECT count(*) FROM asked WHERE kind = 'robots'),
             (SELECT count(*) FROM (SELECT DISTINCT artefact_order, artefact_row FROM named)),
             (SELECT count(*) FROM documents WHERE exclusion = 'takedown')

@@ -206,7 +206,7 @@ def run(
     with duck.connect(store, builder.scratch(), memory_limit=duck.STAGE_MEMORY) as connection:
         find_named(connection, store, takedown, refs)
         if purged is not None:
-            find_purged(connection, store, purged, refs)
+            find_purged(connection, store, refs)
         connection.execute("CREATE TEMP TABLE near (content_hash VARCHAR, group_hash VARCHAR)")
         if config.near_duplicates is not None:
             contents = _contents(connection, store, refs)

@@ -9,7 +9,7 @@ from datamask_pipeline import domains, duck, schema
 from datamask_pipeline.stages.takedown_robots import forbids
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.tombstones import Erased, hashed_sql, salt_of
+from datamask_pipeline.storage.tombstones import Tombstone, hashed_sql, salt_of, tombstones
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,23 +78,30 @@ def find_asked(
 
 
 def find_purged(
-    connection: "duckdb.DuckDBPyConnection", store: Store, purged: Erased, documents: Sequence[Ref]
-) -> None:
-    """Add to the table `named` what has a content that was purged from the record.
+    connection: "duckdb.DuckDBPyConnection", store: Store, documents: Sequence[Ref]
+) -> dict[str, Tombstone]:
+    """Add to the table `named` what has a content that was purged from the record, by the first purge that erased it.
 
     Args:
         connection: A connection to the record.
         store: The record.
-        purged: The contents.
         documents: Documents of each crawl, in the release's order.
+
+    Returns:
+        The purges that erased contents, by what stands as entry in `named`.
     """
-    connection.execute("CREATE OR REPLACE TEMP TABLE purged (hash VARCHAR)")
-    connection.executemany("INSERT INTO purged VALUES (?)", [[name] for name in sorted(purged.hashes)])
-    connection.execute(f"""
-        INSERT INTO named SELECT 'purged', artefact_order, artefact_row
-        FROM {duck.parts_sql(store, documents, "content_hash")} AS d
-        JOIN purged ON purged.hash = {hashed_sql(purged.salt, "d.content_hash")}
-    """)
+    purges = {f"the texts purged by {each.title}": each for each in tombstones(store) if each.contents}
+    entries: dict[str, str] = {}
+    for entry, each in purges.items():
+        entries = dict.fromkeys(each.contents, entry) | entries
+    if entries:
+        connection.register("purged", pa.table({"hash": [*entries], "entry": [*entries.values()]}))
+        connection.execute(f"""
+            INSERT INTO named SELECT entry, artefact_order, artefact_row
+            FROM {duck.parts_sql(store, documents, "content_hash")} AS d
+            JOIN purged ON purged.hash = {hashed_sql(salt_of(store), "d.content_hash")}
+        """)
+    return purges
 
 
 def _find_hidden(connection: "duckdb.DuckDBPyConnection", store: Store, rows: str, column: str) -> None:

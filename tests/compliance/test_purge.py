@@ -20,6 +20,7 @@ from datamask_pipeline.compliance import purge as purging
 from datamask_pipeline.compliance.purge import purge, unfinished
 from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.compliance.purged import purged_story
+from datamask_pipeline.compliance.takedown import takedown_report
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
@@ -334,6 +335,19 @@ def test_a_purged_text_does_not_come_back_under_another_id(
     withdrawn = {row["id"] for row in found if row["exclusion"] == "takedown"}
     ingested = store.read_table(require(store, "ingest", "tiny-2024-22"), ["id"]).column("id").to_pylist()
     assert withdrawn == {name for name in ingested if name.startswith("new ")} != set()
+    report = takedown_report(store, "second")
+    (entry,) = report["entries"]
+    told = next(iter(tombstones(store))).title
+    assert entry["asked"] == f"the texts purged by {told}"
+    assert (entry["named"], entry["withdrawn"]) == (len(withdrawn), len(withdrawn))
+    assert {example["id"] for example in entry["examples"]} < withdrawn
+    assert "domain:site1.example" in entry["asked_then"]
+    assert (report["totals"]["entries"], report["totals"]["documents_named"]) == (0, len(withdrawn))
+    said = CliRunner().invoke(app, ["audit", "takedown", "second", "-s", f"store={store.root}"]).output
+    assert "    asked then: domain:site1.example" in said
+    assert (
+        f"in all {len(withdrawn)} documents by 0 of 0 entries, 0 robots.txt and the texts of 1 purges" in said
+    )
 
 
 def test_a_funnel_balances_where_documents_were_withdrawn_and_purged(copied: Pipeline) -> None:

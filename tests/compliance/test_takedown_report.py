@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.cli.takedown import _lines
 from datamask_pipeline.compliance.takedown import takedown_report
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline
@@ -91,6 +92,16 @@ def test_an_arm_that_was_not_selected_again_is_not_said_to_be_without_them(
     for _, _, call in pipeline.steps("first", "pool"):
         call()
     assert [arm["applied"] for arm in takedown_report(pipeline.store, "first")["cost"]] == [False, False]
+
+
+def test_a_host_that_withdraws_nothing_is_not_credited(withdrawn: Pipeline) -> None:
+    report = takedown_report(withdrawn.store, "first")
+    snapshot = {"date": "2026-11-01", "user_agents": ["CCBot"]}
+    asking = report | {"robots": snapshot, "totals": report["totals"] | {"robots_hosts": 7}}
+    told = "\n".join(_lines(asking))
+    number = report["totals"]["documents_withdrawn"]
+    assert "robots snapshot of 2026-11-01 for CCBot: 0 of its 7 hosts withdraw" in told
+    assert f"in all {number} documents by 2 of 3 entries and 0 robots.txt; 1 entries name nothing" in told
 
 
 def test_the_command_prints_it_and_makes_ids_inert(withdrawn: Pipeline) -> None:
