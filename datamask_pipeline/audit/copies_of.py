@@ -46,15 +46,16 @@ def stands_for(
     """
     crawl, name = candidate["crawl"], candidate["id"]
     if candidate["num_copies"] > 1:
-        yield from _exact_copies(reader, pool, crawl, name)
+        yield from exact_copies(reader, pool, crawl, name)
     columns = ["crawl", "id", "near_copy_of_crawl", "cosine"]
     for row in reader.tables.rows(near_copies, name, columns, by="near_copy_of") if near_copies else ():
         if row["near_copy_of_crawl"] == crawl:
             yield {"crawl": row["crawl"], "id": row["id"], "by": "near_copy", "cosine": row["cosine"]}
-            yield from _exact_copies(reader, pool, row["crawl"], row["id"])
+            yield from exact_copies(reader, pool, row["crawl"], row["id"])
 
 
-def _exact_copies(reader: Reader, pool: str, crawl: str, name: str) -> Iterator[Row]:
+def exact_copies(reader: Reader, pool: str, crawl: str, name: str) -> Iterator[Row]:
+    """The other documents that a document represents among the candidates, each with ``crawl``, ``id`` and ``by``."""
     columns = ["crawl", "id", "representative_crawl", "representative_id"]
     others = reader.tables.rows(pool, name, columns, by="representative_id")
     # A copy under the same id in another crawl names itself by `representative_id`, and stands in no index by that.

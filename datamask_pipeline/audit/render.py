@@ -60,10 +60,17 @@ def _release_lines(release: Story) -> Iterator[str]:
     yield from _stale_lines(release, "    ")
     if not candidate["eligible"]:
         yield f"    not eligible: {candidate['exclusion']}"
+    for by in release["left_out_by"]:
+        yield f"      by {_left_out_by(by)}"
     yield from _copies_lines(release)
     yield from _further_lines(release, "    ")
     for arm in release["arms"]:
         yield from _arm_lines(arm, candidate)
+
+
+def _left_out_by(by: Story) -> str:
+    """An entry that withdrew a document, or a question whose words it has."""
+    return str(by["entry"]) if "entry" in by else f"question {by['question']} of task {by['task']}"
 
 
 def _copies_lines(release: Story) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from datamask_pipeline.audit.copies_of import representative, stands_for
 from datamask_pipeline.audit.ever import models_ever, subsets_ever
+from datamask_pipeline.audit.left_out_by import left_out_by
 from datamask_pipeline.audit.left_over import left_over
 from datamask_pipeline.audit.neighbours import nearest_in_block
 from datamask_pipeline.audit.quality_of import cut, is_by_quality, normalised_scores, used_scores
@@ -56,9 +57,9 @@ def document_story(
 
     Returns:
         JSON values: ``id``, ``copies`` (one per crawl row of that id: provenance, embedding, scores), ``rejected``,
-        ``releases`` (eligibility and, per arm, selection, subset row, models and results), ``subsets`` and ``models``
-        (all that ever held it or were trained on it, see ``audit.ever``), ``left_out`` (of which masks nothing is told, one
-        line each) and ``scanned`` (artefacts without an index).
+        ``releases`` (eligibility, as ``left_out_by`` what withdrew or contaminated it and, per arm, selection, subset row,
+        models and results), ``subsets`` and ``models`` (all that ever held it or were trained on it, see ``audit.ever``),
+        ``left_out`` (of which masks nothing is told, one line each) and ``scanned`` (artefacts without an index).
         Each copy, release and arm has ``stale``, why it is not of the current record, and ``further``: the document's
         rows in the flow's other tables of that scope, by asset.
 
@@ -143,6 +144,7 @@ def _release(reader: Reader, release: str, deep: bool | None, left: Collection[s
             "release": release,
             "fingerprint": pool.short,
             "candidate": candidate,
+            "left_out_by": left_out_by(reader, reader.manifest(pool), candidate),
             "near_copy": reader.one(near_copies, crawl),
             "representative": about,
             "copies": list(itertools.islice(copies, MOST_COPIES)),

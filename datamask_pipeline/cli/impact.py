@@ -10,6 +10,7 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.impact import KINDS, Kind
 from datamask_pipeline.compliance.impact import impact as impact_of
+from datamask_pipeline.compliance.purged import under
 from datamask_pipeline.errors import UnknownNameError
 
 _PLACES = ("artefact", "key", "made_at", "state", "documents_held")
@@ -59,7 +60,7 @@ def _kind(name: str | None) -> Kind | None:
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['kind']} {found['target']}"
     for each in found.get("purged", ()):
-        yield f"  purged by request {each['number']} ({each['request']}) of {each['date']}{_gone(each)}"
+        yield f"  purged by request {each['number']} ({each['request']}) of {each['date']}{under(each)}{_gone(each)}"
     for name in (name for name in found if name not in ("target", "kind", "purged")):
         yield f"  {name}: {len(found[name]) or 'none'}"
         for each in found[name]:
@@ -70,8 +71,11 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gone(purge: Mapping[str, Any]) -> str:
-    """What a purge erased of a domain."""
-    return f": {purge['documents']:,} documents, {purge['bytes']:,} bytes" if "documents" in purge else ""
+    """What a purge erased of a domain; tombstones do not tell sub-domains apart."""
+    if "documents" not in purge:
+        return ""
+    of = f" of {purge['counted_as']} with all its sub-domains" if purge["counted_as"] else ""
+    return f": {purge['documents']:,} documents, {purge['bytes']:,} bytes{of}"
 
 
 def _figure(name: str, value: object) -> str:

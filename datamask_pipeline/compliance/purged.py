@@ -2,11 +2,15 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from datamask_pipeline import domains
+from datamask_pipeline.stages.takedown_unnamed import HIDDEN
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.tombstones import Tombstone, hashed, tombstones
+
+#: So many of the entries that a purge rested on are named.
+_NAMED: Final = 5
 
 
 def purged_story(store: Store, document_id: str) -> list[dict[str, Any]]:
@@ -17,7 +21,8 @@ def purged_story(store: Store, document_id: str) -> list[dict[str, Any]]:
         document_id: The id as in the crawl, or the content hash.
 
     Returns:
-        Of each: ``number``, ``request``, ``date``, ``crawls`` that it was erased from, ``removed`` (versions that held it,
+        Of each: ``number``, ``request``, ``date``, ``entries`` (the one that names it, or all that withdrew something
+        when it began), ``crawls`` that it was erased from, ``removed`` (versions that held it,
         each with stage, key and date), ``standing`` (models, results and reports that were made from documents of that
         request and stay).
     """
@@ -30,7 +35,9 @@ class Holdings:
 
     Attributes:
         kind: What the name is of.
-        purges: Of a document its story; of a domain each purge, with documents and bytes that were erased of it.
+        purges: Of a document its story; of a domain each purge, with documents and bytes that were erased of it, and
+            ``entries``. Tombstones count by registrable domain: of a sub-domain the numbers are of
+            all of ``counted_as``, null for a registrable domain itself.
         held: By location, how many documents of it each purged version of a subset held.
     """
 
@@ -63,12 +70,20 @@ def purged_holdings(store: Store, target: str, kind: str | None) -> Holdings | N
         )
         return Holdings("document", story, dict.fromkeys(holding, 1))
     host = domains.canonical_host(target)
+    counted = domains.registrable_domain(host) if domains.is_host(host) else host
     purges = []
     for each in found if kind in (None, "domain") else []:
-        of = [totals["domains"][host] for totals in each.totals.values() if host in totals["domains"]]
+        of = [totals["domains"][counted] for totals in each.totals.values() if counted in totals["domains"]]
         if of and host:
             gone = {"documents": sum(number for number, _ in of), "bytes": sum(size for _, size in of)}
-            purges.append({**each.named, **gone})
+            purges.append(
+                {
+                    **each.named,
+                    **gone,
+                    "counted_as": None if counted == host else counted,
+                    "entries": _covering(each, host),
+                }
+            )
     if not purges:
         return None
     numbers = {
@@ -78,16 +93,29 @@ def purged_holdings(store: Store, target: str, kind: str | None) -> Holdings | N
     return Holdings("domain", purges, {location: number for location, number in numbers.items() if number})
 
 
+def under(purge: dict[str, Any]) -> str:
+    """The entries that a purge rested on; a few of many."""
+    entries = purge["entries"]
+    more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
+    return f", under {', '.join(entries[:_NAMED])}{more}" if entries else ""
+
+
 def purged_lines(story: list[dict[str, Any]]) -> Iterator[str]:
     """The story, one fact a line."""
     for each in story:
-        yield f"  purged by request {each['number']} ({each['request']}) of {each['date']}"
+        yield f"  purged by request {each['number']} ({each['request']}) of {each['date']}{under(each)}"
         for crawl in each["crawls"]:
             yield f"    erased from crawl {crawl}"
         for version in each["removed"]:
             yield f"    was held by {version['stage']} of {version['key']}, made {version['made_at']}: {version['artefact']}"
         for location in each["standing"]:
             yield f"    may have gone into {location}, which stands"
+
+
+def _covering(tombstone: Tombstone, host: str) -> list[str]:
+    """The entries of a purge that name a host or one above it; all that withdrew something, where none does."""
+    above = {f"{kind}:{name}" for name in domains.with_those_above(host) for kind in ("domain", "suffix")}
+    return [entry for entry in tombstone.entries if entry in above] or tombstone.entries
 
 
 def _told(tombstone: Tombstone, document_id: str) -> dict[str, Any] | None:
@@ -109,6 +137,7 @@ def _told(tombstone: Tombstone, document_id: str) -> dict[str, Any] | None:
         "number": tombstone.number,
         "request": tombstone.request,
         "date": tombstone.date,
+        "entries": [f"{HIDDEN}:{name}"] if f"{HIDDEN}:{name}" in tombstone.entries else tombstone.entries,
         "crawls": crawls,
         "removed": removed,
         "standing": tombstone.standing,

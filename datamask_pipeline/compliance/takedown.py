@@ -14,7 +14,7 @@ from datamask_pipeline.stages.takedown_matches import find_named, find_purged
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT, without_name
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
-from datamask_pipeline.storage.tombstones import Erased, Tombstone
+from datamask_pipeline.storage.tombstones import Erased
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,7 +93,7 @@ def takedown_report(store: Store, release: str) -> Report:
     for entry in entries:
         entry["done"] = _done(entry, versions, release)
         if entry["kind"] == PURGED:
-            entry["asked_then"] = _asked_then(purges[entry["asked"]])
+            entry["asked_then"] = purges[entry["asked"]].entries
     nothing = sum(entry["kind"] != "robots" and entry["done"] == NOTHING for entry in entries)
     return {
         "release": release,
@@ -143,12 +143,6 @@ def _done(entry: Report, versions: Versions, release: str) -> str:
         by = next((each for each in versions.tombstones if each.erases(name)), None)
         return NOTHING if by is None else f"purged by {by.title}"
     return NOTHING
-
-
-def _asked_then(purge: Tombstone) -> list[str]:
-    """The entries that withdrew something when a purge began."""
-    entries = (entry for report in purge.reports.values() for entry in report["entries"])
-    return sorted({entry["asked"] for entry in entries if entry["withdrawn"]})
 
 
 def _leave_to_purges(connection: "duckdb.DuckDBPyConnection", purges: list[str]) -> None:

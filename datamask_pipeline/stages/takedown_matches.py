@@ -1,7 +1,9 @@
 """Finds the documents that requests for withdrawal name. Knows their ids, URLs and content hashes; no text."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     import duckdb
 
 Row = dict[str, Any]
+#: What a request names a document by.
+_NAMED_BY: Final = ("id", "content_hash", "url")
 
 
 def find_named(
@@ -50,6 +54,41 @@ def find_asked(
         documents: Documents of each crawl.
         snapshot: Date and crawlers of a robots snapshot.
     """
+    _find_among(
+        connection, store, requests, duck.parts_sql(store, documents, "id, content_hash, url"), snapshot
+    )
+
+
+def entries_naming(store: Store, requests: Ref, documents: Sequence[Row]) -> list[str]:
+    """The requests that name one of a few documents.
+
+    Args:
+        store: The record.
+        requests: What is asked.
+        documents: Rows with ``id``, ``content_hash`` and ``url``.
+
+    Returns:
+        Their entries, sorted; of a robots snapshot `robots:HOST`.
+    """
+    columns = {name: pa.array([row[name] for row in documents], pa.string()) for name in _NAMED_BY}
+    numbers = pa.array(range(len(documents)), pa.int64())
+    few = pa.table({**columns, "artefact_order": numbers, "artefact_row": numbers})
+    snapshot = store.manifest(requests)["basis"]["config"]["robots"]
+    with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
+        connection.register("few", few)
+        _find_among(connection, store, store.read_table(requests).to_pylist(), "few", snapshot)
+        found = connection.execute("SELECT DISTINCT entry FROM named ORDER BY entry").fetchall()
+    return [entry for (entry,) in found]
+
+
+def _find_among(
+    connection: "duckdb.DuckDBPyConnection",
+    store: Store,
+    requests: Sequence[Row],
+    rows: str,
+    snapshot: Mapping[str, Any] | None,
+) -> None:
+    """As `find_asked`, among the documents that some SQL gives."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE named (entry VARCHAR, artefact_order BIGINT, artefact_row BIGINT)"
     )
@@ -60,7 +99,6 @@ def find_asked(
     """)
     if not requests:
         return
-    rows = duck.parts_sql(store, documents, "id, content_hash, url")
     connection.execute(f"""
         INSERT INTO named SELECT entry, artefact_order, artefact_row FROM {rows} AS d JOIN texts USING (content_hash)
     """)
@@ -90,7 +128,7 @@ def find_purged(
     Returns:
         The purges that erased contents, by what stands as entry in `named`.
     """
-    purges = {f"the texts purged by {each.title}": each for each in tombstones(store) if each.contents}
+    purges = {named_by_purge(each): each for each in tombstones(store) if each.contents}
     entries: dict[str, str] = {}
     for entry, each in purges.items():
         entries = dict.fromkeys(each.contents, entry) | entries
@@ -102,6 +140,11 @@ def find_purged(
             JOIN purged ON purged.hash = {hashed_sql(salt_of(store), "d.content_hash")}
         """)
     return purges
+
+
+def named_by_purge(purge: Tombstone) -> str:
+    """What stands for an entry where a document has the text of what a purge erased."""
+    return f"the texts purged by {purge.title}"
 
 
 def _find_hidden(connection: "duckdb.DuckDBPyConnection", store: Store, rows: str, column: str) -> None:

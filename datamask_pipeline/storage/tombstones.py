@@ -89,6 +89,12 @@ class Tombstone:
         return name in self.contents or name in self.urls or any(name in of for of in self.documents.values())
 
     @property
+    def entries(self) -> list[str]:
+        """The entries that withdrew something when it began, as it keeps them."""
+        asked = (entry for report in self.reports.values() for entry in report["entries"])
+        return sorted({entry["asked"] for entry in asked if entry["withdrawn"]})
+
+    @property
     def named(self) -> dict[str, Any]:
         """Number, request and date, as JSON values."""
         return {"number": self.number, "request": self.request, "date": self.date}

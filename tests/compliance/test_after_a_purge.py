@@ -272,5 +272,13 @@ def test_what_rested_on_a_purged_document_is_still_told(purged: Pipeline, withdr
     told = CliRunner().invoke(app, ["audit", "impact", name, "-s", f"store={store.root}"])
     assert told.exit_code == 0, told.output
     assert "purged by request 1 (letter 17)" in told.stdout
+    assert "domain:site1.example" in told.stdout
+    below = CliRunner().invoke(app, ["audit", "impact", "blog.site1.example", "-s", f"store={store.root}"])
+    assert below.exit_code == 0, below.output
+    assert re.search(
+        r"purged by request 1 \(letter 17\) of 20\S+, under domain:site1.example: \d+ documents, [0-9,]+ bytes "
+        "of site1.example with all its sub-domains",
+        below.stdout,
+    )
     pages = TestClient(browser(store, ["testserver"]))
     assert "purged by request 1 (letter 17)" in pages.get("/find", params={"id": name}).text

@@ -15,6 +15,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.audit.findings import exit_status
 from datamask_pipeline.audit.funnel import funnel
 from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance import purge as purging
 from datamask_pipeline.compliance.purge import purge, unfinished
@@ -343,6 +344,8 @@ def test_a_purged_text_does_not_come_back_under_another_id(
     assert {example["id"] for example in entry["examples"]} < withdrawn
     assert "domain:site1.example" in entry["asked_then"]
     assert (report["totals"]["entries"], report["totals"]["documents_named"]) == (0, len(withdrawn))
+    (release,) = document_story(store, min(withdrawn))["releases"]
+    assert release["left_out_by"] == [{"entry": entry["asked"]}]
     said = CliRunner().invoke(app, ["audit", "takedown", "second", "-s", f"store={store.root}"]).output
     assert "    asked then: domain:site1.example" in said
     assert (

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.takedown import _lines
 from datamask_pipeline.compliance.takedown import takedown_report
@@ -92,6 +93,28 @@ def test_an_arm_that_was_not_selected_again_is_not_said_to_be_without_them(
     for _, _, call in pipeline.steps("first", "pool"):
         call()
     assert [arm["applied"] for arm in takedown_report(pipeline.store, "first")["cost"]] == [False, False]
+
+
+def test_a_story_names_the_entry_that_withdrew_the_document(withdrawn: Pipeline) -> None:
+    store = withdrawn.store
+    rows = documents(withdrawn)
+    of_domain = {row["content_hash"] for row in rows if "//site1.example/" in row["url"]}
+    pool = store.read_table(require(store, "pool", "first")).to_pylist()
+    gone = [row for row in pool if row["exclusion"] == "takedown"]
+    assert any(row["representative_id"] != row["id"] for row in gone), (
+        "a copy, which goes by another's URL, is among them"
+    )
+    for row in gone:
+        (release,) = document_story(store, row["id"])["releases"]
+        entries = (
+            ["<urn:uuid:tiny-2024-10-00002>"]
+            if row["content_hash"] not in of_domain
+            else ["domain:site1.example"]
+        )
+        assert [by["entry"] for by in release["left_out_by"]] == entries
+    of_it = next(row["id"] for row in gone if row["content_hash"] in of_domain)
+    told = CliRunner().invoke(app, ["audit", "why", of_it, "-s", f"store={store.root}"])
+    assert "    not eligible: takedown\n      by domain:site1.example\n" in told.output
 
 
 def test_a_host_that_withdraws_nothing_is_not_credited(withdrawn: Pipeline) -> None:

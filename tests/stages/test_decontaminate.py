@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline import schema
+from datamask_pipeline.audit.render import story_lines
+from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.stages import decontaminate, pool
 from datamask_pipeline.storage import Ref, Store, require
@@ -93,6 +95,13 @@ def test_a_document_with_so_many_words_of_a_question_is_left_out(
     out = {name for name, exclusion in rows.items() if exclusion == "contaminated"}
     assert out == {"whole", "thirteen", "both"}
     assert rows["copy"] == "duplicate_content"
+    (whole,), (both,), (clean,) = (
+        document_story(store, name)["releases"] for name in ("whole", "both", "clean")
+    )
+    assert whole["left_out_by"] == [{"task": "piqa", "question": 0}]
+    assert both["left_out_by"] == [{"task": "piqa", "question": 0}, {"task": "piqa", "question": 1}]
+    assert clean["left_out_by"] == []
+    assert "      by question 1 of task piqa" in [*story_lines(document_story(store, "both"))]
     assert told["ngram"] == 13
     assert told["tasks"] == {
         "piqa": {"questions": 2, "too_short": 0, "questions_hit": 2, "documents_left_out": 3},
