@@ -1,7 +1,6 @@
 """`datamask audit prove`: is what stands in a record, or in a published data set, what it says it is?"""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ from datamask_pipeline.audit.prove import parse_target, prove_record, root_of_re
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import is_data_set, prove_data_set
 from datamask_pipeline.audit.verdict import verdict
+from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
@@ -72,7 +72,7 @@ def prove(
             help="Where a data set was proved, write that here as an in-toto verification result.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a finding, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
 ) -> None:
@@ -129,10 +129,20 @@ def prove(
                 problem = f"is missing in folder {target}, which is no release of the record either ({error})"
                 proved["record"] = [contradiction(NAME, problem)]
     findings = [finding for found in proved.values() for finding in found]
-    for finding in findings:
-        typer.echo(json.dumps(dataclasses.asdict(finding)) if as_json else inert(finding.line()))
     status = exit_status(findings)
-    if not as_json:
+    unchecked = _unchecked_signature(fs, path, target) if stands_there and public_key is None else None
+    if as_json:
+        found_all = [dataclasses.asdict(finding) for finding in findings]
+        answer = {
+            "status": status,
+            "proved": list(proved),
+            "findings": found_all,
+            "unchecked_signature": unchecked,
+        }
+        print_answer(answer, (), as_json=True)
+    else:
+        for finding in findings:
+            typer.echo(inert(finding.line()))
         verdicts = (
             "proved: all is as it says",
             "not proved: something contradicts",
@@ -140,10 +150,17 @@ def prove(
             "not proved as a whole: a part was purged on request, and what is left is as it says",
         )
         typer.echo(verdicts[status])
+        if unchecked is not None:
+            typer.echo(inert(f"signature {unchecked} was not checked; --public-key KEY.pub checks it"))
     if status == 0 and verdict_file is not None:
         with storage_errors(str(verdict_file)):
             verdict_file.write_text(pretty_json(verdict(fs, path, list(proved))), encoding="utf-8")
     raise typer.Exit(status)
+
+
+def _unchecked_signature(fs: Any, path: str, target: str) -> str | None:
+    """The signature beside a data set; ``None`` where there is none."""
+    return signature_of(Path(target)).as_posix() if fs.exists(f"{path}.sig") else None
 
 
 def _signature_findings(folder: Path, public_key: Path, signature: Path | None) -> list[Finding]:

@@ -1,9 +1,19 @@
 """Signs a data set's folder with a key, and checks such a signature. Hashing and signing are `model_signing`'s."""
 
+import re
+from ast import literal_eval
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from datamask_pipeline.errors import ConfigurationError, StorageError
+
+#: What the library says before its list of mismatches.
+_MISMATCH: Final = "Signature mismatch: "
+#: How the library spells a digest in its messages; `literal_eval` reads its bytes.
+_DIGEST: Final = re.compile(
+    r"""Digest\(algorithm='[^']*', digest_value=(b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*")\)"""
+)
 
 
 def signature_of(folder: Path) -> Path:
@@ -65,8 +75,17 @@ def signature_problem(folder: Path, public_key: Path, signature: Path) -> str | 
     except InvalidSignature:
         return "was made with another key, or changed"
     except (OSError, ValueError, TypeError, KeyError) as error:
-        return f"does not stand for this folder: {str(error).partition(chr(10))[0]}"
+        return f"does not stand for this folder: {_plain(str(error).partition(chr(10))[0])}"
     return None
+
+
+def _plain(told: str) -> str:
+    """What the library says, with digests in hexadecimal; it spells a list of mismatches as Python does."""
+    head, found, listed = told.partition(_MISMATCH)
+    if not found or head:
+        return told
+    lines: list[str] = literal_eval(listed)
+    return "; ".join(_DIGEST.sub(lambda digest: literal_eval(digest[1]).hex(), line) for line in lines)
 
 
 def _library() -> ModuleType:

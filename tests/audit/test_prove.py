@@ -241,7 +241,7 @@ def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path
     assert result.exit_code == 0, result.output
     result = CliRunner().invoke(app, ["audit", "prove", str(data_set), "--root", "0" * 64, "--json"])
     assert result.exit_code == 1
-    assert json.loads(result.output.splitlines()[0])["file"] == "manifest.json"
+    assert json.loads(result.output)["findings"][0]["file"] == "manifest.json"
     elsewhere = ["--with-record", "-s", f"store={tmp_path}/elsewhere"]
     result = CliRunner().invoke(app, ["audit", "prove", str(data_set), *elsewhere])
     assert str(result.exception).startswith(f"there is no record at {tmp_path}/elsewhere; ")

@@ -1,5 +1,6 @@
 """A signature and a verdict stand for a data set, and for it alone."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,26 @@ def test_a_signature_is_checked_and_one_changed_byte_refused(
     card = folder / "README.md"
     card.write_bytes(card.read_bytes()[:-1] + b" ")
     result = prove(folder, "--public-key", public, "--json")
-    assert {json.loads(line)["file"] for line in result.output.splitlines()} == {"README.md", "mask.sig"}
+    found = json.loads(result.output)
+    assert (found["status"], found["unchecked_signature"]) == (1, None)
+    assert {each["file"] for each in found["findings"]} == {"README.md", "mask.sig"}
+    problem = next(each["problem"] for each in found["findings"] if each["file"] == "mask.sig")
+    assert "Hash mismatch for 'README.md'" in problem
+    assert hashlib.sha256(card.read_bytes()).hexdigest() in problem
+    assert "digest_value" not in problem
+
+
+def test_a_signature_that_was_not_checked_is_told(signed: tuple[Path, Path]) -> None:
+    folder, public = signed
+    told = prove(folder).output
+    assert f"signature {folder}.sig was not checked; --public-key KEY.pub checks it" in told
+    assert json.loads(prove(folder, "--json").output) == {
+        "status": 0,
+        "proved": ["DATAMASK_FILES"],
+        "findings": [],
+        "unchecked_signature": f"{folder}.sig",
+    }
+    assert "not checked" not in prove(folder, "--public-key", public).output
 
 
 def test_a_lost_signature_is_a_contradiction(signed: tuple[Path, Path]) -> None:
