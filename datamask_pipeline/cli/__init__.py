@@ -4,13 +4,17 @@ import sys
 
 
 def main() -> None:
-    """Entry point: the library's errors become one line on standard error and exit status 1."""
-    from datamask_pipeline.cli.app import app
-    from datamask_pipeline.errors import DataMaskError
-    from datamask_pipeline.printable import inert
+    """Entry point: the library's errors become one line on standard error and exit status 1, an interrupt one and 130."""
+    try:  # the imports too, which take half a second
+        from datamask_pipeline.cli.app import app
+        from datamask_pipeline.errors import DataMaskError
+        from datamask_pipeline.printable import inert
 
-    try:
-        app()
-    except DataMaskError as error:
-        print(f"error: {inert(error)}", file=sys.stderr)
-        raise SystemExit(1) from None
+        try:
+            app()
+        except DataMaskError as error:
+            print(f"error: {inert(error)}", file=sys.stderr)
+            raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print("interrupted: call again, and it goes on where it was", file=sys.stderr)
+        raise SystemExit(130) from None
