@@ -76,6 +76,7 @@ def why(
         datamask audit why '<urn:uuid:0f5b...>' --json
     """
     pipeline = build_pipeline(config, settings)
+    pipeline.store.refuse_missing()
     made = masks_made(pipeline) if is_configured(config, settings) else None
     with plain_console(stderr=True).status("reading the record"):
         try:

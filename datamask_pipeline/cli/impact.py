@@ -43,6 +43,7 @@ def impact(
         datamask audit impact example.com --json
     """
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     with plain_console(stderr=True).status("reading the record"):
         found = impact_of(store, target, _kind(kind))
     print_answer(found, _lines(found), as_json=as_json)

@@ -37,6 +37,7 @@ def status(
         datamask audit status -c my.yaml
     """
     forecast = only_looked_at(build_pipeline(config, settings))
+    forecast.store.refuse_missing()
     wanted = releases_of(forecast, release)
     with plain_console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted)

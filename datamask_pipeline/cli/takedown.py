@@ -31,6 +31,7 @@ def takedown(
         datamask audit takedown first --json > withdrawn.json
     """
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     with plain_console(stderr=True).status("reading the record"):
         report = takedown_report(store, release)
     print_answer(report, _lines(report), as_json=as_json)

@@ -60,6 +60,14 @@ def test_ingestion_alone_loads_neither_models_nor_a_database(tiny_config_file: P
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("command", ["why <urn:uuid:1>", "status", "takedown first", "impact example.com"])
+def test_a_place_without_a_record_is_refused(command: str, tiny_config_file: Path, tmp_path: Path) -> None:
+    place = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'elsewhere'}"]
+    done = CliRunner().invoke(app, ["audit", *command.split(), *place])
+    assert done.stdout == ""
+    assert str(done.exception).startswith(f"there is no record at {tmp_path / 'elsewhere'}; ")
+
+
 STAGE_NAMES = {"ingest", "embed", "score", "pool", "select", "materialise"}
 
 
@@ -67,6 +75,22 @@ def test_the_story_is_printed_as_json(tiny_run: Pipeline, tiny_config_file: Path
     row = tiny_run.store.read_table(require(tiny_run.store, "pool", "first")).to_pylist()[0]
     story = json.loads(invoke("audit", "why", row["id"], "-c", str(tiny_config_file), "--json"))
     assert story["id"] == row["id"]
+
+
+def test_an_interrupt_while_modules_are_imported_is_one_line() -> None:
+    blocking = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'datamask_pipeline.cli.audit':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from datamask_pipeline.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", blocking], capture_output=True, text=True, check=False)
+    told = "interrupted: call again, and it goes on where it was\n"
+    assert (done.returncode, done.stderr) == (130, told)
 
 
 def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
