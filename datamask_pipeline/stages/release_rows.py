@@ -4,6 +4,7 @@ Shape suffixes: R rows of the index, N of them with every score of the arm, n ro
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,16 +118,26 @@ def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
     """Refuse documents without a token count, for a budget in tokens.
 
     Raises:
-        InputError: naming the first of them.
+        InputError: naming the first of them, and how many each crawl has.
     """
     missing_N = np.isnan(rows.token_counts_N)
     if not missing_N.any():
         return
+    missing_R = np.zeros(len(rows.scored_R), np.bool_)
+    missing_R[np.flatnonzero(rows.scored_R)[missing_N]] = True
+    found: Counter[str] = Counter()
+    first = 0
+    for batch in store.iter_batches(index, ["crawl"]):
+        last = first + batch.num_rows
+        found.update(batch.column("crawl").filter(pa.array(missing_R[first:last])).to_pylist())
+        first = last
     document = _named(store, index, rows, int(np.argmax(missing_N)))
+    crawls = ", ".join(f"{number} of crawl {crawl!r}" for crawl, number in found.items())
     raise InputError(
-        f"{int(missing_N.sum())} documents have no token count (the first: {document})",
+        f"{int(missing_N.sum())} of {len(rows)} documents have no token count, which a budget in tokens needs: {crawls} (the "
+        f"first: {document})",
         field="token_count",
-        remedy="fill token_count, or give the budget as ratio or num_documents",
+        remedy="fill token_count in the source's files and run again, or give the budget as ratio or num_documents",
     )
 
 

@@ -239,7 +239,8 @@ def test_a_selection_holds_no_vector_and_no_id_in_memory(
 def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> None:
     inputs = Inputs(Store(tmp_path), uncounted=2)
     assert sum(row["selected"] for row in inputs.select(policy="quality_topk", num_documents=5)[1]) == 5
-    with pytest.raises(InputError, match=r"2 documents have no token count .*'d000'"):
+    told = r"2 of 120 documents have no token count, .*: 2 of crawl 'one' \(the first: 'd000' of crawl 'one'\).*run again"
+    with pytest.raises(InputError, match=told):
         inputs.select(policy="quality_topk", num_tokens=900)
 
 
