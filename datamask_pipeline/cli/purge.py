@@ -1,6 +1,6 @@
 """`datamask purge`: erases what the record still holds of withdrawn documents, and leaves a tombstone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +42,8 @@ def purge(
     Superseded versions that hold one are removed: texts, vectors, scores, indexes, masks, subsets, tokenizers, models.
     What a crawl has is superseded by the same without them, and they are not ingested again. Standing releases and models
     stay, and are named. It cannot be undone. Killed in the middle, the next call ends it. Then run again (`datamask run`),
-    and purge again: the releases that were made from the crawls as they were are superseded by that.
+    and purge again: the releases that were made from the crawls as they were are superseded by that. What `datamask audit
+    diff` tells of the versions that are removed is to be kept before: afterwards it cannot be told.
 
     Example:
 
@@ -100,6 +101,7 @@ def _planned(found: Plan) -> Iterator[str]:
     yield f"would remove {len(found.removed)} versions"
     for location in found.removed:
         yield f"  {location}"
+    yield from _no_more_compared(found.removed)
     for location in found.unfinished:
         yield f"would remove unfinished {location}"
     for location in found.kept:
@@ -117,12 +119,24 @@ def _told(tombstone: Tombstone | None) -> Iterator[str]:
     yield f"  {len(tombstone.removed)} versions removed"
     for location in tombstone.removed:
         yield f"    {location}"
+    yield from _no_more_compared(tombstone.removed)
     for location in tombstone.unfinished:
         yield f"  unfinished work removed: {location}"
     for location in tombstone.kept:
         yield f"kept, as a standing model needs it: {location}"
     yield from _standing(tombstone.standing)
     yield "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that supersedes"
+
+
+def _no_more_compared(removed: Iterable[str]) -> Iterator[str]:
+    """What cannot be asked once masks and candidates are gone."""
+    stages = [location.partition("/")[0] for location in removed]
+    masks, pools = stages.count("select"), stages.count("pool")
+    if masks or pools:
+        yield (
+            f"without these {masks} masks and {pools} versions of candidates `datamask audit diff` cannot tell who came and "
+            "went between a release as it was and another"
+        )
 
 
 def _standing(locations: list[str]) -> Iterator[str]:

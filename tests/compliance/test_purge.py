@@ -1,6 +1,7 @@
 """A purge leaves nothing of a withdrawn document but its tombstone, tells what stands, and can be killed anywhere."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -279,11 +280,14 @@ def test_the_commands(copied: Pipeline) -> None:
     planned = CliRunner().invoke(app, ["purge", "--request", "letter 17", "--dry-run", *record])
     assert planned.exit_code == 0, planned.output
     assert "would erase" in planned.output
+    lost = r"without these [1-9]\d* masks and [1-9]\d* versions of candidates `datamask audit diff` cannot tell who"
+    assert re.search(lost, planned.output)
     assert "stands, and was made from withdrawn documents: pretrain/" in planned.output
     assert tree(store) == before
     done = CliRunner().invoke(app, ["purge", "--request", "letter 17", *record])
     assert done.exit_code == 0, done.output
     assert "purged by request 1 (letter 17)" in done.output
+    assert re.search(lost, done.output)
     proved = CliRunner().invoke(app, ["audit", "prove", "first", "--files-only", *record])
     assert proved.exit_code == 3, proved.output
     (told,) = purged_story(store, name)
