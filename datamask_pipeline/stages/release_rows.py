@@ -134,8 +134,8 @@ def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
     document = _named(store, index, rows, int(np.argmax(missing_N)))
     crawls = ", ".join(f"{number} of crawl {crawl!r}" for crawl, number in found.items())
     raise InputError(
-        f"{int(missing_N.sum())} of {len(rows)} documents have no token count, which a budget in tokens needs: {crawls} (the "
-        f"first: {document})",
+        f"{int(missing_N.sum())} of {len(rows)} documents have no token count, which a budget in tokens needs: {crawls} "
+        f"(the first: {document})",
         field="token_count",
         remedy="fill token_count in the source's files and run again, or give the budget as ratio or num_documents",
     )

@@ -84,7 +84,7 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     assert told["tasks"]["piqa"] == piqa
     assert told["tasks"]["race_high"]["truncated"] > 0
     shown = summary(copied)
-    assert "prompts that lost their beginning to evaluate.max_length: " in shown
+    assert "prompts, one for each choice, that lost their beginning to evaluate.max_length: " in shown
     assert "* winogrande has no signal below 1 B parameters: models of 150 M" in shown
     assert "winogrande (n 200) *" in shown
     assert "right answers less those of random, with the 95 % interval over questions" in shown
