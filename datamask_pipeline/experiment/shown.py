@@ -19,8 +19,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]
 def signed(one: Difference) -> str:
     """A difference with half of its interval."""
     if math.isnan(one.half_width):
-        return f"{one.difference:+.4f} (no interval: no spread)"
-    return f"{one.difference:+.4f} ± {one.half_width:.4f}"
+        return f"{one.difference:+z.4f} (no interval: no spread)"
+    return f"{one.difference:+z.4f} ± {one.half_width:.4f}"
 
 
 def number(value: float) -> str:

@@ -241,6 +241,6 @@ def _difference(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "-"
     if not row["half_width"]:
-        return f"{row['difference']:+.4f} ({row.get('no_interval') or 'no spread'})"
+        return f"{row['difference']:+z.4f} ({row.get('no_interval') or 'no spread'})"
     one = " (one discordant pair: a guess)" if row.get("discordant") == 1 else ""
-    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}{one}"
+    return f"{row['difference']:+z.4f} ± {row['half_width']:.4f}{one}"

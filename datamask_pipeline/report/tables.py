@@ -64,5 +64,5 @@ def signed(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "-"
     if row["half_width"] is None or not math.isfinite(row["half_width"]):  # as computed NaN, as recorded null
-        return f"{row['difference']:+.4f} (no interval)"
-    return f"{row['difference']:+.4f} ± {row['half_width']:.4f}"
+        return f"{row['difference']:+z.4f} (no interval)"
+    return f"{row['difference']:+z.4f} ± {row['half_width']:.4f}"
