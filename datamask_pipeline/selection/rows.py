@@ -174,11 +174,10 @@ def unit(rows_nD: Tensor) -> Tensor:
 def unit_tolerance(stored: torch.dtype) -> float:
     """How far from 1 the norm of a vector of this type may lie where the vector is left as it is stored.
 
-    It is what rounding its numbers may do to a unit vector, so that those in float16 are read without a copy, and what
-    float32 loses where it sums squares; any other vector is divided by its norm.
+    In two bytes a number it is what imports leave, so that what the record holds is read without a copy; in more it is what
+    float32 loses where it sums squares. Any other vector is divided by its norm.
     """
-    rounding = torch.finfo(stored).eps / 2 if stored.is_floating_point else 0.0
-    return min(UNIT_TOLERANCE, rounding + SUMMED)
+    return UNIT_TOLERANCE if stored.itemsize == 2 else SUMMED
 
 
 def norms(rows_nD: Tensor) -> Tensor:
