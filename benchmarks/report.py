@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -14,6 +15,8 @@ Record = dict[str, Any]
 HIDDEN = ("seed", "mask")
 MEASURED = ("method", "kind", "N", "K", "lambda", "metric", "question", "text", "crawls", "documents")
 """Columns that say what was measured: rows that agree in them are runs of one thing."""
+FOLDED_ROWS = 30
+"""Longer tables are folded: a reader opens them."""
 
 PREFACE = """# Benchmarks
 
@@ -40,7 +43,7 @@ def write_report(path: Path, results: Path, order: Sequence[str]) -> None:
     }
     parts = [PREFACE]
     if records:
-        parts.append(_setting(records))
+        parts += [_overview(list(records.values())), _machines(list(records.values()))]
     for name, record in records.items():
         parts.append(_section(record))
         if record["series"]:
@@ -50,30 +53,65 @@ def write_report(path: Path, results: Path, order: Sequence[str]) -> None:
     path.write_text("\n".join(parts))
 
 
-def _setting(records: dict[str, Record]) -> str:
-    # Results of different machines may stand side by side: each distinct machine is listed once, with its results.
-    machines: list[dict[str, str]] = []
-    for record in records.values():
-        if record["machine"] not in machines:
-            machines.append(record["machine"])
-    lines = ["## Machine, versions, data\n"]
-    for machine in machines:
-        titles = [record["title"] for record in records.values() if record["machine"] == machine]
-        lines.append(f"Of {'; '.join(titles)}:\n")
-        lines += [f"- {name}: {value}" for name, value in machine.items()]
-        lines.append("")
+def _overview(records: list[Record]) -> str:
+    """Every result in a line, and every claim that was not met."""
+    machines = _distinct_machines(records)
+    lines = ["## At a glance\n", "| result | claims met | commit | machine |", "|---|---|---|---|"]
+    missed = ["| result | claim | target | measured |", "|---|---|---|---|"]
+    for record in records:
+        claims = record["claims"]
+        met = f"{sum(claim['met'] for claim in claims)} of {len(claims)}" if claims else ""
+        link = f"[{record['title']}](#{_anchor(record['title'])})"
+        machine = machines.index(record["machine"]) + 1
+        lines.append(f"| {link} | {met} | {_commit(record)} | {machine} |")
+        for number, claim in enumerate(claim for claim in claims if not claim["met"]):
+            named = "" if number else link
+            missed.append(f"| {named} | {claim['text']} | {claim['target']} | {claim['measured']} |")
+    if len(missed) > 2:
+        lines += ["\n### Not met\n", *missed]
+    return "\n".join([*lines, ""])
+
+
+def _machines(records: list[Record]) -> str:
+    """What results were made on and from; machines side by side where there are several."""
+    machines = _distinct_machines(records)
+    numbers = " | ".join(str(number) for number in range(1, len(machines) + 1))
+    lines = ["## Machines, versions, data\n", f"| machine | {numbers} |", "|---|" + "---|" * len(machines)]
+    for name in dict.fromkeys(name for machine in machines for name in machine):
+        lines.append(f"| {name} | {' | '.join(machine.get(name, '') for machine in machines)} |")
+    lines.append("")
     for what in ("vectors", "documents"):
-        lines += sorted({f"- {what}: {record[what]}" for record in records.values() if what in record})
-    total = sum(record["wall_seconds"] for record in records.values())
+        lines += sorted({f"- {what}: {record[what]}" for record in records if what in record})
+    total = sum(record["wall_seconds"] for record in records)
     lines.append(f"- wall time of all results on this page: {total / 60:.0f} minutes\n")
     return "\n".join(lines)
+
+
+def _distinct_machines(records: list[Record]) -> list[dict[str, str]]:
+    """Results of different machines may stand side by side: each once, in the order of the results."""
+    machines: list[dict[str, str]] = []
+    for record in records:
+        if record["machine"] not in machines:
+            machines.append(record["machine"])
+    return machines
+
+
+def _anchor(title: str) -> str:
+    """The name under which a heading is reached."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _commit(record: Record) -> str:
+    if any("commit" in row for row in record["rows"]):
+        return "by row"
+    return str(record.get("code") or "")
 
 
 def _section(record: Record) -> str:
     lines = [f"## {record['title']}\n", record["question"] + "\n"]
     if record["shrink"] != 1:
         lines.append(f"**Sizes divided by {record['shrink']}: a trial of the code, no result.**\n")
-    lines.append(_table(record["rows"]))
+    lines.append(_folded(_table(record["rows"])))
     if record["claims"]:
         lines += ["", "| claim | target | measured | met |", "|---|---|---|---|"]
         for claim in record["claims"]:
@@ -84,6 +122,14 @@ def _section(record: Record) -> str:
     seeds = sorted({row["seed"] for row in record["rows"] if "seed" in row})
     lines.append(f"{_counted(seeds)}{record['wall_seconds']:.0f} s. {_code(record)}\n")
     return "\n".join(lines)
+
+
+def _folded(table: str) -> str:
+    """A long table, which opens where a reader asks for it."""
+    num_rows = table.count("\n") - 1
+    if num_rows <= FOLDED_ROWS:
+        return table
+    return f"<details><summary>{num_rows} rows</summary>\n\n{table}\n\n</details>"
 
 
 def _code(record: Record) -> str:
