@@ -88,9 +88,9 @@ bench-audit: setup ## Questions put to a record of ten million documents (long)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only audit_10m
 
-bench-orchestration: setup ## Dagster against datamask run: one more turn of the demo and of imported embeddings
+bench-orchestration: setup ## Dagster against datamask run: one more turn of the demo and of imported embeddings (STEPS=demo)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	@$(BIN)/python -m benchmarks --only orchestration
+	@$(BIN)/python -m benchmarks --only orchestration $(if $(STEPS),--steps $(STEPS))
 
 clean: ## Remove results and the Dagster instance (not .venv)
 	rm -rf .datamask .dagster

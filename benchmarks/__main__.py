@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks.data import Base, base_of_file, base_of_installation, documents_of_installation
 from benchmarks.harness import Context, code_version, machine
+from benchmarks.orchestration import SIZES
 from benchmarks.report import write_report
 from benchmarks.stages_work import COMMANDS, STEPS
 
@@ -98,9 +99,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         nargs="+",
-        choices=[*STEPS, *COMMANDS],
+        choices=[*STEPS, *COMMANDS, *SIZES],
         default=[],
-        help="of `stages`, measure these and what they are made from; its other rows stay as they are",
+        help="of `stages`, measure these and what they are made from, its other rows stay as they are; of "
+        "`orchestration`, one more turn of these sizes alone",
     )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
