@@ -29,6 +29,7 @@ from datamask_pipeline.stages.held import (
     reserve_places,
     sums_array,
 )
+from datamask_pipeline.stages.mask_columns import judged_before, runners_up
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.stages.select import (
     SelectConfig,
@@ -36,9 +37,7 @@ from datamask_pipeline.stages.select import (
     budgets_of,
     counts_of,
     given_block,
-    judged_before,
     reserve_size,
-    runners_up,
 )
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.aligned import Aligned
@@ -134,7 +133,7 @@ def _check_held(
 ) -> Iterator[Finding]:
     """What an earlier release judged is as that one left it, and is counted."""
     old_N = ~before.open_N
-    for name, values_N in judged_before(len(old_N), before).items():
+    for name, values_N in judged_before(len(old_N), before):
         others_N = old_N & (stored[name] != values_N)
         if values_N.dtype.kind == "f":
             others_N &= ~(np.isnan(values_N) & np.isnan(stored[name]))

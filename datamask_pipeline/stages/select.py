@@ -20,7 +20,6 @@ from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
-from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import (
     RESERVE,
     SUMS_FILE,
@@ -30,6 +29,7 @@ from datamask_pipeline.stages.held import (
     takes_reserve,
     write_reserve,
 )
+from datamask_pipeline.stages.mask_columns import BlockTold, MaskColumns, runners_up
 from datamask_pipeline.stages.release_rows import (
     ReleaseRows,
     naming_documents,
@@ -241,26 +241,27 @@ def run(
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         _tell_of_unmet_quotas(config, rows, blocks, f"arm {arm!r} of release {release!r}: ")
         rows = rows if before is None else before.with_reserve(rows)
-        results = []
+        columns, told_of = MaskColumns(builder.scratch() / "columns", len(rows), before), []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
             folder = builder.scratch() / f"{kind}-{number:05d}"
             with naming_documents(store, index, rows, block):
                 of_block = given_block(before, block)
                 if config.over == "shards":
-                    results.append(_select_shards(budgeted, rows, block, of_block, folder, compute, progress))
+                    result = _select_shards(budgeted, rows, block, of_block, folder, compute, progress)
                 else:
-                    results.append(_select_block(budgeted, rows, block, of_block, folder, progress))
+                    result = _select_block(budgeted, rows, block, of_block, folder, progress)
+            columns.take(block, result)
+            told_of.append(BlockTold.of(result))
+            del result  # the next block is learnt without it in memory
     except ConfigurationError as error:
         raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
-    columns = {"quality": rows.quality_N, **_columns(len(rows), blocks, results, before)}
-    part = builder.write_part(
-        "00000", with_index(store, index, rows, columns), schema.SELECTION, plain=_PLAIN
-    )
-    curve = _curve_table(results)
+    values = {"quality": rows.quality_N, **columns.values}
+    part = builder.write_part("00000", with_index(store, index, rows, values), schema.SELECTION, plain=_PLAIN)
+    curve = _curve_table(told_of)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
-    selected, unscored = int(columns["selected"].sum()), index.rows - len(rows)
-    sums = _held_now(results) if results or before is None else before.given
-    metadata = _metadata(results, before) | {
+    selected, unscored = int(values["selected"].sum()), index.rows - len(rows)
+    sums = _held_now(told_of) if told_of or before is None else before.given
+    metadata = _metadata(told_of, before) | {
         "arm": arm,
         "release": release,
         "unscored": unscored,
@@ -280,25 +281,24 @@ def run(
             "passed_over": int(before.past_N.sum()),
             "vectors_read": before.read_vectors,
             "reserve": int((before.reserve_N >= 0).sum()),
-            "from_reserve": int((columns["selected"] & (before.reserve_N >= 0)).sum()),
+            "from_reserve": int((values["selected"] & (before.reserve_N >= 0)).sum()),
         }
     about_curve = {"arm": arm, "release": release, "num_blocks": len(blocks)}
     curve_ref = curve_builder.commit([curve_part], metadata=about_curve)
-    counts = counts_of(index.rows, columns["selected"], before)
+    counts = counts_of(index.rows, values["selected"], before)
     _write_plot(builder, curve)
     if sums is not None:
         builder.write_file(SUMS_FILE, npy_bytes(sums_array(sums)))
-        if (count := reserve_size(config, columns, before)) and takes_reserve(config):
+        if (count := reserve_size(config, values, before)) and takes_reserve(config):
             folder = builder.scratch() / RESERVE
             positions = np.concatenate(
                 [batch.column("position").to_numpy() for batch in store.iter_batches(index, ["position"])]
             )
-            totals = runners_up(columns)
+            totals = runners_up(values)
             metadata["reserve"] = write_reserve(folder, rows, positions[rows.scored_R], totals, count)
             builder.write_folder(RESERVE, folder)
-    for name in schema.CERTIFICATE.names:
-        if (values := _certified_at(name, len(rows), blocks, results)) is not None:
-            builder.write_file(f"{name}.npy", npy_bytes(values))
+    for name, path in columns.certificates():
+        builder.write_file(f"{name}.npy", path)
     rows_of = None if unscored else index
     return builder.commit([part], counts=counts, metadata=metadata, rows_of=rows_of), curve_ref
 
@@ -488,58 +488,13 @@ def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path) -> "lis
     ]
 
 
-def _columns(
-    num_rows: int, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]", before: Held | None
-) -> dict[str, NDArray[Any]]:
-    """What the blocks' results say of each document, in canonical order; what was judged before is as it was."""
-    thresholds = [
-        np.full(len(block), result.threshold) for block, result in zip(blocks, results, strict=True)
-    ]
-    of_blocks: dict[str, list[Any]] = {
-        "selected": [result.mask for result in results],
-        "logit": [result.logits for result in results],
-        "probability": [result.probabilities for result in results],
-        "quality_marginal": [result.marginals.quality_N for result in results],
-        "diversity_marginal": [result.marginals.diversity_N for result in results],
-        "threshold": thresholds,
-        "reason": [result.reasons for result in results],
-    }
-    columns = judged_before(num_rows, before)
-    for name, values in of_blocks.items() if blocks else ():
-        columns[name][np.concatenate(blocks)] = np.concatenate(values)
-    return columns
-
-
-def judged_before(num_rows: int, before: Held | None) -> dict[str, NDArray[Any]]:
-    """The columns of documents that an earlier release judged; of all others nothing yet."""
-    from datamask_pipeline.selection.result import CERTAIN
-
-    held_N = np.zeros(num_rows, bool) if before is None else before.held_N
-    nothing_N = np.full(num_rows, np.nan)
-    return {
-        "selected": held_N.copy(),
-        "logit": np.where(held_N, CERTAIN, -CERTAIN),
-        "probability": held_N.astype(np.float64),
-        "quality_marginal": nothing_N.copy(),
-        "diversity_marginal": nothing_N.copy(),
-        "threshold": nothing_N.copy(),
-        "reason": np.array([PASSED_OVER, HELD], object)[held_N.astype(np.intp)],
-    }
-
-
-def runners_up(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """The total marginal of each document that was judged and is out; NaN of all others."""
-    totals_N = columns["quality_marginal"] + columns["diversity_marginal"]
-    return np.where(columns["selected"], np.nan, totals_N)
-
-
 def reserve_size(config: SelectConfig, columns: Mapping[str, NDArray[Any]], before: Held | None) -> int:
     """How many runners-up are kept at most."""
     held = 0 if before is None else int(before.held_N.sum())
     return round(config.reserve * (int(columns["selected"].sum()) - held))
 
 
-def _held_now(results: "list[SelectionResult]") -> "Given | None":
+def _held_now(results: list[BlockTold]) -> "Given | None":
     """Sums over all that the mask holds; ``None`` where a metric is none of moments."""
     from datamask_pipeline.selection.given import Given
 
@@ -551,19 +506,7 @@ def _held_now(results: "list[SelectionResult]") -> "Given | None":
     return Given.of_moments(total, {}, None)
 
 
-def _certified_at(
-    name: str, num_rows: int, blocks: list[NDArray[np.int64]], results: "list[SelectionResult]"
-) -> NDArray[np.float64] | None:
-    """What the bounds of the blocks were computed from, in canonical order; NaN where a block has none of that kind."""
-    if not any(name in result.certified_at for result in results):
-        return None
-    values = np.full(num_rows, np.nan)
-    for block, result in zip(blocks, results, strict=True):
-        values[block] = result.certified_at.get(name, np.nan)
-    return values
-
-
-def _curve_table(results: "list[SelectionResult]") -> pa.Table:
+def _curve_table(results: list[BlockTold]) -> pa.Table:
     """The curves of all blocks; wall time is left out, so that the same run gives the same bytes."""
     if not results:
         return schema.curve_schema([]).empty_table()
@@ -586,14 +529,14 @@ def counts_of(rows_in: int, selected_N: NDArray[np.bool_], before: Held | None) 
     return counts if before is None else counts | {"dropped_passed_over": passed_over}
 
 
-def _metadata(results: "list[SelectionResult]", before: Held | None) -> dict[str, Any]:
+def _metadata(results: list[BlockTold], before: Held | None) -> dict[str, Any]:
     """Objective, certificate, constants and record of every block; means over blocks for the headline.
 
     Where nothing was added, those of the choice that the mask holds still.
     """
     if not results and before is not None:
         return dict(before.chosen)
-    weights = np.array([float(result.mask.sum()) for result in results])
+    weights = np.array([float(result.selected) for result in results])
 
     def mean(values: list[float]) -> float:
         return float(np.average(values, weights=weights))

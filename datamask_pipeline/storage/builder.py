@@ -263,8 +263,12 @@ class ArtefactBuilder:
         self.store.publish_bytes(note, pretty_json(dict(record)).encode())
         self.store.made.add(self.location)
 
-    def write_file(self, name: str, data: bytes) -> None:
-        """A file beside the parts that is not part of the content digest: a plot, a report."""
+    def write_file(self, name: str, data: bytes | Path) -> None:
+        """A file beside the parts that is not part of the content digest, from bytes or a file: a plot, a report."""
+        if isinstance(data, Path):
+            self.store.publish_file(data, f"{self.location}/{name}")
+            self._files[name] = {"name": name, "bytes": data.stat().st_size, "sha256": sha256_file(data)}
+            return
         self.store.publish_bytes(f"{self.location}/{name}", data)
         self._files[name] = {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
@@ -289,9 +293,7 @@ class ArtefactBuilder:
                 self.store.copy_file(f"{carried.location}/{relative}", f"{self.location}/{relative}")
                 self._files[relative] = known[relative]
                 continue
-            self.store.publish_file(path, f"{self.location}/{relative}")
-            record = {"name": relative, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
-            self._files[relative] = record
+            self.write_file(relative, path)
 
     def write_tree(self, name: str, directory: Path) -> dict[str, Any]:
         """A directory of files that *is* content, e.g. a model.
