@@ -32,8 +32,11 @@ def artefact_metadata(
         metadata["dagster/row_count"] = ref.rows
         metadata["parts"] = len(manifest["parts"])
         seconds = float(manifest["wall_seconds"])
-        rows = int(manifest["counts"].get("rows_in", ref.rows))
+        carried = int(manifest.get("rows_carried", 0))
+        rows = int(manifest["counts"].get("rows_in", ref.rows)) - carried
         metadata["rows per second"] = round(rows / seconds, 2) if seconds else 0.0
+        if carried:
+            metadata["rows carried over"] = carried
         metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
     return metadata | {
         "location": dg.MetadataValue.path(f"{store.root}/{ref.location}"),

@@ -11,7 +11,8 @@ _HELP: Final = {
     "datamask_rows": "Rows of the current artefact.",
     "datamask_rows_in": "Rows that its stage read.",
     "datamask_rows_dropped": "Of these, rows left out, by reason.",
-    "datamask_compute_seconds": "On the clock, to compute it.",
+    "datamask_rows_carried": "Rows of the current artefact that were carried over from one before.",
+    "datamask_compute_seconds": "On the clock, to compute it, without what was carried over.",
     "datamask_written_timestamp_seconds": "When it was written.",
     "datamask_bytes": "Of its parts.",
 }
@@ -28,6 +29,7 @@ def metrics_lines(store: Store) -> Iterator[str]:
             counts, labels = manifest["counts"], {"stage": artefact, "key": key}
             values = {
                 "datamask_rows": manifest["rows"],
+                "datamask_rows_carried": manifest.get("rows_carried", 0),
                 "datamask_compute_seconds": manifest["wall_seconds"],
                 "datamask_written_timestamp_seconds": manifest["written_at_ns"] / 1e9,
                 "datamask_bytes": sum(part["bytes"] for part in manifest["parts"]),

@@ -215,6 +215,8 @@ def _run_steps(
         lines = _dropped(name, manifest["counts"])
         if fresh:
             lines += [f"computed again: {reason}" for reason in reasons(pipeline.store, before, refs[0])]
+            if carried := manifest["rows_carried"]:
+                lines.append(f"of {manifest['rows']:,} rows {carried:,} are carried over as they were")
             lines += [line for line in stage.told(manifest) if line not in told]
             told.update(lines)
         for line in lines:

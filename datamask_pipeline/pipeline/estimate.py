@@ -21,7 +21,7 @@ class Estimate:
     """Of one step; ``None`` where nothing in the record tells.
 
     Attributes:
-        documents: Of the crawls that it rests on; one that was not read yet has as many a shard as those that were.
+        documents: Of the crawls that it rests on; files that were not read yet have as many each as those that were.
         seconds: On the clock, as this record was made.
     """
 
@@ -38,7 +38,7 @@ def estimate(pipeline: Pipeline, stage: str, key: str) -> Estimate:
     artefact = found.makes[0].artefact
     documents = documents_of(pipeline, _crawls(pipeline, found.scope, key))
     before = current_manifest(store, artefact, key)
-    if before is not None:
+    if before is not None and not before.get("rows_carried"):
         return Estimate(documents, float(before["wall_seconds"]))
     took = measured(pipeline, stage)
     if not took:
@@ -53,7 +53,7 @@ class Measured:
     """What one current artefact of a stage took.
 
     Attributes:
-        documents: Of the crawls that it rests on; 0 where that is unknown.
+        documents: Of the crawls that it rests on, without those whose rows were carried over; 0 where that is unknown.
         seconds: On the clock.
         num_bytes: Of its parts, those of what else the stage made with it aside.
     """
@@ -64,14 +64,20 @@ class Measured:
 
 
 def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
-    """What the current artefacts of a stage took in this record."""
+    """What the current artefacts of a stage took in this record; those aside of which no row was computed."""
     found, store = FLOW.stage(stage), pipeline.store
     artefact, took = found.makes[0].artefact, []
     for key in store.keys(artefact):
-        if (made := current_manifest(store, artefact, key)) is not None:
-            documents = documents_of(pipeline, _crawls(pipeline, found.scope, key)) or 0
-            num_bytes = sum(sum(part_files(part).values()) for part in made["parts"])
-            took.append(Measured(documents, float(made["wall_seconds"]), num_bytes))
+        if (made := current_manifest(store, artefact, key)) is None:
+            continue
+        carried, rows = made.get("rows_carried", 0), made["rows"]
+        if carried and carried == rows:
+            continue
+        computed = [part for part in made["parts"] if not part.get("carried")]
+        documents = documents_of(pipeline, _crawls(pipeline, found.scope, key)) or 0
+        documents = round(documents * (1 - carried / rows)) if carried else documents
+        num_bytes = sum(sum(part_files(part).values()) for part in computed)
+        took.append(Measured(documents, float(made["wall_seconds"]), num_bytes))
     return took
 
 
@@ -133,8 +139,11 @@ def _crawls(pipeline: Pipeline, scope: Scope, key: str) -> list[str]:
 
 def _documents(pipeline: Pipeline, crawl: str) -> int | None:
     store = pipeline.store
-    if (ref := store.current("ingest", crawl)) is not None:
-        return ref.rows
+    if (made := current_manifest(store, "ingest", crawl)) is not None:
+        parts, rows = len(made["parts"]), int(made["rows"])
+        now = num_shards(pipeline, [crawl]) or parts
+        # Files came or went since it was read.
+        return rows if now == parts or not parts else round(rows / parts * now)
     read = [other for other in store.keys("ingest") if other in pipeline.crawls()]
     rows = sum(ref.rows for other in read if (ref := store.current("ingest", other)) is not None)
     shards = num_shards(pipeline, read)

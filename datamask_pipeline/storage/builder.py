@@ -239,9 +239,7 @@ class ArtefactBuilder:
         """
         records = []
         for record in self.store.manifest(ref)["parts"]:
-            if (kept := self.part(record["name"])) is None:
-                self._carry(ref, record)
-            records.append(record if kept is None else kept)
+            records.append(self.part(record["name"]) or self._carry(ref, record))
         return records
 
     def earlier(self, by_parts: Sequence[str]) -> Earlier | None:
@@ -256,12 +254,15 @@ class ArtefactBuilder:
         self._carry(earlier.ref, record)
         return True
 
-    def _carry(self, ref: Ref, record: Mapping[str, Any]) -> None:
+    def _carry(self, ref: Ref, record: Mapping[str, Any]) -> dict[str, Any]:
         for file in part_files(record):
             self.store.copy_file(f"{ref.location}/{file}", f"{self.location}/{file}")
-        note = f"{self.location}/{record['name']}.parquet.json"
-        self.store.publish_bytes(note, pretty_json(dict(record)).encode())
+        carried = {**record, "carried": True}
+        self.store.publish_bytes(
+            f"{self.location}/{record['name']}.parquet.json", pretty_json(carried).encode()
+        )
         self.store.made.add(self.location)
+        return carried
 
     def write_file(self, name: str, data: bytes | Path) -> None:
         """A file beside the parts that is not part of the content digest, from bytes or a file: a plot, a report."""
@@ -397,6 +398,7 @@ class ArtefactBuilder:
             "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "written_at_ns": time.time_ns(),
             "wall_seconds": round(time.time() - self._started, 3),
+            "rows_carried": sum(int(part["rows"]) for part in parts if part.get("carried")),
         }
         manifest["manifest_digest"] = manifest_digest(manifest)
         self.store.publish_bytes(f"{self.location}/{MANIFEST}", pretty_json(manifest).encode())
