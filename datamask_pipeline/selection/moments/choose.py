@@ -20,7 +20,7 @@ from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.moments.band import Band, choose_in_bands
 from datamask_pipeline.selection.moments.ceiling import ceiling
-from datamask_pipeline.selection.moments.exchanges import LEAST_GAIN, Exchanges
+from datamask_pipeline.selection.moments.exchanges import LEAST_GAIN, SEARCHES, Exchanges
 from datamask_pipeline.selection.moments.newton import climb
 from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
 from datamask_pipeline.selection.moments.rounding import filled, round_mask
@@ -106,6 +106,10 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
             _begin_anew(exchanges, known, config.num_restarts)
             if known.value > before:
                 _kick(exchanges, known, config.num_kicks)
+            num_turns = min(config.num_kicks, exchanges.num_turns(known.mask_N))
+            if num_turns and config.num_restarts:
+                num_searches = min(SEARCHES, config.num_restarts)
+                known.offer(exchanges.searched(known.mask_N, num_turns, num_searches))
     if budget.tokens:
         # Swaps and exchanges may have left tokens over.
         whole_N = filled(known.mask_N, ascent.weights_N, budget)

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.hardware import torch_threads
 from datamask_pipeline.selection.budget import Budget, lots
 from datamask_pipeline.selection.moments.pairs import Search, TokensLeft
 from datamask_pipeline.selection.moments.statistics import Statistics
+from datamask_pipeline.selection.moments.tabu import EXCHANGED, Masks, Quadratic, best_found, kicked
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
 
@@ -35,6 +37,12 @@ FEWEST_KICKED = (1, 4)
 """Documents that it exchanges at least, in the same turns: a mask of so few is drawn anew."""
 MOST_EXCHANGES = 4
 """Exchanges for each document of a mask."""
+MOST_BENDS = 2**25
+"""Pairs of documents whose second derivatives are held in float32: 128 MiB."""
+SEARCHES, SEARCH_MOVES = 16, 100
+"""Tabu searches side by side, and moves of each in each turn besides one for each document of the mask."""
+MOST_SEARCHED = 2.5e8
+"""Documents that all moves of all of them may look at: a few seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +121,51 @@ class Exchanges:
         search.thorough(min(MOST_EXCHANGES * size, self._most_moves(size)))
         return self._restored(torch.from_numpy(search.selected_T))
 
+    def num_turns(self, mask_N: Tensor) -> int:
+        """How many turns of tabu searches there is time for; none where the objective is not quadratic or pairs are many."""
+        size = len(mask_N)
+        if not self.objective.quadratic or self.budget.tokens or size**2 > MOST_BENDS:
+            return 0
+        return int(MOST_SEARCHED / (SEARCHES * size * (int(mask_N.sum()) + SEARCH_MOVES)))
+
+    def searched(self, mask_N: Tensor, num_turns: int, num_searches: int) -> Tensor:
+        """The best mask that tabu searches find from this one, exchanged in part, and from where others begin anew."""
+        inner_N = mask_N[self.order_N].numpy()
+        problem = self._quadratic(inner_N)
+        seed = torch.randint(2**62, (1,), generator=generator(self.budget.seed, "tabu"))
+        draws = np.random.default_rng(int(seed))
+        greedy = self.num_restarts(mask_N)
+        starts = [inner_N]
+        for number in range(1, num_searches):
+            if number % 2:
+                starts.append(kicked(inner_N, problem.groups_N, EXCHANGED[-1], draws))
+            else:
+                starts.append(
+                    self.restarted(number if number <= greedy else number + 1)[self.order_N].numpy()
+                )
+        found_N = best_found(
+            problem,
+            np.stack(starts),
+            num_turns=num_turns,
+            num_moves=int(inner_N.sum()) + SEARCH_MOVES,
+            draws=draws,
+        )
+        return self.improved(self._restored(torch.from_numpy(found_N)))
+
+    def _quadratic(self, inner_N: Masks) -> Quadratic:
+        """The objective of masks with as many documents as this one."""
+        rows_ND = self.rows_ND.float()
+        moments = self._moments(torch.from_numpy(inner_N))
+        with torch_threads(1):  # sums depend on how many share them
+            bends = self.objective.interaction(moments, rows_ND, rows_ND)
+        assert bends is not None, "quadratic"
+        bends_NN = bends.numpy().astype(np.float32, copy=False)
+        problem = Quadratic(
+            linear_N=np.zeros(len(inner_N)), bends_NN=bends_NN, groups_N=self.budget.groups_N.numpy()
+        )
+        scores_N = self._model(torch.from_numpy(inner_N)).additions() - np.diag(bends_NN) / 2
+        return replace(problem, linear_N=scores_N - problem.bent(inner_N[None])[0])
+
     def restarted(self, turn: int) -> Tensor:
         """Another mask to improve: greedy's after a document that is drawn, and one that is drawn whole, in turns.
 
@@ -165,5 +218,8 @@ class Exchanges:
 
     def _model(self, inner_N: Tensor) -> SwapModel:
         """What exchanges do to a mask."""
-        moments = self.held.plus(moments_of(self.rows_ND, inner_N, self.objective.objective.needs_second))
-        return self.objective.exchange_model(moments, self.rows_ND)
+        return self.objective.exchange_model(self._moments(inner_N), self.rows_ND)
+
+    def _moments(self, inner_N: Tensor) -> Moments:
+        """Those of a mask and of what is held."""
+        return self.held.plus(moments_of(self.rows_ND, inner_N, self.objective.objective.needs_second))

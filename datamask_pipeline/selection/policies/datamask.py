@@ -43,12 +43,14 @@ class DataMaskConfig(Settings):
         ge=0,
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or a drawn "
         "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments; of mixtures "
-        "with Facility at most four.",
+        "with Facility at most four. For Pair_simi and DiSF_uncentred also how many tabu searches run side by side, at most "
+        "16.",
     )
     num_kicks: int = pydantic.Field(
         24,
         ge=0,
-        description="Most times that a mask of few documents is exchanged in part at random and improved again.",
+        description="Most times that a mask of few documents is exchanged in part at random and improved again, and most "
+        "turns of tabu searches.",
     )
     sample_documents: int = pydantic.Field(
         8_192, ge=256, description="Documents whose statistics warm the learner up in larger blocks."
