@@ -129,7 +129,8 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     root = shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
     record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
     shutil.copytree(root / "tiny-2024-10", root / "gone")
-    releases = "releases={first: {crawls: [tiny-2024-10, tiny-2024-18]}, second: {crawls: [gone]}, third: {crawls: [gone]}}"
+    releases = "releases={first: {crawls: [tiny-2024-10, tiny-2024-18]}, second: {crawls: [gone]}, "
+    releases += "third: {crawls: [gone]}, fourth: {given: third}}"
     options = ["-s", f"source.options.root={root}", "-s", releases]
     place = ["-c", str(tiny_config_file), "-s", f"store={record}", *options]
     done = CliRunner().invoke(app, ["run", "--release", "second", "--until", "ingest", *place])
@@ -138,7 +139,7 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     code, found = told(tiny_config_file, record, *options)
     assert code == 3
     assert found["steps"] == []
-    assert [each["release"] for each in found["lacking"]] == ["second", "third"]
+    assert [each["release"] for each in found["lacking"]] == ["second", "third", "fourth"]
     assert "no such crawl any more, though a release has it: second" in found["lacking"][0]["why"]
     assert found["lacking"][0]["why"].endswith(
         "`datamask retire second`, with the configuration of this command"
@@ -146,6 +147,7 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     assert found["lacking"][1]["why"].startswith(
         "releases.third.crawls: unknown crawl of release 'third' 'gone'"
     )
+    assert found["lacking"][2]["why"] == found["lacking"][1]["why"], "it goes on from that one"
     lines = CliRunner().invoke(app, ["audit", "status", *place]).stdout
     assert "release third lacks a crawl: releases.third.crawls: unknown crawl" in lines
     assert CliRunner().invoke(app, ["run", "--release", "first", *place]).exit_code == 0
