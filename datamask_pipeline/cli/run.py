@@ -29,7 +29,7 @@ from datamask_pipeline.pipeline.differences import other_settings_of_report, ste
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
-from datamask_pipeline.printable import inert
+from datamask_pipeline.printable import cell, inert
 from datamask_pipeline.report import arms
 from datamask_pipeline.stages import ingest, takedown
 from datamask_pipeline.storage import require
@@ -172,7 +172,7 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
     for release in releases:
         steps = list(steps_to_compute(pipeline, release, until))
         for stage, key, why in steps:
-            typer.echo(f"{stage:<12}{key:<44}{'; '.join(why)}")
+            typer.echo(f"{cell(stage, 14)}{cell(key, 44)}{'; '.join(why)}")
         for line in told(pipeline, release, [(stage, key) for stage, key, _ in steps]) if steps else ():
             typer.echo(inert(line))
         typer.echo(f"{release}: {len(steps)} steps to compute")
@@ -211,7 +211,7 @@ def _run_steps(
         state = f"{seconds:7.1f} s" if fresh else "unchanged"
         if waited >= LEAST_WAIT:
             state += f", after {waited:.1f} s of waiting for another run"
-        say(f"{name:<12}{key:<44}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
+        say(f"{cell(name, 14)}{cell(key, 44)}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
         lines = _dropped(name, manifest["counts"])
         if fresh:
             lines += [f"computed again: {reason}" for reason in reasons(pipeline.store, before, refs[0])]

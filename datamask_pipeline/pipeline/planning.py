@@ -12,6 +12,7 @@ from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.estimate import PROPORTION, duration, measured, rate
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.printable import cell
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,13 +170,13 @@ def told(rows: list[Planned], documents: float, machines: Machines) -> Iterator[
         f"{documents:,.0f} documents on {machines.number:,} x {machines.cores} cores"
         + (f" at {machines.price:g} an hour each" if machines.price else "")
     )
-    yield f"{'stage':<14}{'times':>6}{'on the clock':>14}{'machines':>10}{'money':>14}{'bytes':>12}{'memory':>10}  by"
+    yield f"{cell('stage', 14)}{'times':>6}{'on the clock':>14}{'machines':>10}{'money':>14}{'bytes':>12}{'memory':>10}  by"
     for row in rows:
         hours = "?" if row.hours is None else duration(row.hours * 3600)
         money = "?" if row.money is None else f"{row.money:,.2f}"
         memory = "?" if row.gigabytes is None else f"{row.gigabytes:.1f} GB"
         yield (
-            f"{row.stage:<14}{row.times:>6}{hours:>14}{row.machines:>10,}{money:>14}{in_bytes(row.num_bytes):>12}"
+            f"{cell(row.stage, 14)}{row.times:>6}{hours:>14}{row.machines:>10,}{money:>14}{in_bytes(row.num_bytes):>12}"
             f"{memory:>10}  {row.known_by}"
         )
     known = [row for row in rows if row.hours is not None]

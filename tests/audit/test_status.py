@@ -10,6 +10,7 @@ from old_record import unpack
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.stale import superseded
+from datamask_pipeline.audit.status import status_lines
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store, require
@@ -32,6 +33,18 @@ def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path
         0,
         {"is_current": True, "lacking": [], "steps": [], "seconds": 0, "superseded": []},
     )
+
+
+def test_no_column_runs_into_the_next() -> None:
+    key = "a-release-of-a-long-name/an-arm-of-a-long-name.dense.seed0"
+    steps = [
+        {"stage": stage, "key": key, "why": ["new"], "seconds": 1e9}
+        for stage in ("decontaminate", "a_stage_of_a_long_name")
+    ]
+    found = {"is_current": False, "lacking": [], "steps": steps, "seconds": 0.0, "superseded": []}
+    first, second, _ = status_lines(found)
+    assert first.split() == ["decontaminate", key, "277777.8", "h", "new"]
+    assert second.split()[0] == "a_stage_of_a_long_name"
 
 
 def test_another_setting_makes_steps_stale_for_as_long_as_they_took(
