@@ -150,10 +150,12 @@ def _planned(
 
 
 def _bytes(pipeline: Pipeline, stage: Stage, documents: float, times: int, text_bytes: float) -> float | None:
-    took = [each for each in measured(pipeline, stage.name) if each.documents and each.num_bytes]
-    if took and stage.scope != "run":
+    took = [each for each in measured(pipeline, stage.name) if each.documents]
+    if took and stage.scope == "run":  # how large a model is, and what it is asked, is in the settings
+        return sum(each.num_bytes + each.fixed_bytes for each in took) / len(took) * times
+    if took:
         of_one = sum(each.num_bytes for each in took) / sum(each.documents for each in took)
-        return of_one * documents * times
+        return (of_one * documents + sum(each.fixed_bytes for each in took) / len(took)) * times
     if stage.name == "ingest":
         return documents * text_bytes
     if stage.name == "materialise":
