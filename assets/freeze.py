@@ -1,15 +1,18 @@
 """The job that freezes a release: its run writes the record, so that no evaluation of a tick has to. Knows no stage."""
 
+import logging
 from collections.abc import Sequence
 
 import dagster as dg
 
 from assets.partitions import RELEASES
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.rolling import Member, new_members
 from datamask_pipeline.stages import score
 from resources import PipelineResource
+
+logger = logging.getLogger(__name__)
 
 
 class FreezeConfig(dg.Config):
@@ -59,6 +62,8 @@ def request(member: Member) -> dg.RunRequest:
 def to_freeze(pipeline: Pipeline, every: str, month: str, failed: Sequence[str] = ()) -> list[Member]:
     """What rolling releases of a kind make now of the crawls that are scored, unless one is on its way; writes nothing.
 
+    One that goes on from a release that cannot be planned makes nothing, which is told in the log.
+
     Args:
         pipeline: The chain.
         every: The kind.
@@ -71,4 +76,10 @@ def to_freeze(pipeline: Pipeline, every: str, month: str, failed: Sequence[str] 
         return []
     known = [crawl for crawl in crawls if crawl in scored]
     templates = [name for name, release in pipeline.config.releases.items() if release.every == every]
-    return [member for name in templates for member in new_members(pipeline, name, known, month)]
+    members: list[Member] = []
+    for name in templates:
+        try:
+            members += new_members(pipeline, name, known, month)
+        except ConfigurationError as error:  # others are made all the same
+            logger.warning("nothing is made by release %s: %s", name, error)
+    return members

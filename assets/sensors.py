@@ -15,7 +15,7 @@ from assets.freeze import freeze_job, request, to_freeze
 from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
-from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.order import in_order
 from datamask_pipeline.pipeline.rolling import Member, this_month
@@ -99,7 +99,7 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
     for release in in_order(pipeline, pipeline.releases()):
         try:
             crawls = pipeline.planned_crawls(release)
-        except UnknownNameError as error:  # others are made all the same
+        except ConfigurationError as error:  # others are made all the same
             logger.warning("nothing is asked for of release %s: %s", release, error)
             waiting.add(release)
             continue

@@ -1,6 +1,6 @@
 """Strangers' text made inert: what would steer a terminal, turn a line round or be Markdown is shown by its number.
 
-Knows no file and no page. Templates escape HTML themselves.
+Knows no file and no page; of tables only that a cell does not run into the next. Templates escape HTML themselves.
 """
 
 import re
@@ -27,6 +27,11 @@ def inert(text: object, *, keep: str = "") -> str:
     if shown.isascii() and shown.isprintable():
         return shown
     return "".join(sign if sign in keep or not _steers(sign) else number(sign) for sign in shown)
+
+
+def cell(text: str, width: int) -> str:
+    """A cell of a table in plain text: as wide as that, or as the text and the space that parts it from the next."""
+    return f"{text:<{width - 1}} "
 
 
 def number(sign: str) -> str:

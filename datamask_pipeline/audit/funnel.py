@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.printable import cell
 from datamask_pipeline.publish.behind import inputs_of, made_from
 from datamask_pipeline.selection.reasons import PASSED_OVER
 from datamask_pipeline.storage import Ref, Store, require
@@ -68,13 +69,15 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
                 continue
             shown.append(level)
             reached = _amount(level["documents_in"], level["tokens_in"], level["without_tokens_in"])
-            yield f"{level['stage']:<12}{level['key']:<40}{reached}"
+            yield f"{cell(level['stage'], 12)}{cell(level['key'], 40)}{reached}"
             for drop in level["dropped"]:
                 examples = ", ".join(drop["examples"])
                 amount = _amount(drop["documents"], drop["tokens"], drop["without_tokens"])
-                yield f"  {'- ' + drop['rule']:<50}{amount}" + (f"  e.g. {examples}" if examples else "")
+                yield f"  {cell('- ' + drop['rule'], 50)}{amount}" + (
+                    f"  e.g. {examples}" if examples else ""
+                )
             kept = _amount(level["documents"], level["tokens"], level["without_tokens"])
-            yield f"  {'= kept':<50}{kept}"
+            yield f"  {cell('= kept', 50)}{kept}"
         if arm["subset_is_older"]:
             yield f"  {arm['arm']}: no subset was made from this mask yet: run stage materialise"
     yield from found["left_out"]

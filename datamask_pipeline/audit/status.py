@@ -14,6 +14,7 @@ from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.check import refuse_missing_crawls
 from datamask_pipeline.pipeline.differences import steps_to_compute
 from datamask_pipeline.pipeline.estimate import duration, estimate
+from datamask_pipeline.printable import cell
 
 
 def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for each in found["lacking"]:
         yield f"release {each['release']} lacks a crawl: {each['why']}"
     for step in found["steps"]:
-        yield f"{step['stage']:<12}{step['key']:<44}{duration(step['seconds']):>10}  {'; '.join(step['why'])}"
+        yield f"{cell(step['stage'], 14)}{cell(step['key'], 44)}{duration(step['seconds']):>10}  {'; '.join(step['why'])}"
     for each in found["superseded"]:
         yield f"superseded: {each['asset']} of {each['key']} ({each['location']}): {'; '.join(each['why'])}"
     if found["is_current"]:

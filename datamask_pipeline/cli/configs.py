@@ -8,6 +8,7 @@ import typer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.config import PipelineConfig, packaged_configs
+from datamask_pipeline.pipeline.crew import idle_engine
 from datamask_pipeline.pipeline.curated import not_held_against
 from datamask_pipeline.pipeline.describe import described
 from datamask_pipeline.pipeline.order import told
@@ -57,6 +58,7 @@ def check(
     told_of = pipeline.config
     lines = (
         *told(pipeline),
+        *idle_engine(told_of),
         *_first_as_baseline(told_of),
         *not_held_against(told_of),
         *beyond_training(told_of),

@@ -7,7 +7,7 @@ import typer
 
 from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline.estimate import documents_of
+from datamask_pipeline.pipeline.estimate import documents_of, stated_documents
 from datamask_pipeline.pipeline.planning import Machines, planned, told
 from datamask_pipeline.printable import inert
 
@@ -25,7 +25,8 @@ def plan(
             "--documents",
             min=1,
             max=MOST,
-            help="As if the release had so many, e.g. 26e9; else those of its crawls.",
+            help="As if the release had so many, e.g. 26e9; else those of its crawls, or, before they are read, the "
+            "rows that Parquet files state.",
         ),
     ] = None,
     machines: Annotated[int, typer.Option("--machines", min=1, help="Machines that share the record.")] = 1,
@@ -62,9 +63,13 @@ def plan(
     for name in names:
         number = documents if documents is not None else documents_of(pipeline, pipeline.planned_crawls(name))
         if number is None:
-            raise ConfigurationError(
-                f"no crawl of release {name} was read yet: say how many with --documents"
-            )
+            number = stated_documents(pipeline, pipeline.planned_crawls(name))
+            if number is None:
+                raise ConfigurationError(
+                    f"no crawl of release {name} was read yet, and its files do not state their rows: say how many "
+                    "documents with --documents"
+                )
+            typer.echo(inert(f"{name}: rows that its files state; what will be rejected is among them"))
         rows = planned(pipeline, number, on, text_bytes=text_bytes, until=until)
         for line in told(rows, number, on):
             typer.echo(inert(line))

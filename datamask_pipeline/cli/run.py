@@ -1,10 +1,11 @@
 """`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
 
+import contextlib
 import functools
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final
 
 import typer
@@ -23,13 +24,13 @@ from datamask_pipeline.cli.options import (
 )
 from datamask_pipeline.cli.progress import Tracker, progress_bars
 from datamask_pipeline.cli.terminal import plain_console
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
-from datamask_pipeline.printable import inert
+from datamask_pipeline.printable import cell, inert
 from datamask_pipeline.report import arms
 from datamask_pipeline.stages import ingest, takedown
 from datamask_pipeline.storage import require
@@ -71,7 +72,8 @@ def run(
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
     What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
-    where it was.
+    where it was. A release that fails stops those that go on from it, and no other, but where storage fails, which ends
+    the run; the last lines name each that failed, with exit status 1.
 
     Examples:
 
@@ -82,6 +84,7 @@ def run(
         datamask run -c my.yaml --until score --shard $SLURM_ARRAY_TASK_ID/8
     """
     console = plain_console(stderr=True)
+    failed: dict[str, DataMaskError] = {}
     with progress_bars(console) as bar:
         tracker = Tracker(bar)
         pipeline = build_pipeline(config, settings, tracker)
@@ -102,16 +105,24 @@ def run(
             for name in (
                 names
             ):  # what is withdrawn by a copy in a later release's crawl goes from the earlier ones at once
-                _run_steps(pipeline, name, ingest.STAGE, console, tracker)
-        for name in names:
-            if new := pipeline.left_out(name):
-                console.print(
-                    _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
-                )
-            _run_release(pipeline, name, until, console, tracker)
+                with _others_go_on(name, names, failed, console, tracker):
+                    _run_steps(pipeline, name, ingest.STAGE, console, tracker)
+        for name in [name for name in names if name not in failed]:
+            with _others_go_on(name, names, failed, console, tracker):
+                if (given := pipeline.given(name)) in failed:
+                    raise ConfigurationError(f"it goes on from {given}, which failed")
+                if new := pipeline.left_out(name):
+                    console.print(
+                        _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
+                    )
+                _run_release(pipeline, name, until, console, tracker)
     for name in names:
-        if until in (None, "compare"):
+        if until in (None, "compare") and name not in failed:
             summary.print_summary(pipeline, name, again=_again(config, settings))
+    for name, error in failed.items():
+        typer.echo(f"error: release {name}: {inert(error)}", err=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def report(
@@ -172,10 +183,27 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
     for release in releases:
         steps = list(steps_to_compute(pipeline, release, until))
         for stage, key, why in steps:
-            typer.echo(f"{stage:<12}{key:<44}{'; '.join(why)}")
+            typer.echo(f"{cell(stage, 14)}{cell(key, 44)}{'; '.join(why)}")
         for line in told(pipeline, release, [(stage, key) for stage, key, _ in steps]) if steps else ():
             typer.echo(inert(line))
         typer.echo(f"{release}: {len(steps)} steps to compute")
+
+
+@contextlib.contextmanager
+def _others_go_on(
+    name: str, names: list[str], failed: dict[str, DataMaskError], console: Console, tracker: Tracker
+) -> Iterator[None]:
+    """Inside it, what one of several releases is refused for is told and kept; of storage that fails nobody goes on."""
+    try:
+        yield
+    except DataMaskError as error:
+        out_of_storage = isinstance(error, StorageError) and not isinstance(error, TakenOverError)
+        if len(names) == 1 or out_of_storage:
+            raise
+        failed[name] = error
+        tracker.clear()
+        line = f"release {name} failed: {inert(error)}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _run_release(
@@ -211,7 +239,7 @@ def _run_steps(
         state = f"{seconds:7.1f} s" if fresh else "unchanged"
         if waited >= LEAST_WAIT:
             state += f", after {waited:.1f} s of waiting for another run"
-        say(f"{name:<12}{key:<44}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
+        say(f"{cell(name, 14)}{cell(key, 44)}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
         lines = _dropped(name, manifest["counts"])
         if fresh:
             lines += [f"computed again: {reason}" for reason in reasons(pipeline.store, before, refs[0])]

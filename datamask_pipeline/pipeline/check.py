@@ -38,14 +38,14 @@ def check(
     Raises:
         DataMaskError: what is wrong, and where in the configuration.
     """
-    refuse_missing_engine(config)
+    names = {stage.name for stage in stages}
+    refuse_missing_engine(config, names)
     crawls = sorted({crawl for members in releases.values() for crawl in members})
     for stage in stages:
         for member, settings in config.settings(stage).items():
             with _named(f"{stage.scope} {member!r}" if member else ""):
                 if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
-    names = {stage.name for stage in stages}
     refuse_missing_crawls(source, releases)
     for crawl in crawls:
         source.check(crawl)

@@ -9,13 +9,16 @@ import importlib.util
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import urllib.parse
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline.config import PipelineConfig
+from datamask_pipeline.stages import select
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +28,12 @@ LAST_SECONDS = 10
 _NO_RAY: Final = (
     "compute.engine: ray is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
 )
+
+#: For so long an address may take to answer.
+ANSWER_SECONDS: Final = 10
+
+#: Addresses that Ray itself looks up on this machine.
+_FOUND_BY_RAY: Final = ("auto", "local")
 
 #: What a worker needs to know, as JSON: configuration, stage, key, overrides, working folder, and where to begin.
 Job = dict[str, Any]
@@ -77,15 +86,56 @@ class Crew:
             yield
 
 
-def refuse_missing_engine(config: PipelineConfig) -> None:
-    """Refuse an engine that is not installed here, where the settings would have it work.
+def refuse_missing_engine(config: PipelineConfig, stages: Collection[str]) -> None:
+    """Refuse an engine that is not installed here or whose address does not answer, where some stages would use it.
+
+    Args:
+        config: Every setting.
+        stages: The stages' names.
 
     Raises:
-        ConfigurationError: Ray is asked for and not installed.
+        ConfigurationError: Ray is not installed, or what is wrong with `compute.address`.
     """
     compute = config.compute
-    if compute.engine == "ray" and compute.workers > 1 and importlib.util.find_spec("ray") is None:
+    shared = select.STAGE in stages and any(config.select_config(arm).over == "shards" for arm in config.arms)
+    if compute.engine != "ray" or (compute.workers < 2 and not shared):
+        return
+    if importlib.util.find_spec("ray") is None:
         raise ConfigurationError(_NO_RAY)
+    if compute.address is not None and compute.address not in _FOUND_BY_RAY:
+        _refuse_silent(compute.address)
+
+
+def idle_engine(config: PipelineConfig) -> Iterator[str]:
+    """A line where Ray is asked for and this process works on shards alone."""
+    if config.compute.engine == "ray" and config.compute.workers < 2:
+        yield "compute.workers is 1: this process works on shards alone, without Ray; raise it"
+
+
+def _refuse_silent(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself waits for minutes, and then ends this process.
+
+    One of a scheme that Ray does not have by itself is left to it.
+    """
+    scheme, mark, _ = address.partition("://")
+    if mark and scheme != "ray":
+        return
+    try:
+        place = urllib.parse.urlsplit(address if mark else f"//{address}")
+        host, port = place.hostname, place.port
+    except ValueError:  # no number, or none that a port may have
+        host = port = None
+    if not host or not port:
+        raise ConfigurationError(
+            f"compute.address: {address!r} names no host and port; give `auto`, host:6379 or ray://host:10001"
+        )
+    try:
+        socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"compute.address: no Ray cluster answers at {address!r} ({error}); start one there with `ray start --head`, or "
+            "leave compute.address out for one on this machine"
+        ) from error
 
 
 def work(job: Job) -> None:
@@ -134,13 +184,13 @@ def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
 @contextlib.contextmanager
 def _ray_tasks(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     try:
-        from ray import cancel, get, init, is_initialized, remote, wait
+        from ray import cancel, get, remote, wait
         from ray.exceptions import RayError
     except ImportError:
         raise ConfigurationError(_NO_RAY) from None
-    if not is_initialized():
-        own = {} if address else {"include_dashboard": False}
-        init(address=address, log_to_driver=False, **own)
+    from datamask_pipeline.selection.shards.ray_actors import join
+
+    join(address)
     task = remote(max_retries=0)(work)
     running = [task.remote(job) for job in jobs]
     try:

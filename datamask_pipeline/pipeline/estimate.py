@@ -2,8 +2,8 @@
 
 import dataclasses
 import statistics
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
@@ -55,12 +55,14 @@ class Measured:
     Attributes:
         documents: Of the crawls that it rests on, without those whose rows were carried over; 0 where that is unknown.
         seconds: On the clock.
-        num_bytes: Of its parts, those of what else the stage made with it aside.
+        num_bytes: Of its tables, arrays and files, and of what else the stage made with it; a share of them by documents.
+        fixed_bytes: Of what does not grow with documents: a model, a tokenizer, questions.
     """
 
     documents: int
     seconds: float
     num_bytes: int
+    fixed_bytes: int
 
 
 def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
@@ -70,14 +72,21 @@ def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
     for key in store.keys(artefact):
         if (made := current_manifest(store, artefact, key)) is None:
             continue
-        carried, rows = made.get("rows_carried", 0), made["rows"]
-        if carried and carried == rows:
+        carried = made.get("rows_carried", 0)
+        computed = 1 - carried / made["rows"] if carried else 1.0
+        if not computed:
             continue
-        computed = [part for part in made["parts"] if not part.get("carried")]
+        beside = [current_manifest(store, output.artefact, key) for output in found.makes[1:]]
+        manifests = [made, *(each for each in beside if each is not None)]
         documents = documents_of(pipeline, _crawls(pipeline, found.scope, key)) or 0
-        documents = round(documents * (1 - carried / rows)) if carried else documents
-        num_bytes = sum(sum(part_files(part).values()) for part in computed)
-        took.append(Measured(documents, float(made["wall_seconds"]), num_bytes))
+        took.append(
+            Measured(
+                round(computed * documents),
+                float(made["wall_seconds"]),
+                round(computed * sum(map(_bytes_of_documents, manifests))),
+                sum(tree["bytes"] for each in manifests for tree in each["trees"]),
+            )
+        )
     return took
 
 
@@ -89,6 +98,15 @@ def rate(took: list[Measured]) -> float:
 def documents_of(pipeline: Pipeline, crawls: list[str]) -> int | None:
     """Documents of some crawls together."""
     counts = [_documents(pipeline, crawl) for crawl in crawls]
+    return None if None in counts else sum(filter(None, counts))
+
+
+def stated_documents(pipeline: Pipeline, crawls: list[str]) -> int | None:
+    """Rows that the files of some crawls state, before anything is read; ``None`` where one states none.
+
+    What will be rejected is among them. Of Parquet files each footer is read.
+    """
+    counts = [pipeline.source.num_rows(crawl) for crawl in crawls]
     return None if None in counts else sum(filter(None, counts))
 
 
@@ -128,6 +146,11 @@ def duration(seconds: float | None) -> str:
         if seconds < 7200
         else f"{seconds / 3600:.1f} h"
     )
+
+
+def _bytes_of_documents(manifest: Mapping[str, Any]) -> int:
+    parts = sum(sum(part_files(part).values()) for part in manifest["parts"])
+    return parts + sum(int(file["bytes"]) for file in manifest.get("files", ()))
 
 
 def _crawls(pipeline: Pipeline, scope: Scope, key: str) -> list[str]:

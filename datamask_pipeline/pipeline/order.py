@@ -99,15 +99,22 @@ def told(pipeline: "Pipeline") -> Iterator[str]:
 
 
 def waits(pipeline: "Pipeline", release: str) -> bool:
-    """Whether a release adds whatever crawls come after the one that it goes on from, and none has come yet."""
+    """Whether a release adds whatever crawls come after the one that it goes on from, and none has come yet.
+
+    One that cannot be planned, as a crawl of the earlier release is not there, does not wait: who plans it says why.
+    """
     configured = pipeline.config.releases.get(release)
     if configured is None or configured.given is None or configured.crawls is not None or configured.every:
         return False
     if frozen_crawls(pipeline.store, release) is not None:
         return False
-    return waits(pipeline, configured.given) or {*pipeline.crawls()} <= {
-        *pipeline.planned_crawls(configured.given, f"releases.{release}.given")
-    }
+    if waits(pipeline, configured.given):
+        return True
+    try:
+        held = pipeline.planned_crawls(configured.given)
+    except ConfigurationError:
+        return False
+    return {*pipeline.crawls()} <= {*held}
 
 
 def refuse_without_masks(pipeline: "Pipeline", names: Sequence[str], stages: Collection[Stage]) -> None:

@@ -12,6 +12,7 @@ from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.estimate import PROPORTION, duration, measured, rate
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.printable import cell
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,10 +150,12 @@ def _planned(
 
 
 def _bytes(pipeline: Pipeline, stage: Stage, documents: float, times: int, text_bytes: float) -> float | None:
-    took = [each for each in measured(pipeline, stage.name) if each.documents and each.num_bytes]
-    if took and stage.scope != "run":
+    took = [each for each in measured(pipeline, stage.name) if each.documents]
+    if took and stage.scope == "run":  # how large a model is, and what it is asked, is in the settings
+        return sum(each.num_bytes + each.fixed_bytes for each in took) / len(took) * times
+    if took:
         of_one = sum(each.num_bytes for each in took) / sum(each.documents for each in took)
-        return of_one * documents * times
+        return (of_one * documents + sum(each.fixed_bytes for each in took) / len(took)) * times
     if stage.name == "ingest":
         return documents * text_bytes
     if stage.name == "materialise":
@@ -169,13 +172,13 @@ def told(rows: list[Planned], documents: float, machines: Machines) -> Iterator[
         f"{documents:,.0f} documents on {machines.number:,} x {machines.cores} cores"
         + (f" at {machines.price:g} an hour each" if machines.price else "")
     )
-    yield f"{'stage':<14}{'times':>6}{'on the clock':>14}{'machines':>10}{'money':>14}{'bytes':>12}{'memory':>10}  by"
+    yield f"{cell('stage', 14)}{'times':>6}{'on the clock':>14}{'machines':>10}{'money':>14}{'bytes':>12}{'memory':>10}  by"
     for row in rows:
         hours = "?" if row.hours is None else duration(row.hours * 3600)
         money = "?" if row.money is None else f"{row.money:,.2f}"
         memory = "?" if row.gigabytes is None else f"{row.gigabytes:.1f} GB"
         yield (
-            f"{row.stage:<14}{row.times:>6}{hours:>14}{row.machines:>10,}{money:>14}{in_bytes(row.num_bytes):>12}"
+            f"{cell(row.stage, 14)}{row.times:>6}{hours:>14}{row.machines:>10,}{money:>14}{in_bytes(row.num_bytes):>12}"
             f"{memory:>10}  {row.known_by}"
         )
     known = [row for row in rows if row.hours is not None]

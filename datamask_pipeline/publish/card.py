@@ -21,6 +21,7 @@ def card(
     config: PublishConfig,
     columns: Sequence[Column],
     *,
+    left_out: Sequence[pa.Field],
     num_documents: int,
     num_bytes: int,
     file_bytes: int,
@@ -32,6 +33,7 @@ def card(
         facts: What the record says.
         config: How it is published.
         columns: Its columns.
+        left_out: Columns of the source that it does not have.
         num_documents: Rows.
         num_bytes: Their bytes before compression.
         file_bytes: Bytes of the shards.
@@ -45,7 +47,7 @@ def card(
         _sources(facts),
         _selection(facts),
         _composition(facts),
-        _columns(columns),
+        _columns(columns, left_out),
         _limits(facts, config),
     ]
     return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
@@ -242,7 +244,7 @@ def _redundancy(found: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def _columns(columns: Sequence[Column]) -> str:
+def _columns(columns: Sequence[Column], left_out: Sequence[pa.Field]) -> str:
     rows = [
         [
             code_span(column.field.name),
@@ -252,7 +254,18 @@ def _columns(columns: Sequence[Column]) -> str:
         ]
         for column in columns
     ]
-    return f"## Columns\n\n{_table(['column', 'type', 'meaning', 'from'], rows)}"
+    table = f"## Columns\n\n{_table(['column', 'type', 'meaning', 'from'], rows)}"
+    if not left_out:
+        return table
+    others = [
+        [
+            code_span(field.name),
+            code_span(str(field.type)),
+            _plain(schema.description(field) or ""),
+        ]
+        for field in left_out
+    ]
+    return f"{table}\n\nThe source has more, which was left out:\n\n{_table(['column', 'type', 'meaning'], others)}"
 
 
 def _limits(facts: Facts, config: PublishConfig) -> str:

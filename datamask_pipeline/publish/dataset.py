@@ -25,7 +25,7 @@ from datamask_pipeline.publish.croissant import croissant
 from datamask_pipeline.publish.facts import Facts, facts_of, source_licences, subset_of
 from datamask_pipeline.publish.licences import check_released_under, spelt
 from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of, stated
-from datamask_pipeline.publish.rows import shuffled, source_fields, subset_rows
+from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
 from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
@@ -117,6 +117,7 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
         facts,
         config,
         shown,
+        left_out=left_out(store, facts.documents, columns.names),
         num_documents=num_documents,
         num_bytes=written.num_bytes,
         file_bytes=sum(file["bytes"] for file in files.values()),

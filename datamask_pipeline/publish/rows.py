@@ -59,6 +59,18 @@ def source_fields(
     return pa.schema([schema.source_column(found[name]) for name in columns])
 
 
+def left_out(store: Store, documents: Mapping[str, Ref], published: Sequence[str]) -> list[pa.Field]:
+    """Columns that only the source has and that are not published, each with its description.
+
+    Args:
+        store: The record.
+        documents: Documents of each crawl.
+        published: Names of the columns that are.
+    """
+    found = {field.name: field for ref in documents.values() for field in _extras(store, ref)}
+    return [schema.source_column(field) for name, field in found.items() if name not in published]
+
+
 def subset_rows(
     store: Store, subset: Ref, documents: Mapping[str, Ref], carried: pa.Schema, scratch: Path
 ) -> Iterator[pa.RecordBatch]:

@@ -110,6 +110,15 @@ class Source(abc.ABC):
         del crawl
         return []
 
+    def num_rows(self, crawl: str) -> int | None:
+        """Rows that the crawl's files state without being read; ``None`` where one states none.
+
+        Raises:
+            InputError: there is no such crawl, or a file cannot be read.
+        """
+        del crawl
+        return None
+
     @abc.abstractmethod
     def extra_fields(self, crawl: str) -> list[pa.Field]:
         """Columns beyond FineWeb's that this crawl's documents carry, the union over its shards."""

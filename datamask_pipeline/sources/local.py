@@ -158,6 +158,15 @@ class LocalSource(Source):
             [(path, self._format_of(path).extra_fields(self._file(path), self._columns)) for path in found]
         )
 
+    def num_rows(self, crawl: str) -> int | None:
+        total = 0
+        for path in self._paths(crawl).values():
+            number = self._format_of(path).num_rows(self._file(path))
+            if number is None:
+                return None
+            total += number
+        return total
+
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
         path = shard.location
         yield from self._format_of(path).read(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from assets.plan import Wanted, crawl_run, release_run
 from assets.schedules import monthly_release
-from assets.sensors import advance, discover, missing_runs
+from assets.sensors import advance, discover, missing_runs, new_releases
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -297,6 +297,28 @@ def test_a_release_that_names_no_crawl_of_the_source_stops_no_other(
         "nothing is asked for of release third: releases.third.crawls: unknown crawl of release"
         in caplog.text
     )
+
+
+def test_a_release_that_goes_on_from_one_whose_crawl_is_gone_stops_no_other(
+    dagster_run, instance: dg.DagsterInstance, caplog
+) -> None:
+    releases = {
+        "third": {"crawls": ["gone"]},
+        "fourth": {"given": "third"},
+        "fifth": {"every": "crawl", "given": "third"},
+        "sixth": {"every": "crawl"},
+        "seventh": {"crawls": ["tiny-2024-10"]},
+    }
+    chain = Pipeline(
+        load_config(str(dagster_run.config_file), {**dagster_run.settings, "releases": releases})
+    )
+    for run in missing_runs(instance, chain):
+        finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    assert "seventh" in [run.partition_key for run in missing_runs(instance, chain)]
+    assert [member.rolls for member in new_releases(instance, chain)] == ["sixth"]
+    why = "releases.third.crawls: unknown crawl of release 'third' 'gone'"
+    assert f"nothing is asked for of release fourth: {why}" in caplog.text
+    assert f"nothing is made by release fifth: {why}" in caplog.text
 
 
 def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_arrives(

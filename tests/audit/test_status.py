@@ -10,6 +10,7 @@ from old_record import unpack
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.stale import superseded
+from datamask_pipeline.audit.status import status_lines
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store, require
@@ -32,6 +33,18 @@ def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path
         0,
         {"is_current": True, "lacking": [], "steps": [], "seconds": 0, "superseded": []},
     )
+
+
+def test_no_column_runs_into_the_next() -> None:
+    key = "a-release-of-a-long-name/an-arm-of-a-long-name.dense.seed0"
+    steps = [
+        {"stage": stage, "key": key, "why": ["new"], "seconds": 1e9}
+        for stage in ("decontaminate", "a_stage_of_a_long_name")
+    ]
+    found = {"is_current": False, "lacking": [], "steps": steps, "seconds": 0.0, "superseded": []}
+    first, second, _ = status_lines(found)
+    assert first.split() == ["decontaminate", key, "277777.8", "h", "new"]
+    assert second.split()[0] == "a_stage_of_a_long_name"
 
 
 def test_another_setting_makes_steps_stale_for_as_long_as_they_took(
@@ -129,7 +142,8 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     root = shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
     record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
     shutil.copytree(root / "tiny-2024-10", root / "gone")
-    releases = "releases={first: {crawls: [tiny-2024-10, tiny-2024-18]}, second: {crawls: [gone]}, third: {crawls: [gone]}}"
+    releases = "releases={first: {crawls: [tiny-2024-10, tiny-2024-18]}, second: {crawls: [gone]}, "
+    releases += "third: {crawls: [gone]}, fourth: {given: third}}"
     options = ["-s", f"source.options.root={root}", "-s", releases]
     place = ["-c", str(tiny_config_file), "-s", f"store={record}", *options]
     done = CliRunner().invoke(app, ["run", "--release", "second", "--until", "ingest", *place])
@@ -138,7 +152,7 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     code, found = told(tiny_config_file, record, *options)
     assert code == 3
     assert found["steps"] == []
-    assert [each["release"] for each in found["lacking"]] == ["second", "third"]
+    assert [each["release"] for each in found["lacking"]] == ["second", "third", "fourth"]
     assert "no such crawl any more, though a release has it: second" in found["lacking"][0]["why"]
     assert found["lacking"][0]["why"].endswith(
         "`datamask retire second`, with the configuration of this command"
@@ -146,6 +160,7 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     assert found["lacking"][1]["why"].startswith(
         "releases.third.crawls: unknown crawl of release 'third' 'gone'"
     )
+    assert found["lacking"][2]["why"] == found["lacking"][1]["why"], "it goes on from that one"
     lines = CliRunner().invoke(app, ["audit", "status", *place]).stdout
     assert "release third lacks a crawl: releases.third.crawls: unknown crawl" in lines
     assert CliRunner().invoke(app, ["run", "--release", "first", *place]).exit_code == 0

@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_chain import write_crawl
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import require
+from datamask_pipeline.storage import Store, require
 
 runner = CliRunner()
 
@@ -170,3 +171,35 @@ def test_a_run_says_what_was_left_out_and_why(tiny_run: Pipeline, tiny_config_fi
     assert not any(" 0 rows" in line for line in lines)
     for stage, unit in (("tokenizer", "400 entries"), ("questions", "36 questions")):
         assert any(line.startswith(stage) and unit in line for line in lines), stage
+
+
+def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "crawls"
+    for crawl in ("tiny-2024-10", "tiny-2024-18"):
+        shutil.copytree(tiny_config_file.parent / "crawls" / crawl, root / crawl)
+    write_crawl(root, "blank", 3, seed=1)
+    for shard in (root / "blank").iterdir():
+        rows = [json.loads(line) | {"text": ""} for line in shard.read_text().splitlines()]
+        shard.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    releases = {
+        "bad": {"crawls": ["blank"]},
+        "after": {"given": "bad", "crawls": ["tiny-2024-10"]},
+        "good": {"crawls": ["tiny-2024-18"]},
+    }
+    settings = [
+        f"store={tmp_path / 'record'}",
+        f"source.options.root={root}",
+        f"releases={json.dumps(releases)}",
+    ]
+    options = [word for setting in settings for word in ("-s", setting)]
+    done = runner.invoke(app, ["run", "-c", str(tiny_config_file), "--until", "gather", *options])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 1
+    first, second = done.stderr.splitlines()[-2:]
+    assert first.startswith("error: release bad: no document of release 'bad' is eligible")
+    assert second == "error: release after: it goes on from bad, which failed"
+    assert Store(tmp_path / "record").keys("gather") == ["good"]
+    alone = ["run", "-c", str(tiny_config_file), "--until", "gather", "--release", "bad", *options]
+    assert str(runner.invoke(app, alone).exception).startswith("no document of release 'bad' is eligible")

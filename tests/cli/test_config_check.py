@@ -1,6 +1,8 @@
 """`datamask config check` refuses what a run refuses before its work, and tells every setting."""
 
+import importlib.machinery
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -188,4 +190,30 @@ def test_an_engine_that_is_not_installed_is_refused_before_any_work(
     assert "compute.engine: ray is not installed; pip install" in str(
         check(tiny_config_file, "compute={engine: ray, workers: 2}").exception
     )
-    assert check(tiny_config_file, "compute={engine: ray}").exception is None, "one worker needs none"
+    alone = check(tiny_config_file, "compute={engine: ray}")
+    assert alone.exception is None, "one worker needs none"
+    assert "# compute.workers is 1: this process works on shards alone, without Ray; raise it" in alone.output
+    over = "arms.datamask={policy: datamask, diversity: Pair_simi, over: shards}"
+    assert "is not installed" in str(check(tiny_config_file, "compute={engine: ray}", over).exception), (
+        "actors hold the documents of a selection over shards, one of them too"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("nonsense", "names no host and port; give `auto`, host:6379 or ray://host:10001"),
+        ("host:700000", "names no host and port"),
+        ("127.0.0.1:1", "no Ray cluster answers at '127.0.0.1:1' ("),
+        ("ray://127.0.0.1:1", "start one there with `ray start --head`, or leave compute.address out"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_refused_before_any_work(
+    tiny_config_file: Path, monkeypatch: pytest.MonkeyPatch, address: str, told: str
+) -> None:
+    ray = types.ModuleType("ray")
+    ray.__spec__ = importlib.machinery.ModuleSpec("ray", None)
+    monkeypatch.setitem(sys.modules, "ray", ray)  # as if it were installed
+    refused = check(tiny_config_file, f"compute={{engine: ray, workers: 2, address: '{address}'}}").exception
+    assert str(refused).startswith("compute.address: ")
+    assert told in str(refused)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -9,6 +11,7 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.planning import BENCHMARKS, Machines, planned
+from datamask_pipeline.storage import require
 
 
 def told(*arguments: str) -> dict[str, str]:
@@ -45,11 +48,44 @@ def test_a_record_is_planned_by_what_it_took(tiny_config_file: Path, tiny_run: P
     assert rows["embed"].hours == pytest.approx(10 * sum(each["wall_seconds"] for each in taken) / 3600)
     assert rows["embed"].known_by == "this record"
     parts = [part for each in taken for part in each["parts"]]
-    assert rows["embed"].num_bytes == 10 * sum(part["bytes"] + part["array"]["bytes"] for part in parts)
+    beside = sum(file["bytes"] for each in taken for file in each["files"])
+    assert rows["embed"].num_bytes == 10 * (
+        beside + sum(part["bytes"] + part["array"]["bytes"] for part in parts)
+    )
     of_config = told("-c", str(tiny_config_file))
     assert f"{documents:,} documents" in of_config[f"{documents:,}"]
     assert of_config["embed"].endswith("this record")
     assert "not in it" not in " ".join(of_config.values())
+
+
+def test_models_tokenizer_and_reserve_are_among_the_bytes(tiny_run: Pipeline) -> None:
+    def on_disk(artefact: str) -> int:
+        """Bytes of the current artefacts of that name, but for the records that every one has."""
+        store = tiny_run.store
+        folders = [Path(store.root) / require(store, artefact, key).location for key in store.keys(artefact)]
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        records = (".parquet.json", "manifest.json")
+        return sum(path.stat().st_size for path in files if not path.name.endswith(records))
+
+    documents = sum(tiny_run.store.current("ingest", crawl).rows for crawl in tiny_run.crawls())
+    rows = {row.stage: row for row in planned(tiny_run, 10 * documents, Machines(), text_bytes=1)}
+    assert rows["tokenizer"].num_bytes == on_disk("tokenizer"), "it does not grow with documents"
+    assert rows["pretrain"].num_bytes == pytest.approx(on_disk("pretrain"))
+    assert rows["select"].num_bytes == pytest.approx(10 * (on_disk("select") + on_disk("learning_curve")))
+
+
+def test_before_anything_is_read_parquet_files_state_their_rows(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    for number, rows in enumerate((3, 4)):
+        (tmp_path / "crawls" / "a").mkdir(parents=True, exist_ok=True)
+        table = pa.table({"id": [f"{number}-{row}" for row in range(rows)], "text": ["some words"] * rows})
+        pq.write_table(table, tmp_path / "crawls" / "a" / f"{number}.parquet")
+    options = ("-s", f"store={tmp_path / 'new'}", "-s", f"source.options.root={tmp_path / 'crawls'}")
+    lines = told("-c", str(tiny_config_file), *options)
+    assert lines["7"].startswith("7 documents on ")
+    assert lines["first:"] == "first: rows that its files state; what will be rejected is among them"
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_size_that_nobody_knows_is_asked_for(tiny_config_file: Path, tmp_path: Path) -> None:

@@ -438,3 +438,16 @@ def test_the_command(licensed: Store, tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(app, [*arguments, *store])
         assert message in str(result.exception)
+
+
+def test_the_card_says_what_of_the_source_was_left_out(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "few")
+    published(licensed, tmp_path / "more", columns=("rank", "extra_json"))
+    few, more = ((tmp_path / name / "README.md").read_text() for name in ("few", "more"))
+    about = "| `extra_json` | `string` | The line's undeclared fields, as one JSON object; null: none. |"
+    head = "The source has more, which was left out:"
+    assert about in few.partition(head)[2]
+    assert "| `rank` | `int64` | A column of the source, as it came. |" in few.partition(head)[2]
+    assert about in more.partition(head)[0]
+    assert "`license`" in more.partition(head)[2]
+    assert "`extra_json`" not in more.partition(head)[2]

@@ -18,6 +18,31 @@ logger = logging.getLogger(__name__)
 PLACE_SECONDS = 60
 
 
+def join(address: str | None) -> None:
+    """Make this process one of a Ray cluster's, unless it is already.
+
+    Args:
+        address: The cluster's; none for one of its own.
+
+    Raises:
+        ConfigurationError: there is no such cluster.
+    """
+    from ray import init, is_initialized
+
+    if is_initialized():
+        return
+    own = {} if address else {"include_dashboard": False}
+    try:
+        init(address=address, log_to_driver=False, **own)
+    except (ConnectionError, ValueError) as error:
+        if address is None:
+            raise
+        raise ConfigurationError(
+            f"address: no Ray cluster was found at {address!r} ({error}); start one with `ray start --head`, or leave "
+            "`address` out for one on this machine"
+        ) from error
+
+
 class Actor:
     """A member that is asked in bytes.
 
@@ -54,14 +79,12 @@ class RayActors(Team):
 
     def __enter__(self) -> Self:
         try:
-            from ray import init, is_initialized, kill, remote, wait
+            from ray import kill, remote, wait
         except ImportError:
             raise ConfigurationError(
                 "engine `ray` is not installed; pip install 'datamask-pipeline[ray]', or take engine `processes`"
             ) from None
-        if not is_initialized():
-            own = {} if self._address else {"include_dashboard": False}
-            init(address=self._address, log_to_driver=False, **own)
+        join(self._address)
         jobs = [pack({"job": dict(job)}) for job in self._jobs]
         on_gpu = SelectionConfig.of(self._jobs[0]["config"]).device.startswith("cuda")
         wanted = {"num_gpus": int(on_gpu), "max_restarts": 0, "scheduling_strategy": "SPREAD"}

@@ -68,6 +68,15 @@ class FileFormat(abc.ABC):
             InputError: the file cannot be read.
         """
 
+    def num_rows(self, file: ShardFile) -> int | None:
+        """Rows that the file states without being read; ``None`` where it states none.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        del file
+        return None
+
     @abc.abstractmethod
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int

@@ -32,6 +32,10 @@ class Parquet(FileFormat):
                 return []
             return extra_fields(opened.schema_arrow, renamed=columns.renamed)
 
+    def num_rows(self, file: ShardFile) -> int | None:
+        with _opened(file) as opened:
+            return int(opened.metadata.num_rows)
+
     def read(
         self, file: ShardFile, columns: Columns, *, crawl: str, extras: Sequence[pa.Field], batch_rows: int
     ) -> Generator[SourceBatch]:

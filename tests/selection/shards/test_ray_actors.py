@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datamask_pipeline.errors import LostMemberError
+from datamask_pipeline.errors import ConfigurationError, LostMemberError
 from datamask_pipeline.selection.shards import ray_actors
 from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
 from datamask_pipeline.selection.shards.ray_actors import RayActors
@@ -81,3 +83,17 @@ def test_actors_on_one_node_and_on_two_make_the_bytes_of_one_process(
     finally:
         shutdown()
         cluster.shutdown()
+
+
+def test_a_cluster_that_ray_does_not_find_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: Any) -> None:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    ray = types.ModuleType("ray")
+    vars(ray).update(init=init, is_initialized=lambda: False, kill=None, remote=None, wait=None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    told = r"no Ray cluster was found at 'auto' \(Could not find .* `ray start --head`"
+    with pytest.raises(ConfigurationError, match=told), RayActors([{}], "auto"):
+        pass
+    with pytest.raises(ConnectionError), RayActors([{}], None):  # one of its own: no address is at fault
+        pass
