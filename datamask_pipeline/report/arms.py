@@ -78,7 +78,7 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
             **{
                 f"{task} {name}": of[name]
                 for task, of in about["tasks"].items()
-                for name in ("n", "chance", "truncated")
+                for name in ("n", "chance", "truncated", "prompts")
             },
             "no power": "; ".join(about["no_power"]),
             "caveat": about["caveat"],
@@ -213,7 +213,11 @@ def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
 
 def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
-    cut = [f"{task} {about['truncated']:,}" for task, about in tasks.items() if about["truncated"]]
+    cut = [
+        f"{task} {about['truncated']:,}" + ("" if about["prompts"] is None else f" of {about['prompts']:,}")
+        for task, about in tasks.items()
+        if about["truncated"]
+    ]
     lines = (
         [f"prompts, one for each choice, that lost their beginning to evaluate.max_length: {', '.join(cut)}"]
         if cut

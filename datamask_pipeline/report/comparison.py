@@ -75,16 +75,18 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
 
 def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Of each task: ``n`` questions, ``chance``, whether any model is clearly ``above_chance``, how many prompts of a model
-    lost their beginning at most (``truncated``), and why it has ``no_signal`` for small models.
+    lost their beginning at most (``truncated``) of how many (``prompts``; null: an older record does not say), and why it
+    has ``no_signal`` for small models.
 
     Args:
-        rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated``; a value is a mean over
-            questions, in 0..1.
+        rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated`` and, but of an older record,
+            ``num_prompts``; a value is a mean over questions, in 0..1.
     """
     found: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: str(row["task"])):
         task = row["task"]
         begun = {"n": row["n"], "chance": row["chance"], "above_chance": False, "truncated": 0}
+        begun["prompts"] = row.get("num_prompts")
         about = found.setdefault(task, begun | {"no_signal": without_signal(task)})
         about["truncated"] = max(about["truncated"], row["num_truncated"])
         about["n"] = min(about["n"], row["n"])

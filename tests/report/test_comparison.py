@@ -133,7 +133,9 @@ def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> N
 def test_a_few_right_answers_are_no_certainty(n: int, value: float, above: bool) -> None:
     row = {"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25, "num_truncated": 3}
     asked = {"n": n, "chance": 0.25, "above_chance": above, "truncated": 3, "no_signal": None}
-    assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": asked}
+    older = asked | {"prompts": None}
+    assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": older}
+    assert tasks_asked([row | {"num_prompts": 2 * n}]) == {"piqa": older | {"prompts": 2 * n}}
 
 
 def test_tasks_that_rank_small_models_no_better_than_a_coin_are_known() -> None:
