@@ -21,7 +21,7 @@ from datamask_pipeline.cli.options import (
     only_looked_at,
     releases_of,
 )
-from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, Pipeline
@@ -82,8 +82,7 @@ def run(
         datamask run -c my.yaml --until score --shard $SLURM_ARRAY_TASK_ID/8
     """
     console = plain_console(stderr=True)
-    with progress_bars(console) as bar:
-        tracker = Tracker(bar)
+    with followed(console) as tracker:
         pipeline = build_pipeline(config, settings, tracker)
         if dry_run:
             pipeline = only_looked_at(pipeline)
@@ -179,7 +178,7 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
 
 
 def _run_release(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
 ) -> None:
     computed = _run_steps(pipeline, release, until, console, tracker)
     console.print(
@@ -191,7 +190,7 @@ def _run_release(
 
 
 def _run_steps(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
 ) -> list[bool]:
     """Run the steps, and tell of each; of each step whether it was computed."""
     say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
