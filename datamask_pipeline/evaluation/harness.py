@@ -4,7 +4,6 @@ Knows no arm and no store. Nothing is fetched, as model, tokenizer and questions
 outside the work directory.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -32,6 +31,7 @@ from datamask_pipeline.evaluation.answers import (
     open_answer,
 )
 from datamask_pipeline.evaluation.benchmarks import render
+from datamask_pipeline.evaluation.chatter import no_chatter
 from datamask_pipeline.evaluation.config import EvaluateConfig, QuestionsConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
 from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
@@ -292,11 +292,9 @@ def _num_generated(settings: Mapping[str, Any], harness: HFLM) -> int:
 def quiet(log: Path) -> Iterator[None]:
     """No chatter, and progress bars into a file, until the block ends."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    chatter = logging.getLogger("lm_eval")
     with ExitStack() as stack:
         stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
         transformers_logging.set_verbosity_error()
-        stack.callback(chatter.setLevel, chatter.level)
-        chatter.setLevel(logging.ERROR)
+        stack.enter_context(no_chatter())
         stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
         yield
