@@ -561,6 +561,7 @@ RESULTS: Final = pa.schema(
         column("version", TEXT, "Version of the task's definition."),
         column("question_source", TEXT, "Where the questions come from."),
         column("questions_digest", TEXT, "Digest of the questions: equal digests, the same questions."),
+        column("num_prompts", INTEGER, "Prompts: every choice of a question is one.", unit="prompts"),
         column(
             "num_truncated", INTEGER, "Prompts that lost their beginning to fit the model.", unit="prompts"
         ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +157,10 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is
     if item["type"] in ("tuple_type", "list_type"):
         one = isinstance(item["input"], str | int | float) and not is_secret
         message = "must be a list" + (f", e.g. [{item['input']}]" if one else "")
+    if item["type"] == "int_parsing" and (whole := _whole_number(item["input"])) is not None:
+        message = f"must be a whole number, and YAML takes this for text; write {whole}"
+    if item["type"] == "dict_type":
+        message = "must be a mapping, e.g. {NAME: VALUE}"
     if item["type"] == "too_short":
         message = f"must have at least {item['ctx']['min_length']}"
     kinds = [taken for known, taken in _TAKEN_FOR.items() if isinstance(item["input"], known)]
@@ -172,6 +178,14 @@ def _problem(item: Any, owner: type[pydantic.BaseModel] | None, kind: Any, *, is
     # The validator of a whole model names the values it minds.
     is_whole = isinstance(item["input"], Mapping) and item["type"] == "value_error"
     return message if is_whole or is_secret else f"{message} (given: {shown(item['input']):.120})"
+
+
+def _whole_number(text: Any) -> int | None:
+    """The whole number that a text such as ``1e5`` means: YAML 1.1 takes an exponent without point and sign for text."""
+    if not re.fullmatch(r"[+-]?\d{1,9}(\.\d{0,9})?[eE]\+?1?\d", str(text)):
+        return None
+    number = decimal.Decimal(str(text))
+    return int(number) if number == number.to_integral_value() else None
 
 
 def _followed(

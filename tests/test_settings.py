@@ -73,7 +73,7 @@ def test_what_was_declared_stays_out_of_fingerprints_at_every_depth() -> None:
         ({"ratio": 3}, "embed.ratio: Input should be less than or equal to 1 (given: 3)"),
         (
             {"metric": 3},
-            "embed.metric: Input should be a valid string (given: 3), or Input should be a valid dictionary (given: 3)",
+            "embed.metric: Input should be a valid string (given: 3), or must be a mapping, e.g. {NAME: VALUE} (given: 3)",
         ),
         ({"ratio": "x", "inner": 3}, "embed.inner: "),
         ({"ratio": True}, "embed.ratio: a boolean stands where a number is needed (given: true)"),

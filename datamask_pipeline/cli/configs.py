@@ -60,6 +60,7 @@ def check(
         *told(pipeline),
         *idle_engine(told_of),
         *_first_as_baseline(told_of),
+        *_asks_them_all(told_of),
         *not_held_against(told_of),
         *beyond_training(told_of),
     )
@@ -67,6 +68,15 @@ def check(
         typer.echo(f"# {inert(line)}")
     if quiet:
         typer.echo("the configuration is sound: a run would not refuse it")
+
+
+def _asks_them_all(config: PipelineConfig) -> Iterator[str]:
+    """A line where no task is named in so many words, by which some would mean that none is asked."""
+    if "tasks" in config.evaluate.model_fields_set and not config.evaluate.tasks:
+        yield (
+            "evaluate.tasks names no task, so the paper's twelve are asked; a run without evaluation is "
+            "`datamask run --until pretrain`"
+        )
 
 
 def _first_as_baseline(config: PipelineConfig) -> Iterator[str]:

@@ -59,7 +59,7 @@ def experiment(
     draws = config.draws(draw or ())
     if store is not None:
         chain = chain.model_copy(update={"store": store})
-    with followed(plain_console(stderr=True)) as progress:
+    with followed(plain_console(stderr=True), ends=True) as progress:
         pipeline = Pipeline(chain, progress=progress)
         make_shared(config, pipeline, progress, lambda line: typer.echo(inert(line), err=True))
         if draw:

@@ -9,7 +9,7 @@ from datamask_pipeline.audit.external import MINHASH_TEXTS, ExternalOptions, aud
 from datamask_pipeline.audit.external_lines import report_lines
 from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
-from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.progress import followed
 from datamask_pipeline.cli.terminal import plain_console
 
 
@@ -95,6 +95,6 @@ def external(
         arm=arm,
         out=out,
     )
-    with progress_bars(plain_console(stderr=True)) as bar:
-        report = audit_external(pipeline.store, target, against, options, Tracker(bar))
+    with followed(plain_console(stderr=True)) as progress:
+        report = audit_external(pipeline.store, target, against, options, progress)
     print_answer(report, report_lines(report), as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
-from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.progress import followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError
 
@@ -36,7 +36,7 @@ def probe(
     from datamask_pipeline.families import SCORERS
     from datamask_pipeline.stages.probe import held_out_line, run, space_of_encoder
 
-    with progress_bars(plain_console(stderr=True)) as bar:
+    with followed(plain_console(stderr=True)) as progress:
         pipeline = build_pipeline(config, settings)
         pipeline.store.reach()
         if pipeline.config.embed.imported_file:
@@ -51,7 +51,7 @@ def probe(
             scorer,
             store=pipeline.store,
             space=space_of_encoder(pipeline.config.embed.encoder_config()),
-            progress=Tracker(bar),
+            progress=progress,
         )
     typer.echo(held_out_line(pipeline.store.manifest(ref)["metadata"]))
     typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")

@@ -1,5 +1,6 @@
 """Progress: bars on a terminal, lines elsewhere. Knows no stage."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,8 +9,8 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-#: Seconds between two lines about one thing that has neither begun nor ended.
-_BETWEEN_LINES: Final = 60.0
+#: Seconds of work on one thing until it is told of, and between two lines of it.
+_BETWEEN_LINES: Final = 30.0
 
 
 def progress_bars(console: Console) -> Progress:
@@ -42,24 +43,40 @@ class Tracker:
 
 
 class Lines:
-    """Tells of the stages' progress in lines, for a log: where something begins or is done, and now and then between."""
+    """Tells of the stages' progress in lines, for a log: now and then of what takes long.
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    Args:
+        tell: Takes a line.
+        ends: Tell also where something begins or is done: of steps of which no other line tells.
+    """
+
+    def __init__(self, tell: Callable[[str], None], *, ends: bool = False) -> None:
+        self._tell, self._ends = tell, ends
         self._told: dict[str, float] = {}
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         now = time.monotonic()
-        if what not in self._told or done == total or now - self._told[what] > _BETWEEN_LINES:
+        is_end = what not in self._told or done == total
+        if now - self._told.setdefault(what, now) > _BETWEEN_LINES or (self._ends and is_end):
             self._told[what] = now
-            self._tell(what if total is None else f"{what}: {done} of {total}")
+            self._tell(what if total is None else f"{what}: {done:,} of {total:,}")
+
+    def clear(self) -> None:
+        """Forget what a finished step told of."""
+        self._told.clear()
 
 
 @contextmanager
-def followed(console: Console) -> Iterator[Tracker | Lines]:
-    """What is told of progress inside it, as bars or as lines."""
+def followed(console: Console, *, ends: bool = False) -> Iterator[Tracker | Lines]:
+    """What is told of progress inside it, as bars on a terminal or else as lines.
+
+    Args:
+        console: Where it is told.
+        ends: As of `Lines`.
+    """
     if not console.is_terminal:
-        yield Lines(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+        say = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        yield Lines(say, ends=ends)
         return
     with progress_bars(console) as bar:
         tracker = Tracker(bar)

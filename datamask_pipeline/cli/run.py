@@ -22,7 +22,7 @@ from datamask_pipeline.cli.options import (
     only_looked_at,
     releases_of,
 )
-from datamask_pipeline.cli.progress import Tracker, progress_bars
+from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
@@ -85,8 +85,7 @@ def run(
     """
     console = plain_console(stderr=True)
     failed: dict[str, DataMaskError] = {}
-    with progress_bars(console) as bar:
-        tracker = Tracker(bar)
+    with followed(console) as tracker:
         pipeline = build_pipeline(config, settings, tracker)
         if dry_run:
             pipeline = only_looked_at(pipeline)
@@ -191,7 +190,7 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
 
 @contextlib.contextmanager
 def _others_go_on(
-    name: str, names: list[str], failed: dict[str, DataMaskError], console: Console, tracker: Tracker
+    name: str, names: list[str], failed: dict[str, DataMaskError], console: Console, tracker: Tracker | Lines
 ) -> Iterator[None]:
     """Inside it, what one of several releases is refused for is told and kept; of storage that fails nobody goes on."""
     try:
@@ -207,7 +206,7 @@ def _others_go_on(
 
 
 def _run_release(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
 ) -> None:
     computed = _run_steps(pipeline, release, until, console, tracker)
     console.print(
@@ -219,7 +218,7 @@ def _run_release(
 
 
 def _run_steps(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker
+    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
 ) -> list[bool]:
     """Run the steps, and tell of each; of each step whether it was computed."""
     say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)

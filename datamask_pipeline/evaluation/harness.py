@@ -4,7 +4,6 @@ Knows no arm and no store. Nothing is fetched, as model, tokenizer and questions
 outside the work directory.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
@@ -32,6 +31,7 @@ from datamask_pipeline.evaluation.answers import (
     open_answer,
 )
 from datamask_pipeline.evaluation.benchmarks import render
+from datamask_pipeline.evaluation.chatter import no_chatter
 from datamask_pipeline.evaluation.config import EvaluateConfig, QuestionsConfig
 from datamask_pipeline.evaluation.questions import QuestionSet
 from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
@@ -44,8 +44,8 @@ class ResultRow:
     `value` of a headline is a fraction in 0..1, higher is better; that of bits per byte is better lower, and that of another
     metric of lm-eval's as lm-eval defines it. `stderr` is its standard error, null where none is known; `n` the number of
     questions; `version` the task definition's; `headline` marks the one metric that stands for the benchmark; `chance` is
-    what guessing would score, null for bits per byte and for what is no mean over questions; `num_truncated` counts prompts
-    that lost their beginning.
+    what guessing would score, null for bits per byte and for what is no mean over questions; `num_prompts` counts prompts,
+    one for each choice, `num_truncated` those that lost their beginning.
     """
 
     task: str
@@ -60,6 +60,7 @@ class ResultRow:
     shots: int
     question_source: str
     questions_digest: str
+    num_prompts: int
     num_truncated: int
 
 
@@ -145,7 +146,8 @@ def ask(
             answer_row(tasks[name], sample, metric, gold)
             for sample, gold in zip(samples, scored, strict=True)
         ]
-        results += _results(report, item, tasks[name], mine, shots, num_truncated(samples), first)
+        cut = num_truncated(samples), sum(len(sample["arguments"]) for sample in samples)
+        results += _results(report, item, tasks[name], mine, shots, cut, first)
         answers += sorted(mine, key=lambda row: row.question_id)
     return Evaluation(results, answers)
 
@@ -196,12 +198,13 @@ def _results(
     stock: Any,
     answers: Sequence[AnswerRow],
     shots: int,
-    num_truncated: int,
+    cut: tuple[int, int],
     first: str,
 ) -> list[ResultRow]:
     """The metrics lm-eval names `metric,filter` with their `metric_stderr,filter`, then those of the right answers.
 
-    Those of other filters than the first keep lm-eval's whole name.
+    Those of other filters than the first keep lm-eval's whole name. `cut`: how many prompts lost their beginning, of how
+    many.
     """
     task = item.benchmark.task
     scores = report["results"].get(task, {})
@@ -238,7 +241,8 @@ def _results(
             shots=shots,
             question_source=item.source,
             questions_digest=item.digest,
-            num_truncated=num_truncated,
+            num_prompts=cut[1],
+            num_truncated=cut[0],
         )
         for metric, value, stderr, chance in found
     ]
@@ -288,11 +292,9 @@ def _num_generated(settings: Mapping[str, Any], harness: HFLM) -> int:
 def quiet(log: Path) -> Iterator[None]:
     """No chatter, and progress bars into a file, until the block ends."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    chatter = logging.getLogger("lm_eval")
     with ExitStack() as stack:
         stack.callback(transformers_logging.set_verbosity, transformers_logging.get_verbosity())
         transformers_logging.set_verbosity_error()
-        stack.callback(chatter.setLevel, chatter.level)
-        chatter.setLevel(logging.ERROR)
+        stack.enter_context(no_chatter())
         stack.enter_context(redirect_stderr(stack.enter_context(log.open("w"))))
         yield

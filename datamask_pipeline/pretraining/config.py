@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from datamask_pipeline.pretraining.presets import Preset, filled
 from datamask_pipeline.settings import Settings, execution_field
@@ -58,7 +58,9 @@ class PretrainConfig(Settings):
     token_budget: int = Field(
         300_000,
         ge=1,
-        description="Tokens to train on, rounded up to whole steps; a smaller subset is repeated.",
+        validate_default=True,
+        description="Tokens to train on, rounded up to whole steps, of which it covers one at least; a smaller subset is "
+        "repeated.",
     )
 
     learning_rate: float = Field(3e-3, gt=0, le=1, description="Peak of the cosine schedule.")
@@ -131,6 +133,17 @@ class PretrainConfig(Settings):
     @classmethod
     def _preset_first(cls, values: Any) -> Any:
         return filled(values) if isinstance(values, Mapping) else values
+
+    @field_validator("token_budget")
+    @classmethod
+    def _one_step(cls, budget: int, info: ValidationInfo) -> int:
+        batch, length = (info.data.get(name, 1) for name in ("batch_size", "sequence_length"))
+        if budget < batch * length:
+            raise ValueError(
+                f"is less than one step, which takes {batch * length:,} tokens, batch_size {batch:,} times sequence_length "
+                f"{length:,}; raise it, or lower one of these"
+            )
+        return budget
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

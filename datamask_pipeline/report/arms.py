@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from datamask_pipeline.report.comparison import LUCK
 from datamask_pipeline.report.gold import print_gold
 from datamask_pipeline.report.ngram import print_ngram
 from datamask_pipeline.report.objectives import AFFINE_SCALE
@@ -78,7 +79,7 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
             **{
                 f"{task} {name}": of[name]
                 for task, of in about["tasks"].items()
-                for name in ("n", "chance", "truncated")
+                for name in ("n", "chance", "truncated", "prompts")
             },
             "no power": "; ".join(about["no_power"]),
             "caveat": about["caveat"],
@@ -213,7 +214,11 @@ def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
 
 def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
-    cut = [f"{task} {about['truncated']:,}" for task, about in tasks.items() if about["truncated"]]
+    cut = [
+        f"{task} {about['truncated']:,}" + ("" if about["prompts"] is None else f" of {about['prompts']:,}")
+        for task, about in tasks.items()
+        if about["truncated"]
+    ]
     lines = (
         [f"prompts, one for each choice, that lost their beginning to evaluate.max_length: {', '.join(cut)}"]
         if cut
@@ -221,8 +226,23 @@ def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     )
     chances = [f"{task} {figure(about['chance'])}" for task, about in tasks.items()]
     lines += [f"guessing scores: {', '.join(chances)}"] if chances else []
+    lines += _about_luck(tasks)
     weak = {task: about["no_signal"] for task, about in tasks.items() if about["no_signal"] is not None}
     return lines + [f"* {task} has no signal below 1 B parameters: {reason}" for task, reason in weak.items()]
+
+
+def _about_luck(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """How many scores, each of one model on one task, are above chance although so many were looked at."""
+    asked = sum(about["models"] for about in tasks.values())
+    if not asked:
+        return []
+    found = {task: about["models_above"] for task, about in tasks.items() if about["models_above"]}
+    where = f" ({', '.join(f'{task} {number}' for task, number in found.items())})" if found else ""
+    return [
+        f"{sum(found.values()):,} of {asked:,} scores, each of one model on one task, are above chance by more than luck"
+        f"{where}: exact binomial tests with Holm's correction for all of them, by which luck alone shows any in at most "
+        f"{LUCK:.1%} of reports"
+    ]
 
 
 def _print_differences(console: Console, about: Mapping[str, Any]) -> None:

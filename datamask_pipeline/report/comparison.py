@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from datamask_pipeline.report.signal import without_signal
 
 Row = Mapping[str, Any]
+
+#: How probable it may be that a report calls any score above chance that is luck: the upper tail of a 95 % interval.
+LUCK: Final = 0.025
 
 
 def final_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -74,34 +77,60 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
 
 
 def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Of each task: ``n`` questions, ``chance``, whether any model is clearly ``above_chance``, how many prompts of a model
-    lost their beginning at most (``truncated``), and why it has ``no_signal`` for small models.
+    """Of each task: ``n`` questions, ``chance``, how many ``models`` answered, how many of these are clearly above chance
+    (``models_above``) and whether any is (``above_chance``), how many prompts of a model lost their beginning at most
+    (``truncated``) of how many (``prompts``; null: an older record does not say), and why it has ``no_signal`` for small
+    models.
+
+    Clearly above chance is what remains of all models and tasks together: one of many scores is high by luck.
 
     Args:
-        rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated``; a value is a mean over
-            questions, in 0..1.
+        rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated`` and, but of an older record,
+            ``num_prompts``; a value is a mean over questions, in 0..1.
     """
     found: dict[str, dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: str(row["task"])):
+    ordered = sorted(rows, key=lambda row: str(row["task"]))
+    above = beyond_luck([luck(row["value"], row["n"], row["chance"]) for row in ordered])
+    for row, is_above in zip(ordered, above, strict=True):
         task = row["task"]
-        begun = {"n": row["n"], "chance": row["chance"], "above_chance": False, "truncated": 0}
-        about = found.setdefault(task, begun | {"no_signal": without_signal(task)})
+        begun = {"n": row["n"], "chance": row["chance"], "models": 0, "models_above": 0, "truncated": 0}
+        begun |= {"prompts": row.get("num_prompts"), "no_signal": without_signal(task)}
+        about = found.setdefault(task, begun)
         about["truncated"] = max(about["truncated"], row["num_truncated"])
         about["n"] = min(about["n"], row["n"])
-        # Where guessing scores nothing, one right answer may still be luck.
-        about["above_chance"] |= lower_bound(row["value"], row["n"]) > max(row["chance"], 1 / row["n"])
+        about["models"] += 1
+        about["models_above"] += is_above
+    for about in found.values():
+        about["above_chance"] = about["models_above"] > 0
     return found
 
 
-def lower_bound(score: float, n: int) -> float:
-    """Lower end of the exact 95 % binomial interval of a mean over n questions, sound at 0 and 1 too.
+def luck(score: float, n: int, chance: float) -> float:
+    """Probability that guessing n questions scores so much or more; where guessing scores nothing, one right answer may
+    still be luck, so that chance counts as 1 / n at least.
 
-    Formula: the 2.5 % quantile of Beta(k, n - k + 1), k = n score. Source: Clopper and Pearson, 1934.
+    Formula: P(Binomial(n, chance) >= k), k = n score, as Beta(k, n - k + 1) has it for any k: a mean over checkpoints need
+    be no whole number of answers.
     """
     from scipy.stats import beta
 
     right = score * n
-    return float(beta.ppf(0.025, right, n - right + 1)) if right > 0 else 0.0
+    return float(beta.cdf(max(chance, 1 / n), right, n - right + 1)) if right > 0 else 1.0
+
+
+def beyond_luck(probabilities: Sequence[float]) -> list[bool]:
+    """Which of these are too small for luck, counting how many there are: that any is by luck has a probability of at most
+    `LUCK`, however they depend on each other, as models asked the same questions do.
+
+    Source: Holm, 1979.
+    """
+    found = [False] * len(probabilities)
+    smallest_first = sorted(range(len(probabilities)), key=lambda place: probabilities[place])
+    for number, place in enumerate(smallest_first):
+        if probabilities[place] > LUCK / (len(probabilities) - number):
+            break
+        found[place] = True
+    return found
 
 
 def mean_score(rows: Sequence[Row], arm: str) -> float:

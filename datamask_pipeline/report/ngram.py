@@ -41,25 +41,27 @@ def ngram_figures(
 
 
 def no_power(arms: Mapping[str, Row], ngram: Mapping[str, Row]) -> list[str]:
-    """A line for each arm and architecture that predicts held-out documents worse than the n-gram model of the same arm.
+    """One line for all arms and architectures that predict held-out documents no better than the n-gram model of the same
+    arm; none where there is no such.
 
     Args:
         arms: As of `gold_figures`.
         ngram: As of `ngram_figures`.
     """
-    lines = []
-    for arm, of in arms.items():
-        counted = ngram.get(arm)
-        if counted is None:
-            continue
+    weak = []
+    for arm, counted in ((arm, ngram[arm]) for arm in arms if arm in ngram):
         trigram = counted["bits_per_byte"][HELD_OUT]
-        lines += [
-            f"NO POWER: on the held-out documents the {architecture} models of {arm} need {figure(bits)} bits per byte, a "
-            f"trigram model of {counted['tokens']:,} of its tokens {figure(trigram)}: the models' numbers do not count"
-            for architecture, bits in of.get("architectures", {}).items()
+        weak += [
+            f"{architecture} of {arm} {figure(bits)} (trigram of {counted['tokens']:,} tokens {figure(trigram)})"
+            for architecture, bits in arms[arm].get("architectures", {}).items()
             if bits >= trigram
         ]
-    return lines
+    if not weak:
+        return []
+    return [
+        "NO POWER: on the held-out documents these models need no fewer bits per byte than a trigram model of their arm's "
+        f"tokens, so their numbers do not count: {', '.join(weak)}"
+    ]
 
 
 def low_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:

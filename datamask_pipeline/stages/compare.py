@@ -16,7 +16,7 @@ from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "compare"
-VERSION: Final = "7"
+VERSION: Final = "8"
 #: The baseline where the settings name none and an arm is called so.
 USUAL_BASELINE: Final = "random"
 

@@ -41,7 +41,9 @@ class TokenizerConfig(Settings):
     cache_dir: str | None = execution_field(
         None, description="Where downloads are kept; null: the hub's own cache."
     )
-    vocab_size: int = pydantic.Field(4096, ge=300, description="Most entries, special ones included.")
+    vocab_size: int = pydantic.Field(
+        4096, ge=300, le=2**20, description="Most entries, special ones included."
+    )
     sample_documents: int = pydantic.Field(
         2000, ge=1, description="Eligible documents the merges are learnt from, chosen by content hash."
     )

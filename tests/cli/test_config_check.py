@@ -38,6 +38,13 @@ def test_quietly_it_prints_comments_and_that_all_is_well(tiny_config_file: Path)
     assert "names no place" in str(CliRunner().invoke(app, [*command, "-s", "store=''"]).exception)
 
 
+def test_a_list_of_no_tasks_is_told_to_mean_all(tiny_config_file: Path) -> None:
+    told = "# evaluate.tasks names no task, so the paper's twelve are asked; a run without evaluation is `datamask run"
+    assert told in check(tiny_config_file, "evaluate.tasks=[]").output
+    assert told not in check(tiny_config_file, "evaluate.tasks=[piqa]").output
+    assert told not in check(tiny_config_file).output
+
+
 def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file: Path) -> None:
     arms = "arms={top: {policy: quality_topk}, datamask: {policy: datamask}}"
     result = check(tiny_config_file, arms)
@@ -66,6 +73,22 @@ def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file
         ("embed.encoder=minilm", "did you mean 'minilm-mean-cls'?"),
         ("embed.heads=[fineweb_ed]", "embed.heads: unknown quality scorer 'fineweb_ed' (did you mean"),
         ("seeds=3", "seeds: must be a list, e.g. [3] (given: 3)"),
+        (
+            "pretrain.token_budget=1e5",
+            "pretrain.token_budget: must be a whole number, and YAML takes this for text; write 100000 (given: '1e5')",
+        ),
+        (
+            "seeds=[1.5e1]",
+            "seeds.0: must be a whole number, and YAML takes this for text; write 15 (given: '1.5e1')",
+        ),
+        ("seeds=['1.55e1']", "seeds.0: Input should be a valid integer"),
+        ("seeds=['1e']", "seeds.0: Input should be a valid integer"),
+        ("arms.random.scorers=[]", "arms.random.scorers: must be a mapping, e.g. {NAME: VALUE} (given: [])"),
+        ("pretrain.token_budget=3", "pretrain.token_budget: is less than one step, which takes "),
+        (
+            "tokenizer.vocab_size=100000000",
+            "tokenizer.vocab_size: Input should be less than or equal to 1048576 (given: 100000000)",
+        ),
         ("seeds=null", "seeds: must be a list (given: null)"),
         ("seeds=[0, 0]", "seeds: 0 is repeated; name each once"),
         ("releases.first.crawls=[a, b, a]", "releases.first.crawls: 'a' is repeated"),

@@ -81,10 +81,20 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     assert "piqa (n 200)" in summary(copied)
     (told,) = json.loads(reported(copied, "--json"))
     piqa = {"n": 200, "chance": 0.5, "above_chance": False, "truncated": 0, "no_signal": None}
-    assert told["tasks"]["piqa"] == piqa
-    assert told["tasks"]["race_high"]["truncated"] > 0
+    prompts = 2 * tiny_questions(tiny_run, "piqa")
+    arms = len(tiny_run.config.arms)
+    assert told["tasks"]["piqa"] == piqa | {"prompts": prompts, "models": arms, "models_above": 0}
+    race = told["tasks"]["race_high"]
+    assert 0 < race["truncated"] <= race["prompts"]
     shown = summary(copied)
-    assert "prompts, one for each choice, that lost their beginning to evaluate.max_length: " in shown
+    (line,) = (
+        line for line in shown.splitlines() if line.startswith("prompts, one for each choice, that lost")
+    )
+    assert f"race_high {race['truncated']} of {race['prompts']}" in line
+    assert (
+        f"0 of {12 * arms} scores, each of one model on one task, are above chance by more than luck: "
+        in shown
+    )
     assert "* winogrande has no signal below 1 B parameters: models of 150 M" in shown
     assert "winogrande (n 200) *" in shown
     assert "right answers less those of random, with the 95 % interval over questions" in shown
@@ -92,6 +102,12 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     assert told["caveat"].startswith("On 12 of 12 tasks")
     for row in csv.DictReader(io.StringIO(reported(copied, "--csv"))):
         assert (row["piqa n"], row["piqa chance"], row["caveat"]) == ("200", "0.5", told["caveat"])
+        assert row["piqa prompts"] == str(prompts)
+
+
+def tiny_questions(pipeline: Pipeline, task: str) -> int:
+    rows = pipeline.store.read_table(require(pipeline.store, "compare", "first")).to_pylist()
+    return min(row["n"] for row in rows if row["task"] == task)
 
 
 def test_another_selection_does_not_pass_for_the_compared_one(tiny_run: Pipeline, tmp_path: Path) -> None:
@@ -223,8 +239,9 @@ def test_the_report_as_json_holds_every_figure_unrounded(tiny_run: Pipeline) -> 
         assert (told["tokens"], told["bits_per_byte"]) == (counted["tokens"], counted["bits_per_byte"])
         assert len(told["differences"]) == (0 if arm["arm"] == "random" else 13)
     # The tiny chain's networks have learnt next to nothing.
-    arms = sorted(arm["arm"] for arm in metadata["arms"])
-    assert [line.partition(" need")[0].rpartition(" of ")[2] for line in sorted(release["no_power"])] == arms
+    (line,) = release["no_power"]
+    arms = {arm["arm"] for arm in metadata["arms"]}
+    assert {each.split()[2] for each in line.rpartition(" count: ")[2].split("), ")} == arms
 
 
 def test_the_report_as_csv_has_a_row_for_each_arm(tiny_run: Pipeline) -> None:

@@ -129,6 +129,10 @@ def test_settings_reach_the_prompt(
         prepared = prepare_questions(config, tmp_path / name / "questions", documents)
         found = evaluate(model, tokenizer, prepared, tmp_path / name / "work", config)
         assert {row.shots for row in found.results} == {config.shots}
+        # Every choice of a question is a prompt: four of each here, and one of an open question.
+        assert {(row.task, row.num_prompts) for row in found.results} == {
+            (row.task, row.n * (4 if row.task == "mmlu" else 1)) for row in found.results
+        }
         truncated.append({row.task: row.num_truncated for row in found.results})
     for task, number in truncated[0].items():
         assert number < truncated[1][task]

@@ -116,6 +116,13 @@ def test_prompts_and_targets_are_lm_evals_own(asked: Asked, tmp_path: Path, task
     assert found.source == f"{found.benchmark.repository}@{_COMMIT}"
 
 
+def test_lm_evals_remarks_on_a_task_stay_out_of_the_log(
+    asked: Asked, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_questions(asked("sciq"))
+    assert not [record for record in caplog.records if record.name.startswith("lm_eval")]
+
+
 def test_rows_that_lm_eval_leaves_out_are_counted(asked: Asked, tmp_path: Path) -> None:
     (found,) = prepare_questions(asked("winogender_female"), tmp_path)
     assert (found.num_read, found.num_items, found.num_rejected) == (_NUMBER, 10, 10)

@@ -16,7 +16,7 @@ def test_importing_the_configuration_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("budget", "steps"), [(1, 1), (2048, 1), (2049, 2), (300_000, 147)])
+@pytest.mark.parametrize(("budget", "steps"), [(2048, 1), (2049, 2), (300_000, 147)])
 def test_the_budget_is_rounded_up_to_whole_steps(budget: int, steps: int) -> None:
     assert PretrainConfig(batch_size=8, sequence_length=256, token_budget=budget).num_steps == steps
 
@@ -25,6 +25,9 @@ def test_the_budget_is_rounded_up_to_whole_steps(budget: int, steps: int) -> Non
     ("settings", "named"),
     [
         ({"num_heads": 3}, "num_heads 3"),
+        ({"token_budget": 3}, "token_budget\n.*less than one step, which takes 2,048 tokens"),
+        ({"token_budget": 2047}, "batch_size 8 times sequence_length 256; raise it, or lower one"),
+        ({"batch_size": 10_000}, "token_budget\n.*less than one step, which takes 2,560,000 tokens"),
         ({"experts_per_token": 5}, "num_experts 4"),
         ({"experts_per_token": 1}, "experts_per_token"),
         ({"num_kv_heads": 3}, "num_kv_heads 3"),

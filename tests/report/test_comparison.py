@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from datamask_pipeline.report.comparison import differences, final_rows, lower_bound, mean_score, tasks_asked
+from datamask_pipeline.report.comparison import (
+    beyond_luck,
+    differences,
+    final_rows,
+    luck,
+    mean_score,
+    tasks_asked,
+)
 
 
 def answers(arm: str, seed: int, values: list[float]) -> list[dict[str, object]]:
@@ -120,11 +127,30 @@ def test_answers_are_averaged_question_by_question() -> None:
 
 
 @pytest.mark.parametrize(("n", "right"), [(2, 2), (5, 4), (40, 13), (7, 0)])
-def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> None:
+def test_the_probability_of_luck_is_the_exact_binomial_one(n: int, right: int) -> None:
     from scipy.stats import binomtest
 
-    interval = binomtest(right, n).proportion_ci(0.95, method="exact")
-    assert lower_bound(right / n, n) == pytest.approx(interval.low, abs=1e-12)
+    for chance in (0.25, 0.5):
+        exact = binomtest(right, n, max(chance, 1 / n), alternative="greater").pvalue
+        assert luck(right / n, n, chance) == pytest.approx(exact, abs=1e-12)
+
+
+def test_holms_steps_go_on_until_one_fails() -> None:
+    assert beyond_luck([0.02, 0.5, 0.008]) == [False, False, True]  # .025 / 3 holds .008, .025 / 2 not .02
+    assert beyond_luck([0.012, 0.02, 0.008]) == [True, True, True]
+    assert beyond_luck([0.03, 0.02]) == [False, False]
+    assert beyond_luck([]) == []
+
+
+def test_one_task_of_twelve_above_chance_by_luck_is_not_called_above() -> None:
+    row = {"n": 100, "chance": 0.25, "num_truncated": 0}
+    lucky = row | {"task": "piqa", "value": 0.35}  # alone: guessing scores so much in 1.6 % of cases
+    others = [row | {"task": f"task {number}", "value": 0.25} for number in range(11)]
+    assert tasks_asked([lucky])["piqa"]["above_chance"]
+    assert not any(asked["above_chance"] for asked in tasks_asked([lucky, *others]).values())
+    clear = tasks_asked([lucky | {"value": 0.45}, lucky, *others])
+    assert (clear["piqa"]["models"], clear["piqa"]["models_above"]) == (2, 1)
+    assert clear["piqa"]["above_chance"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +159,10 @@ def test_the_bound_on_a_score_is_the_exact_binomial_one(n: int, right: int) -> N
 def test_a_few_right_answers_are_no_certainty(n: int, value: float, above: bool) -> None:
     row = {"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25, "num_truncated": 3}
     asked = {"n": n, "chance": 0.25, "above_chance": above, "truncated": 3, "no_signal": None}
-    assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": asked}
+    older = asked | {"prompts": None, "models": 2, "models_above": 2 * above}
+    assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": older}
+    one = {"prompts": 2 * n, "models": 1, "models_above": int(above)}
+    assert tasks_asked([row | {"num_prompts": 2 * n}]) == {"piqa": asked | one}
 
 
 def test_tasks_that_rank_small_models_no_better_than_a_coin_are_known() -> None:

@@ -77,9 +77,17 @@ def test_a_proxy_worse_than_an_ngram_model_has_no_power() -> None:
         lines = no_power(told["gold"]["arms"], told["ngram"])  # type: ignore[index]
         assert len(lines) == powerless
         if lines:
-            assert lines[0].startswith(
-                f"NO POWER: on the held-out documents the moe models of random need {bits:.4f}"
-            )
+            assert lines[0].startswith("NO POWER: on the held-out documents these models need no fewer bits")
+            assert lines[0].endswith(f"do not count: moe of random {bits:.4f} (trigram of 900 tokens 2.1000)")
+
+
+def test_of_several_arms_without_power_one_line_tells() -> None:
+    told = about(2.2)
+    told["gold"]["arms"]["datamask"] = {"architectures": {"dense": 3.0}}  # type: ignore[index]
+    (line,) = no_power(told["gold"]["arms"], told["ngram"])  # type: ignore[index]
+    assert line.endswith(
+        "moe of random 2.2000 (trigram of 900 tokens 2.1000), dense of datamask 3.0000 (trigram of 800 tokens 2.0500)"
+    )
 
 
 def test_a_gate_of_fewer_tokens_than_the_networks_read_is_said_to_be_low() -> None:

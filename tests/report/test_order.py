@@ -38,7 +38,16 @@ def about(seeds: int) -> dict[str, Any]:
     rows = [row for arm in CONFIGURED for seed in range(seeds) for row in answers(arm, seed, right[arm])]
     gold = gold_figures(rows, baseline="random")
     gold["arms"] = by_name(gold["arms"])
-    asked = {"n": 50, "chance": 0.5, "above_chance": True, "truncated": 0, "no_signal": None}
+    asked = {
+        "n": 50,
+        "chance": 0.5,
+        "above_chance": True,
+        "models": 3,
+        "models_above": 1,
+        "truncated": 0,
+        "prompts": 9,
+    }
+    asked |= {"no_signal": None}
     counted = {arm: answers(arm, 9, {}) for arm in CONFIGURED}
     for of in counted.values():
         of += [row | {"task": HELD_OUT} for row in of[:50]]

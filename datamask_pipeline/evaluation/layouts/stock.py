@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.chatter import no_chatter
 from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Layout, LeftOut, Row
 from datamask_pipeline.settings import Settings
 
@@ -131,7 +132,8 @@ class Stock(Layout):
                 "fewshot_config": None,
             }
             stated = {key: value for key, value in self._stated().items() if key != "tag"}
-            self._task = ConfigurableTask(config=stated | ours)
+            with no_chatter():
+                self._task = ConfigurableTask(config=stated | ours)
         return self._task
 
 
