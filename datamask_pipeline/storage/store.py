@@ -579,6 +579,18 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def finding_room(what: str) -> Iterator[None]:
+    """Tell a want of room as ``storage_errors``, wherever inside something is written; other errors stay what they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        with storage_errors(what):
+            raise
+
+
+@contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
     """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
     remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
