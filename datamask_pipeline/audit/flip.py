@@ -27,7 +27,7 @@ from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.ratio import least_ratio
 from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER, PRUNED, Decision
 from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
-from datamask_pipeline.stages.select import SelectConfig, blocks_of
+from datamask_pipeline.stages.select import SelectConfig, blocks_of, judged_in
 from datamask_pipeline.storage import Ref, Store
 
 #: How near the answer is to what a selection at the value would do.
@@ -72,7 +72,10 @@ class Flip:
             the document is to it; none where it stands for itself.
         rank: Its place among its competitors, counted from 1; none where the policy compares no numbers.
         places: How many of them are selected.
-        competitors: Documents of its block and quota that were not pruned, itself among them.
+        competitors: Documents of its block and quota that were not pruned, itself among them; of a release that goes on from
+            another, of those that it judged.
+        held: Of a release that goes on from another, what it holds of that beside the places; none for any other.
+        added: Of such a release, the new documents, which its ratio is of.
         turns: What would change that.
         cannot: Why nothing can be told.
     """
@@ -86,6 +89,8 @@ class Flip:
     rank: int | None = None
     places: int | None = None
     competitors: int | None = None
+    held: int | None = None
+    added: int | None = None
     turns: tuple[Turn, ...] = ()
     cannot: str | None = None
 
@@ -148,6 +153,9 @@ def _of_selection(reader: Reader, ref: Ref) -> Iterator[Flip]:
         if (cannot_be := _cannot(row, config, decision)) is not None:
             yield dataclasses.replace(told, cannot=cannot_be)
             continue
+        if (given := manifest["metadata"].get("given")) is not None:
+            added = int(judged_in(table["reason"]).sum()) - given["reserve"]
+            told = dataclasses.replace(told, held=given["held"], added=added)
         numbers = {name: table[name].to_numpy() for name in _NUMBERS}
         pruned_N = pc.is_in(table["reason"], pa.array(NEVER_JUDGED)).to_numpy()
         yield _answered(
@@ -160,6 +168,7 @@ def _of_selection(reader: Reader, ref: Ref) -> Iterator[Flip]:
             numbers,
             table["selected"].to_numpy(),
             pruned_N,
+            judged_in(table["reason"]),
         )
 
 
@@ -210,10 +219,11 @@ def _answered(
     numbers: Mapping[str, NDArray[np.float64]],
     selected_N: NDArray[np.bool_],
     pruned_N: NDArray[np.bool_],
+    judged_N: NDArray[np.bool_],
 ) -> Flip:
     index = Ref(**manifest["inputs"]["index"])
     rows = _IndexRows.read(store, index, config)
-    blocks = blocks_of(len(selected_N), config)
+    blocks = blocks_of(len(selected_N), config, judged_N)
     number = next(number for number, block in enumerate(blocks) if place in block)
     block = blocks[number][~pruned_N[blocks[number]]]
     rivals_n = block if rows.groups_N is None else block[rows.groups_N[block] == rows.groups_N[place]]
@@ -236,7 +246,8 @@ def _answered(
         found = manifest["metadata"]["blocks"][number]
         by_quality = compared == "scores"
         zero, one = found["normalisation"]["quality"]
-        gain = 1.0 if by_quality else config.lamb / (found["record"]["selected"] * (one - zero))
+        counted = found["record"]["selected"] + found["record"].get("given", {}).get("documents", 0.0)
+        gain = 1.0 if by_quality else config.lamb / (counted * (one - zero))
         rest_n = np.zeros(len(rivals_n)) if by_quality else of_n["diversity_marginal"]
         # With other weights, pruning would leave others, and lots would fall to others.
         of_weights: Kind = "first order" if config.quality_pruning else kind
@@ -303,46 +314,65 @@ def _budget(
     place: int,
     kind: Kind,
 ) -> Turn:
-    """The smallest budget that holds the document where those before it come first, and how it is written."""
-    if config.num_tokens is not None:
-        needed = float(rows.tokens_N[rivals_n[before_n]].sum() + rows.tokens_N[place])
-        return _step("num_tokens", float(config.num_tokens), needed, needed, told, kind)
-    rank, total = int(before_n.sum()) + 1, sum(map(len, blocks))
-    group = None if rows.groups_N is None else int(rows.groups_N[place])
-    whole = _smallest_budget(config, blocks, number, group, rank)
-    if config.budget == "ratio":
-        return _step("ratio", config.ratio, least_ratio(whole, total), whole, told, kind)
-    return _step(config.budget, float(getattr(config, config.budget)), float(whole), whole, told, kind)
+    """The smallest budget that holds the document where those before it come first, and how it is written.
 
-
-def _step(name: str, now: float, needed: float, whole: float, told: Flip, kind: Kind) -> Turn:
-    """In from the value needed on, which is so many documents or tokens; out at the next value below it.
-
-    No selection has fewer than two documents.
+    Of a release that goes on from another, a budget is of what is added: a ratio is of the new documents, of which too few
+    for two add nothing at all, and no more than was judged is added by any.
     """
+    total, fewest = sum(map(len, blocks)), 2
+    if config.budget == "num_tokens":
+        needed = int(rows.tokens_N[rivals_n[before_n]].sum() + rows.tokens_N[place])
+        enough = -(-needed * total // len(blocks[number]))
+        most = math.inf if told.held is None else float(rows.tokens_N[np.concatenate(blocks)].sum())
+    else:
+        needed, enough, most = int(before_n.sum()) + 1, total, math.inf
+    group = None if rows.groups_N is None else int(rows.groups_N[place])
+    whole = _smallest_budget(config, blocks, number, group, needed, enough)
+    new = total
+    if told.added is not None and config.budget == "ratio":
+        whole, fewest, new = max(whole, 2), 1, told.added
+    return _step(config, whole, new, told, kind, fewest=fewest, most=most)
+
+
+def _step(
+    config: SelectConfig, whole: int, new: int, told: Flip, kind: Kind, *, fewest: int, most: float
+) -> Turn:
+    """In from so many documents or tokens on, or the least ratio that is so many of the new ones; out at the next value
+    below it. No selection has fewer than two documents.
+    """
+    by_ratio = config.budget == "ratio"
+    needed, most = (least_ratio(whole, new), 1.0) if by_ratio else (float(whole), most)
+    turn = Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
     if told.selected:
-        fewer = math.nextafter(needed, 0.0) if name == "ratio" else needed - 1
-        return Turn(name, now, below=fewer if whole - 1 >= 2 else None, kind=kind)
-    most = 1.0 if name == "ratio" else np.inf
-    return Turn(name, now, above=needed if needed <= most else None, kind=kind)
+        fewer = math.nextafter(needed, 0.0) if by_ratio else needed - 1
+        return dataclasses.replace(turn, below=fewer if whole - 1 >= fewest else None)
+    return dataclasses.replace(turn, above=needed if needed <= most else None)
 
 
 def _smallest_budget(
-    config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, rank: int
+    config: SelectConfig,
+    blocks: list[NDArray[np.int64]],
+    number: int,
+    group: int | None,
+    needed: int,
+    enough: int,
 ) -> int:
-    """Documents in all, so that the block, or its group of documents under quotas, gets so many."""
-    total = sum(map(len, blocks))
-    low, high = rank - 1, total
+    """Documents or tokens in all, no more than are enough, so that the block, or its group of documents under quotas, gets
+    what is needed.
+    """
+    low, high = needed - 1, enough
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _gets(config, blocks, number, group, middle) >= rank else (middle, high)
+        low, high = (
+            (low, middle) if _gets(config, blocks, number, group, middle) >= needed else (middle, high)
+        )
     return high
 
 
 def _gets(
     config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, whole: int
 ) -> int:
-    """Documents that a budget of so many leaves the block, or a group of it."""
+    """Documents or tokens that a budget of so many leaves the block, or a group of it."""
     from datamask_pipeline.selection.budget import shared_out
 
     sizes = [len(block) for block in blocks]

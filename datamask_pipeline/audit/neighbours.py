@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.audit.reader import Reader, Row, input_location
 from datamask_pipeline.audit.stated import check_array
 from datamask_pipeline.errors import IntegrityError
-from datamask_pipeline.stages.select import SelectConfig, blocks_of
+from datamask_pipeline.stages.select import SelectConfig, blocks_of, judged_in
 from datamask_pipeline.storage import array_files
 from datamask_pipeline.storage.npy import mapped
 from datamask_pipeline.storage.ref import ref_of
@@ -125,17 +125,17 @@ class _Vectors:
 
 
 def _chosen_positions(reader: Reader, mask: Mapping[str, Any], row: int) -> NDArray[np.int64]:
-    """Positions of what was chosen in the block of one of the mask's rows."""
-    selected, positions = [], []
-    for batch in reader.tables.batches(mask["location"], ["position", "selected"]):
+    """Positions of what was chosen in the block of one of the mask's rows, and of what was held beside every block."""
+    selected, positions, judged = [], [], []
+    for batch in reader.tables.batches(mask["location"], ["position", "selected", "reason"]):
+        judged.append(judged_in(batch.column("reason")))
         selected.append(batch.column("selected").to_numpy(zero_copy_only=False))
         positions.append(batch.column("position").to_numpy())
     selected_M, positions_M = np.concatenate(selected), np.concatenate(positions)
-    blocks = blocks_of(len(selected_M), SelectConfig.model_construct(**mask["basis"]["config"]))
-    if len(blocks) > 1:
-        mine_M = np.zeros(len(selected_M), np.bool_)
-        mine_M[next(block for block in blocks if row in block)] = True
-        selected_M = selected_M & mine_M
+    judged_M, config = np.concatenate(judged), SelectConfig.model_construct(**mask["basis"]["config"])
+    others = [block for block in blocks_of(len(selected_M), config, judged_M) if row not in block]
+    if judged_M[row] and others:
+        selected_M[np.concatenate(others)] = False
     chosen: NDArray[np.int64] = positions_M[selected_M]
     return chosen
 

@@ -96,7 +96,7 @@ def check_selection(
         yield from _check_held(before, stored, manifest, file, said)
     yield from _check_sums(store, ref, manifest, rows, stored["selected"])
     yield from _check_reserve(store, ref, manifest, rows, stored, reserve_size(config, stored, before))
-    blocks = blocks_of(len(rows), config, before)
+    blocks = blocks_of(len(rows), config, None if before is None else before.open_N)
     found = manifest["metadata"]["blocks"]
     if before is not None and not blocks:
         if any(manifest["metadata"][name] != value for name, value in before.chosen.items()):

@@ -12,49 +12,57 @@ from datamask_pipeline.audit.stale import superseded
 from datamask_pipeline.errors import InputError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.check import refuse_missing_crawls
-from datamask_pipeline.pipeline.differences import steps_to_compute
+from datamask_pipeline.pipeline.differences import steps_of_releases
 from datamask_pipeline.pipeline.estimate import duration, estimate
+from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.printable import cell
 
 
-def status(pipeline: Pipeline, releases: Sequence[str]) -> dict[str, Any]:
+def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None) -> dict[str, Any]:
     """What is stale.
 
     Args:
         pipeline: The configuration, over a record that is a `storage.forecast.Forecast`.
         releases: The releases that are to be current.
+        until: The last stage that is to be; every one by default.
 
     Returns:
         ``is_current``; ``lacking``: releases with a crawl that the source does not have, of which a run would make nothing:
         ``release`` and ``why``;
-        ``steps`` to compute: ``release``, ``stage``, ``key``, ``why`` and ``seconds`` (null: nothing like
-        it was made yet); ``seconds`` of all that are known; ``superseded``: artefacts of the whole record, configured or
-        not, that were made from something else than what is current now: ``asset``, ``key``, ``location``, ``why``.
+        ``steps`` to compute: ``release``, ``stage``, ``key``, ``why``, ``seconds`` (null: nothing like
+        it was made yet) and ``counted_in`` (the release before, of which it is a step too; null: there is none), which
+        makes it no further step in ``num_steps`` and ``seconds``, of all that are known; ``superseded``: artefacts of
+        the whole record, configured or not, that were made from something else than what is current now: ``asset``,
+        ``key``, ``location``, ``why``.
 
     Raises:
         DataMaskError: as `Pipeline.check`, of the releases that lack no crawl.
     """
     # As the record stands, which is what `release` and `report` go by: the forecast moves what is current.
-    found = list(superseded(pipeline.store))
+    looked_at = FLOW.until(until)
+    found = [each for each in superseded(pipeline.store) if FLOW.maker(each["asset"])[0] in looked_at]
     lacking = {name: why for name in releases if (why := _lacks(pipeline, name))}
     whole = [name for name in releases if name not in lacking]
-    pipeline.check(None, whole)
+    pipeline.check(until, whole)
     steps = [
         {
             "release": release,
-            "stage": stage,
-            "key": key,
-            "why": why,
-            "seconds": estimate(pipeline, stage, key).seconds,
+            "stage": step.stage,
+            "key": step.key,
+            "why": step.why,
+            "seconds": estimate(pipeline, step.stage, step.key).seconds,
+            "counted_in": step.counted_in,
         }
-        for release in whole
-        for stage, key, why in steps_to_compute(pipeline, release)
+        for release, of_release in steps_of_releases(pipeline, whole, until)
+        for step in of_release
     ]
+    distinct = [step for step in steps if step["counted_in"] is None]
     return {
         "is_current": not steps and not found and not lacking,
         "lacking": [{"release": name, "why": why} for name, why in lacking.items()],
         "steps": steps,
-        "seconds": sum(step["seconds"] or 0.0 for step in steps),
+        "num_steps": len(distinct),
+        "seconds": sum(step["seconds"] or 0.0 for step in distinct),
         "superseded": found,
     }
 
@@ -78,15 +86,18 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for each in found["lacking"]:
         yield f"release {each['release']} lacks a crawl: {each['why']}"
     for step in found["steps"]:
-        yield f"{cell(step['stage'], 14)}{cell(step['key'], 44)}{duration(step['seconds']):>10}  {'; '.join(step['why'])}"
+        again = step["counted_in"] is not None
+        seconds = "" if again else duration(step["seconds"])
+        why = f"counted above, for {step['counted_in']}" if again else "; ".join(step["why"])
+        yield f"{cell(step['stage'], 14)}{cell(step['key'], 44)}{seconds:>10}  {why}"
     for each in found["superseded"]:
         yield f"superseded: {each['asset']} of {each['key']} ({each['location']}): {'; '.join(each['why'])}"
     if found["is_current"]:
         yield "all is current"
     else:
-        unknown = sum(step["seconds"] is None for step in found["steps"])
+        unknown = sum(step["seconds"] is None and step["counted_in"] is None for step in found["steps"])
         more = f" and {unknown} of unknown length" if unknown else ""
         yield (
-            f"{len(found['steps'])} steps to compute, {duration(found['seconds'])} by what they took before{more}; "
+            f"{found['num_steps']} steps to compute, {duration(found['seconds'])} by what they took before{more}; "
             f"{len(found['superseded'])} artefacts stand on what was superseded"
         )

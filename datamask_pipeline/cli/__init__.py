@@ -1,6 +1,9 @@
 """The `datamask` command. Knows the chain, the audit and the engine's files; knows no Dagster."""
 
 import sys
+from typing import Final
+
+INTERRUPTED: Final = 130
 
 
 def main() -> None:
@@ -15,6 +18,8 @@ def main() -> None:
         except DataMaskError as error:
             print(f"error: {inert(error)}", file=sys.stderr)
             raise SystemExit(1) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as ended:  # Typer makes an exit of an interrupt
+        if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
+            raise
         print("interrupted: call again, and it goes on where it was", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(INTERRUPTED) from None

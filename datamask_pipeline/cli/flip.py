@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Annotated
+from typing import Annotated, Final, get_args
 
 import typer
 
@@ -13,6 +13,9 @@ from datamask_pipeline.cli.answers import print_answer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.printable import inert
+from datamask_pipeline.selection.config import Budget
+
+BUDGETS: Final = get_args(Budget)
 
 
 def flip(
@@ -53,21 +56,32 @@ def _lines(flip: Flip) -> Iterator[str]:
     if flip.cannot is not None:
         yield f"    cannot be told: {flip.cannot}"
         return
-    yield f"    place {flip.rank} of {flip.competitors} documents for {flip.places} places"
+    beside = "" if flip.held is None else f", beside {flip.held} held"
+    yield f"    place {flip.rank} of {flip.competitors} documents for {flip.places} places{beside}"
     for turn in flip.turns:
-        yield f"    {turn.name} {turn.now:g}: {_turn(turn, selected=flip.selected)}"
+        of = _of_added(turn.name, flip.added)
+        yield f"    {turn.name} {turn.now:g}{of}: {_turn(turn, selected=flip.selected)}"
+
+
+def _of_added(name: str, added: int | None) -> str:
+    """What a budget is of, in a release that goes on from another; nothing in any other."""
+    if added is None or name not in BUDGETS:
+        return ""
+    return f" of {added} new documents" if name == "ratio" else " to add"
 
 
 def _turn(turn: Turn, *, selected: bool) -> str:
     if turn.cannot is not None:
         return turn.cannot
     goes = "goes out" if selected else "comes in"
-    by_budget = turn.name in ("ratio", "num_documents", "num_tokens")
+    by_budget = turn.name in BUDGETS
     ends = [
         f"{'at' if by_budget else word} {_beyond(turn, end) if by_budget else format(end, '.6g')}"
         for word, end in (("below", turn.below), ("above", turn.above))
         if end is not None
     ]
+    if not ends and turn.name == "ratio" and not selected:
+        return "no ratio up to 1 takes it"
     if not ends:
         return "no value changes its side"
     note = "" if turn.kind == "exact" else " (first order)"

@@ -26,7 +26,7 @@ from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_to_compute
+from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_of_releases
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
@@ -179,13 +179,15 @@ def _again(config: str | None, settings: list[str] | None) -> summary.CommandLin
 
 
 def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) -> None:
-    for release in releases:
-        steps = list(steps_to_compute(pipeline, release, until))
-        for stage, key, why in steps:
-            typer.echo(f"{cell(stage, 14)}{cell(key, 44)}{'; '.join(why)}")
-        for line in told(pipeline, release, [(stage, key) for stage, key, _ in steps]) if steps else ():
+    for release, steps in steps_of_releases(pipeline, releases, until):
+        for step in steps:
+            why = "; ".join(step.why) if step.counted_in is None else f"counted above, for {step.counted_in}"
+            typer.echo(f"{cell(step.stage, 14)}{cell(step.key, 44)}{why}")
+        new = [(step.stage, step.key) for step in steps if step.counted_in is None]
+        for line in told(pipeline, release, new) if new else ():
             typer.echo(inert(line))
-        typer.echo(f"{release}: {len(steps)} steps to compute")
+        above = f", {len(steps) - len(new)} more counted above" if len(new) < len(steps) else ""
+        typer.echo(f"{release}: {len(new)} steps to compute{above}")
 
 
 @contextlib.contextmanager

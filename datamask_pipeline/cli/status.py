@@ -22,6 +22,14 @@ STALE: Final = 3
 
 def status(
     release: ReleaseOption = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="STAGE",
+            help="Look at only this stage and those it needs, as `run --until` makes only these.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -35,11 +43,13 @@ def status(
     Example:
 
         datamask audit status -c my.yaml
+
+        datamask audit status -c my.yaml --until materialise
     """
     forecast = only_looked_at(build_pipeline(config, settings))
     forecast.store.refuse_missing()
     wanted = releases_of(forecast, release)
     with plain_console(stderr=True).status("comparing"):
-        found = status_of(forecast, wanted)
+        found = status_of(forecast, wanted, until)
     print_answer(found, status_lines(found), as_json=as_json)
     raise typer.Exit(0 if found["is_current"] else STALE)

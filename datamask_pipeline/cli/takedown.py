@@ -102,11 +102,13 @@ def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
         yield f"  arm {arm['arm']}: the record holds no selection from before"
         return
     yield f"  arm {arm['arm']}: {before['selection']} -> {after['selection']}"
-    if after["budget"].startswith("ratio"):
+    if arm.get("crawls_changed"):  # tombstones of earlier versions do not say
+        changed = ", ".join(arm["crawls_changed"])
         yield (
-            f"    budget: {after['budget']} of {before['candidates']:,} candidates before, of {after['candidates']:,} "
-            "after; num_documents would refill the same number"
+            f"    crawls were added, left out or read from other files between the two ({changed}): the differences are of "
+            "that too, not of the withdrawal alone"
         )
+    yield f"    budget: {_budget(before, after)}"
     for name in COUNTED:
         values = [
             of.get(name) for of in (before, after, difference)
@@ -116,6 +118,16 @@ def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
         shown = [_shown(value) for value in values]
         yield f"    {name.replace('_', ' ')}: {shown[0]} -> {shown[1]} (difference {shown[2]})"
     yield f"    objective, each on its own scale: {_shown(before['objective'])} -> {_shown(after['objective'])}"
+
+
+def _budget(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The arm's own budget, and of how many a ratio is."""
+    own, of_new = str(after["budget"]), after.get("new_candidates") is not None
+    number, what = ("new_candidates", "new candidates") if of_new else ("candidates", "candidates")
+    if not own.startswith("ratio"):
+        return f"{own} of what is added, before and after" if of_new else f"{own}, before and after"
+    was = _shown(before.get(number))
+    return f"{own} of {was} {what} before, of {_shown(after[number])} after; num_documents would refill the same number"
 
 
 def _shown(value: float | None) -> str:

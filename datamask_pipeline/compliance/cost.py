@@ -6,7 +6,6 @@ from typing import Any, Final
 from datamask_pipeline.compliance.content import tokens_of
 from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.publish.behind import inputs_of
-from datamask_pipeline.stages.select import SelectConfig
 from datamask_pipeline.storage import require
 
 Figures = dict[str, Any]
@@ -30,7 +29,8 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
 
     Returns:
         One entry an arm: ``arm``, ``applied`` (whether its current selection is of a pool with the current requests),
-        ``before`` (null where the record has no such version), ``after``, ``difference``.
+        ``before`` (null where the record has no such version), ``after``, ``difference``, and ``crawls_changed``: crawls
+        that only one of both was made of, or that were read from other files; what they changed is in the figures too.
     """
     store = versions.store
     pool = require(store, "pool", release).location
@@ -53,6 +53,7 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
                 "before": earlier,
                 "after": own,
                 "difference": None if earlier is None else _difference(earlier, own),
+                "crawls_changed": [] if before is None else _changed(versions, before, after),
             }
         )
     return found
@@ -95,6 +96,22 @@ def _requests_of_pool(versions: Versions, pool: str) -> str | None:
     return None if asked is None else str(versions.manifest(asked.location)["basis"]["inputs"]["asked"])
 
 
+def _changed(versions: Versions, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The crawls that are another's, or read from other files, in the order of their names."""
+    then, now = (_files_of_crawls(versions, _pool_of(versions, each)) for each in (before, after))
+    return sorted(crawl for crawl in then.keys() | now.keys() if then.get(crawl) != now.get(crawl))
+
+
+def _files_of_crawls(versions: Versions, pool: str) -> dict[str, dict[str, str]]:
+    """Digests of the files that each crawl of a pool was read from, by shard; what a purge left of them is no matter."""
+    found = {}
+    for name, ref in inputs_of(versions.manifest(pool)):
+        if name.startswith("documents/"):
+            read = versions.manifest(ref.location)["basis"]["inputs"]
+            found[name.partition("/")[2]] = {one: of for one, of in read.items() if one.startswith("shards/")}
+    return found
+
+
 def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[str, Any]) -> Figures:
     metadata, counts = selection["metadata"], selection["counts"]
     blocks = metadata["blocks"]
@@ -106,6 +123,7 @@ def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[st
         "selection": selection["location"],
         "budget": _budget(selection["basis"]["config"]),
         "candidates": counts["rows_in"],
+        "new_candidates": _new(selection),
         "documents": counts["kept"],
         "tokens": tokens,
         "documents_without_tokens": without,
@@ -119,8 +137,17 @@ def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[st
 
 def _budget(config: Mapping[str, Any]) -> str:
     """The setting that fixes how much is selected; a ratio is one of the candidates, so it shrinks with them."""
-    name = next(name for name in SelectConfig.one_of if config.get(name) is not None)
+    name = next((each for each in ("num_tokens", "num_documents") if config.get(each) is not None), "ratio")
     return f"{name} {config[name]}"
+
+
+def _new(selection: Mapping[str, Any]) -> int | None:
+    """Candidates beside those of the release that it goes on from, of which a ratio is; none where it goes on from none."""
+    given, metadata = selection["metadata"].get("given"), selection["metadata"]
+    if given is None:
+        return None
+    earlier = given["held"] + given["passed_over"] + given["reserve"]
+    return int(selection["counts"]["rows_in"] - metadata["unscored"] - earlier)
 
 
 def _tokens(versions: Versions, selection: Mapping[str, Any]) -> tuple[int | None, int | None]:

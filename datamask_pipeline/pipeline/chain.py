@@ -24,6 +24,7 @@ from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
+from datamask_pipeline.storage.store import finding_room
 
 logger = logging.getLogger(__name__)
 
@@ -281,16 +282,19 @@ class Pipeline:
             UnknownNameError: no such stage, release, arm or run.
             ConfigurationError: a stage that it reads from has not run, or a setting is wrong.
             TakenOverError: another run took the work over, and has not made this.
+            StorageError: there is no room for what is written.
         """
         self.store.made.clear()
+        key = "/".join(names)
         try:
-            return self._run(stage, "/".join(names), overrides)
+            with finding_room(f"a scratch file of stage {stage!r} of {key!r}"):
+                return self._run(stage, key, overrides)
         except TakenOverError:
             self.store.made.clear()
             look = Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
             with contextlib.suppress(WouldComputeError):
                 made = look.run(stage, *names, overrides=overrides)
-                logger.warning("another run took over the work on %s/%s, and made it", stage, "/".join(names))
+                logger.warning("another run took over the work on %s/%s, and made it", stage, key)
                 return made
             raise
 

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.interrupts import uninterrupted
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.stages import select
 
@@ -160,7 +161,8 @@ def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     threads = str(max(1, (os.cpu_count() or 1) // (len(jobs) + 1)))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     command = [sys.executable, "-m", "datamask_pipeline.pipeline.worker"]
-    workers = [subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) for _ in jobs]
+    with uninterrupted():
+        workers = [subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) for _ in jobs]
     try:
         for worker, job in zip(workers, jobs, strict=True):
             assert worker.stdin is not None

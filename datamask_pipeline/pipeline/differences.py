@@ -1,5 +1,6 @@
 """In what record and configuration differ, and what a run would compute for it. Knows manifests; reads no data."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -148,6 +149,39 @@ def _behind(
             continue
         yield ref, manifest
         waiting += [made_from for _, made_from in inputs_of(manifest)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a run would compute.
+
+    Attributes:
+        release: The release that it is looked at for.
+        stage: The stage.
+        key: The key.
+        why: Why it is computed.
+        counted_in: The release before it of which it is a step already, as of a crawl that both have: it is made once.
+    """
+
+    release: str
+    stage: str
+    key: str
+    why: list[str]
+    counted_in: str | None
+
+
+def steps_of_releases(
+    pipeline: Pipeline, releases: Iterable[str], until: str | None = None
+) -> Iterator[tuple[str, list[Step]]]:
+    """Each release with its steps as `steps_to_compute`; arguments as there."""
+    counted: dict[tuple[str, str], str] = {}
+    for release in releases:
+        steps = [
+            Step(release, stage, key, why, counted.get((stage, key)))
+            for stage, key, why in steps_to_compute(pipeline, release, until)
+        ]
+        counted |= {(step.stage, step.key): release for step in steps if step.counted_in is None}
+        yield release, steps
 
 
 def steps_to_compute(

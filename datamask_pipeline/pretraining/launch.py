@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any
 
 from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.interrupts import uninterrupted
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +43,8 @@ def launch(
             member = context.Process(
                 target=_member, args=(function, arguments, rank, processes, port, theirs)
             )
-            member.start()
+            with uninterrupted():
+                member.start()
             theirs.close()
             members.append((member, ours))
         _listen([pipe for _, pipe in members], progress)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pydantic
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
+from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import (
     RESERVE,
     SUMS_FILE,
@@ -237,7 +239,7 @@ def run(
         before = None
         if held is not None:
             before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
-        blocks = blocks_of(len(rows), config, before)
+        blocks = blocks_of(len(rows), config, None if before is None else before.open_N)
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         _tell_of_unmet_quotas(config, rows, blocks, f"arm {arm!r} of release {release!r}: ")
         rows = rows if before is None else before.with_reserve(rows)
@@ -325,11 +327,13 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def blocks_of(num_rows: int, config: SelectConfig, before: Held | None = None) -> list[NDArray[np.int64]]:
-    """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What was judged before is
-    in none, but for the reserve; where nothing is added there is no block.
+def blocks_of(
+    num_rows: int, config: SelectConfig, open_N: NDArray[np.bool_] | None = None
+) -> list[NDArray[np.int64]]:
+    """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What the arm may not select,
+    as it was judged before and is not of the reserve, is in none; where nothing is added there is no block.
     """
-    rows_n = np.arange(num_rows) if before is None else np.flatnonzero(before.open_N)
+    rows_n = np.arange(num_rows) if open_N is None else np.flatnonzero(open_N)
     if not len(rows_n):
         return []
     num_blocks = 1 if config.over == "shards" else -(-len(rows_n) // config.block_rows)
@@ -337,6 +341,14 @@ def blocks_of(num_rows: int, config: SelectConfig, before: Held | None = None) -
         return [rows_n]
     order = np.random.default_rng(config.seed).permutation(len(rows_n))
     return [rows_n[np.sort(block)] for block in np.array_split(order, num_blocks)]
+
+
+def judged_in(reasons_N: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Which rows of a mask were judged in it, by their reasons: those of its blocks."""
+    judged_N: NDArray[np.bool_] = np.asarray(
+        pc.invert(pc.is_in(reasons_N, pa.array([HELD, PASSED_OVER]))), bool
+    )
+    return judged_N
 
 
 def given_block(before: Held | None, block: NDArray[np.int64]) -> BlockGiven:

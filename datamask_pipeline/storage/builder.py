@@ -38,7 +38,7 @@ from datamask_pipeline.storage.row_index import (
     stated_indexes,
     write_index,
 )
-from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
+from datamask_pipeline.storage.store import NO_ROOM, ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
 
@@ -412,12 +412,16 @@ class ArtefactBuilder:
 
 
 def _drawn(items: Iterable[Item], relative: str) -> Iterator[Item]:
-    """The items; an error of the system while they are read must not be told as one of writing."""
+    """The items; an error of the system while they are read must not be told as one of writing. What is written meanwhile,
+    as to scratch, finds no room as a writer does, which says so around this.
+    """
     try:
         yield from items
     except DataMaskError:
         raise
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
         raise StorageError(f"cannot read what {relative} is made from: {error}") from error
 
 

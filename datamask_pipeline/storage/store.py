@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
+
+#: What the system says of writing alone: the disk, a quota or a limit on files is full.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: After so long without a change, a private file of another machine belongs to nobody.
 ABANDONED_SECONDS = 86_400
@@ -538,7 +541,8 @@ def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tup
             remedy = "install that package with pip, or " + remedy
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
-    return fs, path
+    # Below the root directory fsspec makes a relative path begin with two slashes.
+    return fs, re.sub("^//+", "/", path) if is_local(fs) else path
 
 
 def refuse_orphans() -> None:
@@ -572,6 +576,18 @@ def storage_errors(what: str) -> Iterator[None]:
                 "service's limit (`ulimit -f`), or take a file system that holds larger files, and run again"
             ) from error
         raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
+
+
+@contextlib.contextmanager
+def finding_room(what: str) -> Iterator[None]:
+    """Tell a want of room as ``storage_errors``, wherever inside something is written; other errors stay what they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        with storage_errors(what):
+            raise
 
 
 @contextlib.contextmanager

@@ -13,40 +13,59 @@ from typer.testing import CliRunner
 
 from datamask_pipeline import schema
 from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, flips
+from datamask_pipeline.audit.neighbours import _chosen_positions
+from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.flip import _turn
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.ratio import documents_of, least_ratio
+from datamask_pipeline.selection.reasons import HELD
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store, require
 
 NUM_DOCUMENTS = 90
+NUM_ADDED = 40
 HOSTILE = "<urn:\x1b[31m>"
 
 
 class Record:
-    """Candidates, embeddings and two scores of one crawl, as the stages before write them; some documents are alike."""
+    """Candidates, embeddings and two scores of two crawls, as the stages before write them; some documents are alike.
+
+    Release `r` has the first crawl; `later` goes on from it with the second.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
-        generator = np.random.default_rng(1)
-        ids = [f"d{number:02d}" for number in range(NUM_DOCUMENTS - 1)] + [HOSTILE]
-        vectors = generator.normal(size=(NUM_DOCUMENTS, schema.EMBEDDING_DIM)).astype(np.float16)
+        self.embeddings: dict[str, Ref] = {}
+        self.score_refs: dict[str, Ref] = {}
+        self.pool: list[dict[str, Any]] = []
+        self.scores = self.add_crawl(
+            "one", 1, [f"d{number:02d}" for number in range(NUM_DOCUMENTS - 1)] + [HOSTILE]
+        )
+        self.index = self.gather("r")
+
+    def add_crawl(self, crawl: str, seed: int, ids: list[str]) -> dict[str, np.ndarray]:
+        """Write one; returns its scores."""
+        generator = np.random.default_rng(seed)
+        vectors = generator.normal(size=(len(ids), schema.EMBEDDING_DIM)).astype(np.float16)
         vectors /= np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True).astype(np.float16)
         table = pa.table({"id": ids, "content_hash": ids}, schema=schema.EMBEDDINGS)
-        self.embeddings = {"one": self.write("embed", "one", table, vectors)}
-        self.scores = {name: generator.integers(0, 25, NUM_DOCUMENTS) / 25 for name in ("probe", "rules")}
+        self.embeddings[crawl] = self.write("embed", crawl, table, vectors)
+        found = {name: generator.integers(0, 25, len(ids)) / 25 for name in ("probe", "rules")}
         scores = [
             {"id": each, "scorer": name, "score": float(values[number]), "scale_min": 0.0, "scale_max": 1.0}
             for number, each in enumerate(ids)
-            for name, values in self.scores.items()
+            for name, values in found.items()
         ]
-        pool = [
+        self.score_refs[crawl] = self.write(
+            "score", crawl, pa.Table.from_pylist(scores, schema=schema.SCORES)
+        )
+        self.pool += [
             {
-                "position": number,
-                "crawl": "one",
+                "position": len(self.pool) + number,
+                "crawl": crawl,
                 "shard": "00000",
                 "id": each,
                 "content_hash": each,
@@ -56,28 +75,31 @@ class Record:
             }
             for number, each in enumerate(ids)
         ]
-        counts = {"rows_in": NUM_DOCUMENTS, "kept": NUM_DOCUMENTS}
-        self.index = gather.run(
+        return found
+
+    def gather(self, release: str) -> Ref:
+        """The index of a release with the crawls so far, over a pool with a part for each."""
+        builder, parts = self.store.begin("pool", release, version="1", config={}, inputs={}), []
+        for number, crawl in enumerate(self.embeddings):
+            rows = [row for row in self.pool if row["crawl"] == crawl]
+            table = pa.Table.from_pylist(rows, schema=schema.CANDIDATES)
+            parts.append(builder.write_part(f"{number:05d}", table.to_batches(), table.schema))
+        counts = dict.fromkeys(("rows_in", "kept"), len(self.pool))
+        return gather.run(
             gather.GatherConfig(),
             store=self.store,
-            release="r",
-            candidates=self.write(
-                "pool", "r", pa.Table.from_pylist(pool, schema=schema.CANDIDATES), None, counts
-            ),
+            release=release,
+            candidates=builder.commit(parts, counts=counts),
             embeddings=self.embeddings,
-            scores={"one": self.write("score", "one", pa.Table.from_pylist(scores, schema=schema.SCORES))},
+            scores=self.score_refs,
         )
 
-    def write(
-        self, stage: str, key: str, table: pa.Table, vectors: Any = None, counts: dict[str, int] | None = None
-    ) -> Ref:
+    def write(self, stage: str, key: str, table: pa.Table, vectors: Any = None) -> Ref:
         builder = self.store.begin(stage, key, version="1", config={}, inputs={})
         array = None
         if vectors is not None:
             array = builder.write_array("00000", [vectors], dtype=schema.EMBEDDING_DTYPE, shape=vectors.shape)
-        return builder.commit(
-            [builder.write_part("00000", table.to_batches(), table.schema, array=array)], counts=counts
-        )
+        return builder.commit([builder.write_part("00000", table.to_batches(), table.schema, array=array)])
 
     def select(self, arm: str, **settings: Any) -> list[dict[str, Any]]:
         ref, _ = select.run(
@@ -86,9 +108,31 @@ class Record:
             release="r",
             arm=arm,
             index=self.index,
-            embeddings=self.embeddings,
+            embeddings={"one": self.embeddings["one"]},
         )
         return self.store.read_table(ref).to_pylist()
+
+    def go_on(self, arm: str, **settings: Any) -> list[dict[str, Any]]:
+        """The arm's mask in `later`, given that of `r` as it stands."""
+        if "two" not in self.embeddings:
+            self.added = self.add_crawl("two", 2, [f"e{number:02d}" for number in range(NUM_ADDED)])
+            self.later = self.gather("later")
+        ref, _ = select.run(
+            select.SelectConfig(**settings),
+            store=self.store,
+            release="later",
+            arm=arm,
+            index=self.later,
+            embeddings=self.embeddings,
+            given="r",
+            held=require(self.store, "select", f"r/{arm}"),
+        )
+        return self.store.read_table(ref).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return Record(tmp_path_factory.mktemp("later"))
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +244,7 @@ def test_a_printed_budget_changes_the_side() -> None:
     assert (
         _turn(Turn("ratio", 0.3, below=0.2123456789, kind="exact"), selected=True) == "goes out at 0.212345"
     )
+    assert _turn(Turn("ratio", 0.3), selected=False) == "no ratio up to 1 takes it"
     assert _turn(Turn("num_tokens", 3e6, above=3_456_789), selected=False) == (
         "comes in at 3456789 (first order)"
     )
@@ -237,6 +282,128 @@ def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
                     assert tried[key][place]["selected"] == side, (rows[place]["id"], turn, value)
                     told += 1
     assert told > 20
+
+
+@pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_documents": 12}, {"ratio": 0.4, "block_rows": 25}])
+def test_an_arm_that_goes_on_adds_as_it_was_told(record: Record, budget: dict[str, Any]) -> None:
+    """Places and budgets are of what is added, whatever is held; a ratio below that of two adds nothing."""
+    arm, name = f"added by {'-'.join(budget)}", next(iter(budget))
+    held = sum(row["selected"] for row in record.select(arm, policy="quality_topk", **budget))
+    rows = record.go_on(arm, policy="quality_topk", **budget)
+    added, told = [place for place, row in enumerate(rows) if row["crawl"] == "two"], 0
+    for place in added[::4]:
+        (flip,) = flips(record.store, rows[place]["id"], "later", arm)
+        turn = turns_of(flip)[name]
+        assert (flip.held, flip.added) == (held, NUM_ADDED)
+        assert flip.rank is not None
+        assert flip.places is not None
+        assert flip.competitors == NUM_ADDED / (2 if "block_rows" in budget else 1)
+        assert (flip.rank <= flip.places) == flip.selected
+        end = turn.below if flip.selected else turn.above
+        if end is None:
+            assert flip.rank <= 2
+            assert name == "num_documents"
+            continue
+        near = end + (1 if flip.selected else -1)
+        if name == "ratio":
+            near = float(np.nextafter(end, 1.0 if flip.selected else 0.0))
+            if "block_rows" in budget and documents_of(end, NUM_ADDED) < 4:
+                continue  # two blocks would be refused it
+        for value, side in ((near, flip.selected), (end, not flip.selected)):
+            setting = value if name == "ratio" else int(value)
+            tried = record.go_on(arm, policy="quality_topk", **budget | {name: setting})
+            assert tried[place]["selected"] == side, (rows[place]["id"], turn, value)
+            told += 1
+        record.go_on(arm, policy="quality_topk", **budget)
+    assert told > 10
+
+
+@pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_tokens": 150}])
+def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: dict[str, Any]) -> None:
+    """By marginals: a reserve competes too, and adds nothing to what a ratio is of."""
+    arm = f"judged by {'-'.join(budget)}"
+    settings: dict[str, Any] = {"policy": "datamask", **budget}
+    record.select(arm, **settings)
+    rows = record.go_on(arm, **settings)
+    made = record.store.manifest(require(record.store, "select", f"later/{arm}"))["metadata"]
+    judged = np.array([row["quality_marginal"] is not None for row in rows])
+    assert made["given"]["reserve"] > 0
+    assert judged.sum() == NUM_ADDED + made["given"]["reserve"]
+    parts = {
+        part: np.array([row[part] or 0.0 for row in rows])
+        for part in ("quality_marginal", "diversity_marginal")
+    }
+    total = np.where(judged, parts["quality_marginal"] + parts["diversity_marginal"], -np.inf)
+    tokens = np.array([row["token_count"] for row in record.pool])
+    places = sum(row["selected"] for row in rows) - made["given"]["held"]
+    scores = {name: np.concatenate([record.scores[name], record.added[name]]) for name in record.scores}
+    (block,) = made["blocks"]
+    zero, one = block["normalisation"]["quality"]
+
+    def scaled(weights: dict[str, float]) -> np.ndarray:
+        quality = combine_scores(scores, weights, normalisation="rank")
+        return 0.5 * (quality - zero) / (one - zero) / (places + made["given"]["held"])
+
+    assert np.ptp((scaled({"probe": 1, "rules": 1}) - parts["quality_marginal"])[judged]) < 1e-9
+    told, none = 0, 0
+    for place in np.flatnonzero(judged):
+        (flip,) = flips(record.store, rows[place]["id"], "later", arm)
+        if flip.cannot is not None:
+            continue
+        before = total > total[place]
+        assert (flip.rank, flip.competitors, flip.places) == (before.sum() + 1, judged.sum(), places)
+        turns = turns_of(flip)
+        turn, (name, _) = turns[next(iter(budget))], *budget.items()
+        needed = tokens[before].sum() + tokens[place]
+        if name == "ratio":
+            needed = least_ratio(max(flip.rank, 2), NUM_ADDED)
+        if flip.selected:
+            assert turn.below == (float(np.nextafter(needed, 0)) if name == "ratio" else needed - 1)
+        else:
+            assert turn.above == (None if name == "ratio" and needed > 1 else needed)
+            none += turn.above is None
+        for end in (turns["weight of probe"].below, turns["weight of probe"].above):
+            for value in () if end is None else (end - 1e-6, end + 1e-6):
+                tried = np.where(
+                    judged, scaled({"probe": value, "rules": 1}) + parts["diversity_marginal"], -np.inf
+                )
+                inside = (value > end) == (end == turns["weight of probe"].below)
+                assert ((tried > tried[place]).sum() < places) == (flip.selected == inside)
+                told += 1
+    assert told > 15
+    assert (none > 0) == ("ratio" in budget)
+    out = next(row["id"] for row in rows if row["reason"] == "below threshold")
+    printed = (
+        CliRunner()
+        .invoke(app, ["audit", "flip", out, "--arm", arm, "-r", "later", "-s", f"store={record.store.root}"])
+        .output
+    )
+    assert (
+        f"of {judged.sum()} documents for {places} places, beside {made['given']['held']} held\n" in printed
+    )
+    assert (
+        "ratio 0.3 of 40 new documents: " if "ratio" in budget else "num_tokens 150 to add: comes in at"
+    ) in printed
+
+
+def test_what_was_chosen_beside_a_document_is_its_block_s_and_what_is_held(record: Record) -> None:
+    settings: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.4, "block_rows": 25}
+    record.select("beside", **settings)
+    rows = record.go_on("beside", **settings)
+    mask = record.store.manifest(require(record.store, "select", "later/beside"))
+    held = {place for place, row in enumerate(rows) if row["reason"] == HELD}
+    (first, second) = (
+        {int(place) for place in block + NUM_DOCUMENTS if rows[place]["selected"]}
+        for block in select.blocks_of(NUM_ADDED, select.SelectConfig(**settings))
+    )
+    reader = Reader(record.store, rows[0]["id"])
+    for place, chosen in (
+        (min(held), held | first | second),
+        (min(first), held | first),
+        (min(second), held | second),
+    ):
+        assert {*_chosen_positions(reader, mask, place).tolist()} == chosen
+    reader.tables.close()
 
 
 def test_what_cannot_be_told_is_said(record: Record) -> None:

@@ -31,7 +31,7 @@ def told(config: Path, store: Path | str, *options: str) -> tuple[int, Any]:
 def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path) -> None:
     assert told(tiny_config_file, tiny_run.store.root) == (
         0,
-        {"is_current": True, "lacking": [], "steps": [], "seconds": 0, "superseded": []},
+        {"is_current": True, "lacking": [], "steps": [], "num_steps": 0, "seconds": 0, "superseded": []},
     )
 
 
@@ -68,6 +68,56 @@ def test_another_setting_makes_steps_stale_for_as_long_as_they_took(
         assert step["seconds"] == manifest["wall_seconds"]
     assert found["seconds"] == pytest.approx(sum(step["seconds"] for step in found["steps"]))
     assert found["superseded"] == []
+
+
+def test_who_stops_at_a_stage_is_told_of_what_it_needs(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Neither the steps after it count, nor what was made of its earlier version."""
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    change, until = ("-s", "arms.datamask.lamb=0.75"), ("--until", "materialise")
+    code, found = told(tiny_config_file, record, *change, *until)
+    assert (code, [step["stage"] for step in found["steps"]]) == (3, ["select", "materialise"])
+    place = ["-c", str(tiny_config_file), "-s", f"store={record}"]
+    assert CliRunner().invoke(app, ["run", *place, *change, *until]).exit_code == 0
+    assert told(tiny_config_file, record, *change, *until)[0] == 0
+    assert told(tiny_config_file, record, *change)[1]["superseded"] != []
+    wrong = CliRunner().invoke(app, ["audit", "status", *place, "--until", "nowhere"])
+    assert "nowhere" in str(wrong.exception)
+
+
+def test_a_step_of_several_releases_is_counted_once(tiny_config_file: Path, tmp_path: Path) -> None:
+    """As the run that makes them computes it once."""
+    releases = "releases={first: {crawls: [tiny-2024-10]}, second: {given: first, crawls: [tiny-2024-18]}}"
+    Store(tmp_path / "record").publish_bytes("nothing/yet", b"")
+    place = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "-s", releases]
+    until = ["--until", "pool"]
+    _, found = told(tiny_config_file, tmp_path / "record", "-s", releases, *until)
+    again = [
+        (step["stage"], step["key"], step["counted_in"]) for step in found["steps"] if step["counted_in"]
+    ]
+    assert again[0] == ("ingest", "tiny-2024-10", "first")
+    assert {key for _, key, _ in again} == {"tiny-2024-10"}
+    assert found["num_steps"] == len(found["steps"]) - len(again)
+    lines = CliRunner().invoke(app, ["audit", "status", *place, *until]).stdout.splitlines()
+    assert lines[-1].startswith(f"{found['num_steps']} steps to compute, 0 s ")
+    assert f" and {found['num_steps']} of unknown length" in lines[-1]
+    assert sum(line.endswith("  counted above, for first") for line in lines) == len(again)
+    dry = CliRunner().invoke(app, ["run", *place, *until, "--dry-run"]).stdout.splitlines()
+    of_first, of_second = (int(line.split()[1]) for line in dry if "steps to compute" in line)
+    assert (of_first + of_second, dry[-1].endswith(f", {len(again)} more counted above")) == (
+        found["num_steps"],
+        True,
+    )
+    ran = CliRunner().invoke(app, ["run", *place, *until])
+    assert ran.exit_code == 0, ran.output
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record")}))
+    made = [
+        key
+        for stage in pipeline.config.stages("pool")
+        for key in pipeline.store.keys(stage.makes[0].artefact)
+    ]
+    assert len(made) == found["num_steps"]
 
 
 def test_what_was_never_made_takes_what_others_of_its_stage_took(

@@ -94,6 +94,20 @@ def test_an_interrupt_while_modules_are_imported_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, told)
 
 
+def test_an_interrupt_of_a_command_ends_with_the_same_line() -> None:
+    interrupted = (
+        "from datamask_pipeline.cli import main, status\n"
+        "def interrupt(*_): raise KeyboardInterrupt\n"
+        "status.build_pipeline = interrupt\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", interrupted, "audit", "status"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "interrupted: call again, and it goes on where it was"
+    assert "Traceback" not in done.stderr
+
+
 def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
     tiny_run: Pipeline, tiny_config_file: Path
 ) -> None:

@@ -12,7 +12,7 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.takedown import _lines
 from datamask_pipeline.compliance.takedown import takedown_report
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import require
 
 
@@ -83,6 +83,73 @@ def test_the_cost_is_the_difference_of_two_selections(withdrawn: Pipeline, tiny_
     assert block["normalisation"] != old["metadata"]["blocks"][0]["normalisation"]
 
 
+def test_each_arm_s_budget_is_told_in_its_own_unit_and_what_it_is_of(withdrawn: Pipeline) -> None:
+    report = takedown_report(withdrawn.store, "first")
+    arm = report["cost"][0]
+    ratio = {"selection": "select/x", "budget": "ratio 0.1", "candidates": 2000, "new_candidates": 700}
+    for before, after, line in (
+        (
+            arm["before"] | ratio,
+            arm["after"] | ratio | {"new_candidates": 650},
+            "budget: ratio 0.1 of 700 new candidates before, of 650 after; num_documents would refill the same number",
+        ),
+        (
+            arm["before"] | ratio,
+            arm["after"] | ratio | {"budget": "num_tokens 150"},
+            "budget: num_tokens 150 of what is added, before and after",
+        ),
+        (
+            arm["before"],
+            arm["after"] | {"budget": "num_tokens 150"},
+            "budget: num_tokens 150, before and after",
+        ),
+    ):
+        told = [*_lines(report | {"cost": [arm | {"before": before, "after": after}]})]
+        assert f"    {line}" in told
+
+
+def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
+    withdrawn: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Another file of its crawl is told, as what that changed is in the figures too."""
+    root = shutil.copytree(withdrawn.config.source.options["root"], tmp_path / "crawls")
+    first, second = sorted(withdrawn.crawls())
+    settings = {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(root),
+        "releases": {"first": {"crawls": [first]}, "second": {"given": "first", "crawls": [second]}},
+        "arms": {"random": {"policy": "random"}, "tokens": {"policy": "random", "num_tokens": 400}},
+    }
+
+    def made(takedown: list[str]) -> Pipeline:
+        pipeline = Pipeline(load_config(str(tiny_config_file), settings | {"pool.takedown": takedown}))
+        for release in ("first", "second"):
+            for _, _, call in pipeline.steps(release, "select"):
+                call()
+        return pipeline
+
+    made([])
+    shard = next((root / second).iterdir())
+    lines = shard.read_text().splitlines()
+    shard.write_text("\n".join([*lines, lines[0].replace(json.loads(lines[0])["id"], "later")]) + "\n")
+    store = made(["domain:site1.example"]).store
+    costs = {arm["arm"]: arm for arm in takedown_report(store, "second")["cost"]}
+    assert [arm["crawls_changed"] for arm in costs.values()] == [[second], [second]]
+    mask = store.manifest(require(store, "select", "second/random"))
+    index = store.read_table(require(store, "gather", "second"), ["crawl"]).column("crawl").to_pylist()
+    for when in ("before", "after"):
+        cost = costs["random"][when]
+        kept = cost["documents"] - mask["metadata"]["given"]["held"] if when == "after" else None
+        assert kept in (None, round(cost["new_candidates"] * 0.3))
+        assert costs["tokens"][when]["budget"] == "num_tokens 400"
+    assert costs["random"]["after"]["new_candidates"] == index.count(second)
+    told = CliRunner().invoke(app, ["audit", "takedown", "second", "-s", f"store={store.root}"]).output
+    assert f"read from other files between the two ({second}): the differences" in told
+    old, new = (costs["random"][when]["new_candidates"] for when in ("before", "after"))
+    assert f"budget: ratio 0.3 of {old} new candidates before, of {new} after; num_documents" in told
+    assert "budget: num_tokens 400 of what is added, before and after" in told
+
+
 def test_an_arm_that_was_not_selected_again_is_not_said_to_be_without_them(
     tiny_run: Pipeline, withdrawn: Pipeline, tmp_path: Path
 ) -> None:
@@ -133,6 +200,7 @@ def test_the_command_prints_it_and_makes_ids_inert(withdrawn: Pipeline) -> None:
     assert told.exit_code == 0, told.output
     assert "nobody: names 0, withdrawn with copies 0; nothing" in told.output
     assert "num_documents would refill the same number" in told.output
+    assert "crawls were added" not in told.output
     whole = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(whole.stdout) == takedown_report(withdrawn.store, "first")
     missing = CliRunner().invoke(app, ["audit", "takedown", "third", *arguments[3:]])

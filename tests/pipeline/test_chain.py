@@ -1,12 +1,16 @@
 """Releases are frozen; names and their order mean something."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.config import split_run_name
+from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import releases
 
 
@@ -82,3 +86,19 @@ def test_a_run_name_says_arm_architecture_and_seed(pipeline: Pipeline) -> None:
     for name in pipeline.config.run_names():
         arm, architecture, seed = split_run_name(name)
         assert (arm in pipeline.config.arms, architecture, seed) == (True, "dense", 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(errno.EFBIG, "would be larger than a file may be here"), (errno.ENOSPC, "no room left")],
+)
+def test_a_step_that_finds_no_room_for_scratch_says_so(
+    number: int, told: str, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ingest, "begin", full)
+    with pytest.raises(StorageError, match=told) as caught:
+        pipeline.run("ingest", "tiny-2024-10")
+    assert "a scratch file of stage 'ingest' of 'tiny-2024-10'" in str(caught.value)

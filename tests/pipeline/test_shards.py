@@ -104,6 +104,25 @@ def test_a_lost_worker_costs_its_shard_and_no_more(
     assert digests(pipeline.store) == alone
 
 
+def test_a_worker_takes_no_interrupt_of_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would have it print a traceback; who started it is interrupted, and ends it."""
+    from datamask_pipeline.pipeline import crew
+
+    worker = tmp_path / "worker"
+    worker.write_text(
+        f"#!{sys.executable}\nimport pathlib, signal\n"
+        f"pathlib.Path({str(tmp_path / 'blocked')!r}).write_text(str(signal.pthread_sigmask(signal.SIG_BLOCK, [])))\n"
+    )
+    worker.chmod(0o755)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with monkeypatch.context() as patched:
+        patched.setattr(crew.sys, "executable", str(worker))
+        with crew._processes([{}], None):
+            pass
+    assert "SIGINT" in (tmp_path / "blocked").read_text()
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
 def test_a_settings_value_survives_the_way_to_a_worker(many_shards: Path) -> None:
     config = load_config(str(many_shards), {"select.lamb": 0.3, "compute.workers": 2})
     values = json.loads(json.dumps(config.model_dump(mode="json", exclude_unset=True)))

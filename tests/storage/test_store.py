@@ -1,5 +1,6 @@
 """Artefacts appear whole or not at all, on local disk and on object storage."""
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import textwrap
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -140,6 +142,37 @@ def test_a_limit_on_files_is_not_told_as_one_of_rights(tmp_path: Path) -> None:
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ".json would be larger than a file may be here (File too large); raise this user's" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(errno.EFBIG, "would be larger than a file may be here"), (errno.ENOSPC, "no room left while writing")],
+)
+def test_what_is_written_while_rows_are_drawn_finds_no_room_as_a_writer(
+    number: int, told: str, tmp_path: Path
+) -> None:
+    """As a checkpoint in scratch, which is no file that anything is made from."""
+
+    def drawn() -> Iterator[Any]:
+        raise OSError(number, os.strerror(number))
+        yield
+
+    builder = begin(Store(tmp_path))
+    for write_rows in (
+        lambda: builder.write_part("00000", drawn(), ROWS.schema),
+        lambda: builder.write_array("00000", drawn(), dtype="float16", shape=(3, 2)),
+    ):
+        with pytest.raises(StorageError, match=told) as caught:
+            write_rows()
+        assert "cannot read" not in str(caught.value)
+
+
+def test_below_the_root_directory_a_relative_place_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(
+        ConfigurationError, match=r"there is no record at no-such-record \(folder /no-such-record\)"
+    ):
+        Store("no-such-record").refuse_missing()
 
 
 def test_a_killed_writer_is_swept_and_its_part_never_shows(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from datamask_pipeline.errors import DataMaskError, LostMemberError
+from datamask_pipeline.interrupts import uninterrupted
 from datamask_pipeline.selection.shards.channel import Channel
 from datamask_pipeline.selection.shards.member import Answer, Member
 from datamask_pipeline.selection.shards.team import Step, Sums, Team, added, raise_told, told_error
@@ -37,9 +38,9 @@ class Processes(Team):
                 with other:
                     environment = {"OMP_NUM_THREADS": str(job["threads"]), **os.environ}
                     command = [sys.executable, "-m", __name__, str(other.fileno())]
-                    self._processes.append(
-                        subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
-                    )
+                    with uninterrupted():
+                        started = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
+                    self._processes.append(started)
                 self._channels.append(Channel(own))
                 self._channels[-1].send(pack({"job": dict(job)}))
         except BaseException:
