@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class Budget:
         """The budget of some of the documents: each group's share of those of its documents that are among them.
 
         Args:
-            index_n: int64. In documents, at least two are selected of them.
+            index_n: int64. In documents, at least two are selected of them, where two may be.
         """
         sizes_G, drawn_G = (
             torch.bincount(groups_n, minlength=len(self.limits)).tolist()
@@ -85,8 +86,9 @@ class Budget:
         ]
         limits: Sequence[float] = shares
         if not self.tokens:
-            total = max(2, round(sum(shares)))
-            limits = [total] if len(shares) == 1 else shared_out(shares, total)
+            most = [drawn if limit else 0 for limit, drawn in zip(self.limits, drawn_G, strict=True)]
+            total = min(max(2, round(sum(shares))), sum(most))
+            limits = [total] if len(shares) == 1 else shared_out(shares, total, most)
         return Budget(
             costs_N=self.costs_N[index_n],
             groups_N=self.groups_N[index_n],
@@ -222,12 +224,23 @@ def no_two_fit(num_tokens: float, row: int, largest: float) -> InputError:
     )
 
 
-def shared_out(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers of this total next to shares of about that total, by largest remainders; the earlier of equal ones."""
+def shared_out(shares: Sequence[float], total: int, most: Sequence[int] | None = None) -> list[int]:
+    """Whole numbers of this total next to shares of about that total, by largest remainders; the earlier of equal ones.
+
+    Args:
+        shares: 0 or more.
+        total: At most the sum of `most`.
+        most: What each is at most, no less than its share; any number where it is not given.
+    """
     whole = [math.floor(share + 1e-9) for share in shares]
     order = sorted(range(len(shares)), key=lambda place: whole[place] - shares[place])
-    for place in order[: total - sum(whole)]:
-        whole[place] += 1
+    left = total - sum(whole)
+    for place in cycle(order):
+        if left <= 0:
+            break
+        if most is None or whole[place] < most[place]:
+            whole[place] += 1
+            left -= 1
     return whole
 
 

@@ -52,7 +52,7 @@ STAGE: Final = "select"
 #: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "26"
+VERSION: Final = "27"
 
 
 class Compute(Protocol):
