@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, combinations, cycle, product
 
 import torch
 from torch import Tensor
@@ -154,6 +154,21 @@ class Budget:
         """A uniformly random mask of a named stream."""
         draws = generator(self.seed, *stream)
         return self.prefix(torch.rand(len(self.costs_N), generator=draws, dtype=torch.float64))
+
+    def every(self, most: int) -> list[Tensor] | None:
+        """Every mask of a budget in documents, where there are no more than `most`; none otherwise."""
+        members = [
+            torch.nonzero(self.groups_N == group).flatten().tolist() for group in range(len(self.limits))
+        ]
+        counts = [int(limit) for limit in self.limits]
+        total = math.prod(math.comb(len(rows), count) for rows, count in zip(members, counts, strict=True))
+        if self.tokens or total > most:
+            return None
+        masks_GN = torch.zeros(total, len(self.costs_N), dtype=torch.bool)
+        parts = (combinations(rows, count) for rows, count in zip(members, counts, strict=True))
+        for mask_N, chosen in zip(masks_GN, product(*parts), strict=True):
+            mask_N[list(chain(*chosen))] = True
+        return list(masks_GN)
 
     def breach(self, mask_N: Tensor) -> str | None:
         """How a mask breaks the budget, in words; none where it is kept.
