@@ -205,7 +205,9 @@ def lots(seed: int, num_rows: int) -> Tensor:
     return torch.rand(num_rows, generator=generator(seed, "ties"), dtype=torch.float64)
 
 
-def unmet_quota(name: str, share: float, limit: int, size: int, among: str) -> ConfigurationError:
+def unmet_quota(
+    name: str, share: float, limit: int, size: int, among: str, near: str = ""
+) -> ConfigurationError:
     """The error of a group that has fewer documents than its quota asks for.
 
     Args:
@@ -214,10 +216,12 @@ def unmet_quota(name: str, share: float, limit: int, size: int, among: str) -> C
         limit: What that is in documents.
         size: How many documents there are of it.
         among: Of what, e.g. ``block``.
+        near: The nearest name of a group that documents have, where they have none of this one.
     """
+    remedy = "name a group that documents have" if near else "give it a smaller quota, or lower the budget"
     return ConfigurationError(
-        f"quotas: {share:g} of the budget for {name!r} is {limit} documents, and the {among} has {size} that may be "
-        "selected; give it a smaller quota, or lower the budget"
+        f"quotas: {share:g} of the budget for {name!r}{near} is {limit} documents, and the {among} has {size} that may be "
+        f"selected; {remedy}"
     )
 
 
