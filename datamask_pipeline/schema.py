@@ -362,7 +362,7 @@ LEARNING_CURVE: Final = pa.schema(
         column(
             "bound",
             NUMBER,
-            "No mask exceeds this; null: not known at this step.",
+            "No mask exceeds this beyond float32 rounding; null: not known at this step.",
             unit="normalised objective",
         ),
         column(

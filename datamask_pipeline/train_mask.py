@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         "--partial",
         type=float,
         default=defaults["partial"],
-        help="share of the block in a batch (%(default)s)",
+        help="share of the block in a batch (0.1, or what more it takes for a batch to select two documents)",
     )
     add("--max_lr", type=float, default=defaults["max_lr"], help="first learning rate (%(default)s)")
     add("--min_lr", type=float, default=defaults["min_lr"], help="last learning rate (%(default)s)")

@@ -106,7 +106,7 @@ def _check_record(
         "rows_normalised_to_unit": checked.num_normalised,
         "selected": int(mask.sum()),
         "embeddings_digest": checked.digest,
-        "reasons": dict(sorted(Counter(reasons[pruned.kept_N]).items())),
+        "reasons": dict(sorted(Counter(reasons).items())),
     }
     if "selected_tokens" in record:
         expected["selected_tokens"] = int(tokens_n[mask].sum())

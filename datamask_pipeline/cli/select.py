@@ -229,7 +229,8 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
     if certificate.bound is None:
         yield certificate.method
     else:
-        yield f"no mask exceeds {certificate.bound:.6f}: gap {certificate.gap:.4%} ({certificate.method})"
+        reach = f"no mask exceeds {certificate.bound:.6f}, beyond float32 rounding"
+        yield f"{reach}: gap {certificate.gap:.4%} ({certificate.method})"
     for reason, count in result.record["reasons"].items():
         yield f"  {count:>10}  {reason}"
     yield f"{result.timings['total']:.1f} s"

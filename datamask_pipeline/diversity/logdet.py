@@ -45,6 +45,12 @@ class LogDeterminant(MomentMetric):
     def value(self, moments: Moments) -> float:
         return float(torch.linalg.slogdet(self._regularised(moments)).logabsdet) / len(moments.first_D)
 
+    def value_of_products(self, products_KK: Tensor, dim: int) -> float:
+        # Sylvester: the determinants of I + X'X and I + XX' are one number.
+        count = len(products_KK)
+        regularised_KK = products_KK * (self._weight(dim) / count) + torch.eye(count).to(products_KK)
+        return float(torch.linalg.slogdet(regularised_KK).logabsdet) / dim
+
     def form(self, moments: Moments) -> LinearForm:
         dim = len(moments.first_D)
         return LinearForm(

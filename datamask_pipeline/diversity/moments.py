@@ -162,6 +162,16 @@ class MomentMetric(DiversityMetric):
     def form(self, moments: Moments) -> LinearForm:
         """The derivative with respect to ``m_i`` at a fixed count, as a score of the document."""
 
+    def value_of_products(self, products_KK: Tensor, dim: int) -> float | None:
+        """The same value from the documents' products with each other, none where it takes their moments.
+
+        Args:
+            products_KK: float64, of fewer documents than dimensions.
+            dim: D.
+        """
+        del products_KK, dim
+        return None
+
     def relaxed_value(self, moments: Moments) -> float:
         """The metric's extension to relaxed masks, which the learner climbs: the value itself at binary masks.
 

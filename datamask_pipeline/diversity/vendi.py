@@ -33,6 +33,12 @@ class Vendi(MomentMetric):
     def value(self, moments: Moments) -> float:
         return float(_entropy(torch.linalg.eigvalsh(_density(moments))).sum())
 
+    def value_of_products(self, products_KK: Tensor, dim: int) -> float:
+        # C has the eigenvalues of the products, and zeros.
+        density_KK = products_KK / max(float(products_KK.trace()), TINY)
+        empty = float(_entropy(torch.zeros(1, dtype=torch.float64)))
+        return float(_entropy(torch.linalg.eigvalsh(density_KK)).sum()) + (dim - len(products_KK)) * empty
+
     def form(self, moments: Moments) -> LinearForm:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
         return _form(moments, eigenvalues_D, vectors_DD, eigenvalues_D)

@@ -325,7 +325,8 @@ def result_of(
     if bound is not None and not pruned.kept_N.all():
         method += f"; among the documents that were not {pruned.left_out}"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
-    record["reasons"] = dict(sorted(Counter(found.reasons_N).items()))
+    reasons_N = pruned.reasons(found.reasons_N)
+    record["reasons"] = dict(sorted(Counter(reasons_N).items()))
     record |= group_thresholds(config, found)
     held = _held(evaluation, pruned, solution, record.get("selected_tokens"), given)
     if given is not None:
@@ -340,7 +341,7 @@ def result_of(
             diversity_N=pruned.spread(evaluation.diversity_N.numpy(), np.nan),
         ),
         threshold=found.threshold,
-        reasons=pruned.reasons(found.reasons_N),
+        reasons=reasons_N,
         curve=curve.table(),
         objective=Objective(
             value=evaluation.value,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, cycle, product
 
 import torch
 from torch import Tensor
@@ -73,7 +74,7 @@ class Budget:
         """The budget of some of the documents: each group's share of those of its documents that are among them.
 
         Args:
-            index_n: int64. In documents, at least two are selected of them.
+            index_n: int64. In documents, at least two are selected of them, where two may be.
         """
         sizes_G, drawn_G = (
             torch.bincount(groups_n, minlength=len(self.limits)).tolist()
@@ -85,8 +86,9 @@ class Budget:
         ]
         limits: Sequence[float] = shares
         if not self.tokens:
-            total = max(2, round(sum(shares)))
-            limits = [total] if len(shares) == 1 else shared_out(shares, total)
+            most = [drawn if limit else 0 for limit, drawn in zip(self.limits, drawn_G, strict=True)]
+            total = min(max(2, round(sum(shares))), sum(most))
+            limits = [total] if len(shares) == 1 else shared_out(shares, total, most)
         return Budget(
             costs_N=self.costs_N[index_n],
             groups_N=self.groups_N[index_n],
@@ -153,6 +155,21 @@ class Budget:
         draws = generator(self.seed, *stream)
         return self.prefix(torch.rand(len(self.costs_N), generator=draws, dtype=torch.float64))
 
+    def every(self, most: int) -> list[Tensor] | None:
+        """Every mask of a budget in documents, where there are no more than `most`; none otherwise."""
+        members = [
+            torch.nonzero(self.groups_N == group).flatten().tolist() for group in range(len(self.limits))
+        ]
+        counts = [int(limit) for limit in self.limits]
+        total = math.prod(math.comb(len(rows), count) for rows, count in zip(members, counts, strict=True))
+        if self.tokens or total > most:
+            return None
+        masks_GN = torch.zeros(total, len(self.costs_N), dtype=torch.bool)
+        parts = (combinations(rows, count) for rows, count in zip(members, counts, strict=True))
+        for mask_N, chosen in zip(masks_GN, product(*parts), strict=True):
+            mask_N[list(chain(*chosen))] = True
+        return list(masks_GN)
+
     def breach(self, mask_N: Tensor) -> str | None:
         """How a mask breaks the budget, in words; none where it is kept.
 
@@ -188,7 +205,9 @@ def lots(seed: int, num_rows: int) -> Tensor:
     return torch.rand(num_rows, generator=generator(seed, "ties"), dtype=torch.float64)
 
 
-def unmet_quota(name: str, share: float, limit: int, size: int, among: str) -> ConfigurationError:
+def unmet_quota(
+    name: str, share: float, limit: int, size: int, among: str, near: str = ""
+) -> ConfigurationError:
     """The error of a group that has fewer documents than its quota asks for.
 
     Args:
@@ -197,10 +216,12 @@ def unmet_quota(name: str, share: float, limit: int, size: int, among: str) -> C
         limit: What that is in documents.
         size: How many documents there are of it.
         among: Of what, e.g. ``block``.
+        near: The nearest name of a group that documents have, where they have none of this one.
     """
+    remedy = "name a group that documents have" if near else "give it a smaller quota, or lower the budget"
     return ConfigurationError(
-        f"quotas: {share:g} of the budget for {name!r} is {limit} documents, and the {among} has {size} that may be "
-        "selected; give it a smaller quota, or lower the budget"
+        f"quotas: {share:g} of the budget for {name!r}{near} is {limit} documents, and the {among} has {size} that may be "
+        f"selected; {remedy}"
     )
 
 
@@ -222,12 +243,23 @@ def no_two_fit(num_tokens: float, row: int, largest: float) -> InputError:
     )
 
 
-def shared_out(shares: Sequence[float], total: int) -> list[int]:
-    """Whole numbers of this total next to shares of about that total, by largest remainders; the earlier of equal ones."""
+def shared_out(shares: Sequence[float], total: int, most: Sequence[int] | None = None) -> list[int]:
+    """Whole numbers of this total next to shares of about that total, by largest remainders; the earlier of equal ones.
+
+    Args:
+        shares: 0 or more.
+        total: At most the sum of `most`.
+        most: What each is at most, no less than its share; any number where it is not given.
+    """
     whole = [math.floor(share + 1e-9) for share in shares]
     order = sorted(range(len(shares)), key=lambda place: whole[place] - shares[place])
-    for place in order[: total - sum(whole)]:
-        whole[place] += 1
+    left = total - sum(whole)
+    for place in cycle(order):
+        if left <= 0:
+            break
+        if most is None or whole[place] < most[place]:
+            whole[place] += 1
+            left -= 1
     return whole
 
 

@@ -27,6 +27,7 @@ from datamask_pipeline.selection.api import (
     require_promises,
     result_of,
 )
+from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
@@ -136,11 +137,17 @@ def frontier(
             pruned = (
                 points[0].pruned if points and along == "lamb" else prune(checked.rows, scores, budget, own)
             )
-            measured = own.model_copy(update={"normalisation_constants": frozen}) if frozen else own
+            if frozen:
+                measured = own.model_copy(update={"normalisation_constants": frozen})
+            else:
+                measured = _weighing_all(own) if along == "lamb" and len(values) > 1 else own
             problem = raw_problem(measured, metrics, pruned, workers, curve)
             policy.check(problem)
             with watch.phase("normalisation"):
                 problem = normalised_problem(problem, pruned, checked, None, curve)
+            if measured.lamb != own.lamb:
+                objective = replace(problem.objective, lamb=own.lamb)
+                problem = replace(problem, config=own, objective=objective)
             if along == "lamb" and own.normalisation == "affine":
                 frozen = problem.constants
                 problem = replace(
@@ -197,6 +204,11 @@ def _varied(
             f"{along} is varied by `{along}s`, and the other settings are given one by one"
         )
     return along, found
+
+
+def _weighing_all(config: SelectionConfig) -> SelectionConfig:
+    """The settings at a lambda between 0 and 1, where every term needs its range, as each has a weight at one of two."""
+    return config.model_copy(update={"lamb": 0.5})
 
 
 def _start(before: _Point, problem: Problem) -> Tensor | None:

@@ -88,7 +88,19 @@ def tell_of_unmet(quotas: Iterable[str], names: Collection[str], where: str = ""
         where: What the message begins with.
     """
     for name in sorted({*quotas} - {*names, OTHER_GROUPS}):
-        near = suggestion(name, names) if len(names) <= MOST_NAMES else ""
         logger.warning(
-            "%sno document has the group %r that quotas name%s; its quota changes nothing", where, name, near
+            "%sno document has the group %r that quotas name%s; its quota changes nothing",
+            where,
+            name,
+            nearest(name, names),
         )
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """The nearest of the documents' groups to a quota's name, in brackets; empty where none is near.
+
+    Args:
+        name: What the quota names.
+        names: The groups, each once.
+    """
+    return suggestion(name, names) if len(names) <= MOST_NAMES else ""

@@ -22,7 +22,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, shared_out, unmet_quota
 from datamask_pipeline.selection.config import SelectionConfig
-from datamask_pipeline.selection.groups import groups_of
+from datamask_pipeline.selection.groups import groups_of, names_of, nearest
 from datamask_pipeline.selection.list_columns import array_of
 from datamask_pipeline.selection.moments.statistics import squared_of
 from datamask_pipeline.selection.parallel import Workers
@@ -255,7 +255,13 @@ def _scores(values: Any, num_rows: int, name: str) -> Tensor:
         ) from error
     bad = np.flatnonzero(~np.isfinite(scores_N))
     if len(bad):
-        raise InputError("a score is not finite", row=int(bad[0]), field=name, value=float(scores_N[bad[0]]))
+        raise InputError(
+            "a score is not finite",
+            row=int(bad[0]),
+            field=name,
+            value=float(scores_N[bad[0]]),
+            remedy="drop the document, or give it a number",
+        )
     return torch.from_numpy(scores_N)
 
 
@@ -361,5 +367,6 @@ def _quotas(
     for place, name in enumerate(names):
         size = copies * int((groups_N == place).sum())
         if limits[place] > size:
-            raise unmet_quota(name, config.quotas[name], limits[place], size, "block")
+            near = "" if size else nearest(name, {*names_of(groups)} - {*names})
+            raise unmet_quota(name, config.quotas[name], limits[place], size, "block", near)
     return groups_N, tuple(float(limit) for limit in limits)

@@ -76,12 +76,11 @@ def folded(result: SelectionResult, copies: int) -> SelectionResult:
         name: value // copies if name in ("rows", *COUNTED.values()) else value
         for name, value in result.record.items()
     }
-    judged = reasons_N[judged_N]
     record |= {
         "max_copies": copies,
         "selected": int((counts_N > 0).sum()),
         "selected_copies": int(counts_N.sum()),
-        "reasons": dict(sorted(Counter(judged).items())),
+        "reasons": dict(sorted(Counter(reasons_N).items())),
     }
     return replace(
         result,

@@ -47,12 +47,12 @@ PROXY_SWAP_ROUNDS = 12
 SPREAD_MASKS = 32
 FEW_DOCUMENTS = 1024
 """Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
-these stand, and more masks are drawn."""
+these stand, and more masks are drawn, or every one there is."""
 SWAP_NUMBERS = 2**17
 """Of a sample, documents times dimensions, on which a metric's gain is measured with swaps, which win most of it."""
 MASK_WORK, SPECTRAL_WORK = 2**34, 16
 """Products that all masks of few documents may take together, about a quarter of a second; a spectrum takes those of so many
-documents for each dimension."""
+documents for each dimension, or of so many for each document where these are fewer."""
 EXACT_DOCUMENTS = 32_768
 SCALE_SEED = 0
 """Of every draw that a scale rests on."""
@@ -176,10 +176,30 @@ def _num_masks(metrics: Sequence[DiversityMetric], statistics: Statistics, budge
     """How many random masks tell the mean of metrics of moments: more of few documents, while that is cheap."""
     if statistics.rows.num_rows > FEW_DOCUMENTS:
         return RANDOM_MASKS
-    dim = statistics.rows.dim
-    spectral = any(isinstance(metric, MomentMetric) and metric.spectral for metric in metrics)
-    work = dim**2 * (round(budget.num_documents) + SPECTRAL_WORK * dim * spectral)
-    return min(MOST_MASKS, max(RANDOM_MASKS, MASK_WORK // work))
+    dim, count = statistics.rows.dim, round(budget.num_documents)
+    side = count if count < dim and statistics.held is None else dim
+    spectral = [isinstance(metric, MomentMetric) and metric.spectral for metric in metrics]
+    works = [
+        side * (dim * count + SPECTRAL_WORK * side**2) if takes_spectrum else dim**2 * count
+        for takes_spectrum in spectral
+    ]
+    return min(MOST_MASKS, max(RANDOM_MASKS, MASK_WORK // max(works, default=1)))
+
+
+def _masks(budget: Budget, drawn: int, few: bool = True) -> Iterator[Tensor]:
+    """So many random masks, the same at every call; of few documents every one, where there are no more than `MOST_MASKS`.
+
+    Args:
+        budget: What they hold.
+        drawn: How many.
+        few: Whether every mask is asked for.
+    """
+    every = budget.every(MOST_MASKS) if few and len(budget.costs_N) <= FEW_DOCUMENTS else None
+    if every is not None:
+        yield from every
+        return
+    for draw in range(drawn):
+        yield budget.random("normalisation", draw)
 
 
 def _exact_means(
@@ -227,19 +247,20 @@ def _exact_moment_means(
 
 
 def _random_values(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, dtype: torch.dtype
+    metrics: Sequence[DiversityMetric],
+    statistics: Statistics,
+    budget: Budget,
+    dtype: torch.dtype,
+    few: bool = True,
 ) -> dict[str, list[float]]:
-    """Each metric's raw value at each of the random masks."""
+    """Each metric's raw value at each of the random masks, see `_masks`."""
     found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     covering = [metric for metric in metrics if isinstance(metric, CoverageMetric)]
     others = [metric for metric in metrics if not isinstance(metric, MomentMetric | CoverageMetric)]
-    for draw in range(_num_masks(metrics, statistics, budget)):
-        mask_N = budget.random("normalisation", draw)
-        if len(covering) + len(others) < len(metrics):
-            moments = statistics.moments(mask_N)
-            for metric in metrics:
-                if isinstance(metric, MomentMetric):
-                    found[metric.name].append(metric.value(moments))
+    of_moments = [metric for metric in metrics if isinstance(metric, MomentMetric)]
+    for mask_N in _masks(budget, _num_masks(metrics, statistics, budget), few):
+        for name, value in _moment_values(of_moments, statistics, mask_N).items():
+            found[name].append(value)
         for metric in others:
             embeddings_ND = statistics.rows.everything()
             found[metric.name].append(float(checked_values(metric, embeddings_ND, mask_N[None])[0]))
@@ -248,10 +269,28 @@ def _random_values(
             metric.references(statistics.rows.num_rows), statistics.rows.num_rows
         )
         pairs = max(1, round(len(references_r) * budget.num_documents))
-        for draw in range(min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs))):
-            selected_T = torch.nonzero(budget.random("normalisation", draw)).squeeze(1)
+        for mask_N in _masks(budget, min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs)), few):
+            selected_T = torch.nonzero(mask_N).squeeze(1)
             rows_ND, workers = statistics.rows.everything(), statistics.workers
             found[metric.name].append(coverage_of(rows_ND, references_r, selected_T, workers, dtype).mean)
+    return found
+
+
+def _moment_values(
+    metrics: Sequence[MomentMetric], statistics: Statistics, mask_N: Tensor
+) -> dict[str, float]:
+    """Each metric's raw value at a mask, where documents are few and no more than dimensions from their products."""
+    found: dict[str, float] = {}
+    count = int(mask_N.sum())
+    if len(mask_N) <= FEW_DOCUMENTS and count < statistics.rows.dim and statistics.held is None:
+        rows_KD = statistics.rows.take(torch.nonzero(mask_N).squeeze(1)).double().cpu()
+        products_KK = rows_KD @ rows_KD.T
+        for metric in metrics:
+            value = metric.value_of_products(products_KK, statistics.rows.dim)
+            found |= {} if value is None else {metric.name: value}
+    if len(found) < len(metrics):
+        moments = statistics.moments(mask_N)
+        found |= {metric.name: metric.value(moments) for metric in metrics if metric.name not in found}
     return found
 
 
@@ -327,8 +366,9 @@ def gain_on_sample(
         held=held,
     )
     ((_, inside, part),) = _blocks_to_draw_from([metric], inside, part)
-    drawn = _random_values([metric], inside, part, dtype)[metric.name]
-    start = _exact_means([metric], inside, part, dtype).get(metric.name, sum(drawn) / len(drawn))
+    exact = _exact_means([metric], inside, part, dtype)
+    drawn = _random_values([metric], inside, part, dtype, few=not exact)[metric.name]
+    start = exact.get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
         config=config,
         rows=inside.rows,

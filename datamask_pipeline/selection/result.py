@@ -32,7 +32,7 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """An upper bound on every mask's objective, or the reason why there is none."""
+    """An upper bound on every mask's objective beyond float32 rounding of its value, or the reason why there is none."""
 
     bound: float | None
     gap: float | None

@@ -261,3 +261,11 @@ def test_rows_beyond_float32_are_told_as_such(scale: float, clustered, tmp_path:
             select_documents(given, quality)
     with pytest.raises(InputError, match="zero vector"):
         select_documents(spoilt(clustered[0], 7, 0.0), quality)
+
+
+def test_a_score_that_is_not_finite_has_a_remedy(clustered) -> None:
+    rows, quality = clustered
+    wrong = quality.copy()
+    wrong[7] = np.nan
+    with pytest.raises(InputError, match=r"not finite.*row 7, field quality.*; drop the document"):
+        select_documents(rows, wrong)

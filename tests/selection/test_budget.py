@@ -150,3 +150,12 @@ def test_a_budget_that_takes_everything_says_so() -> None:
     assert not documents([3, 1], [0, 0, 0, 1, 1]).takes_everything
     assert tokens(6.0, [1.0, 2.0, 3.0]).takes_everything
     assert not tokens(5.9, [1.0, 2.0, 3.0]).takes_everything
+
+
+def test_every_mask_of_a_budget_in_documents_once() -> None:
+    found = documents([2, 0, 1], [0, 0, 0, 1, 2, 2]).every(6)
+    assert found is not None
+    held = {tuple(mask_N.nonzero().flatten().tolist()) for mask_N in found}
+    assert held == {(0, 1, 4), (0, 1, 5), (0, 2, 4), (0, 2, 5), (1, 2, 4), (1, 2, 5)}
+    assert documents([2, 0, 1], [0, 0, 0, 1, 2, 2]).every(5) is None
+    assert tokens(3.0, [1.0, 2.0, 3.0]).every(64) is None

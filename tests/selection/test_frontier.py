@@ -108,3 +108,25 @@ def test_what_the_frontier_does_not_take_is_told_as_that(clustered) -> None:
         given = {"ratios": wrong} if wrong is not None else {"ratios": [wrong]}
         with pytest.raises(ConfigurationError, match=r"ratios of a frontier must be .*numbers.*not"):
             frontier(*clustered, **given)
+
+
+def test_a_term_without_a_range_is_refused_wherever_a_lambda_weighs_it(clustered) -> None:
+    rows = clustered[0][:60]
+    for lambs in ([0.0, 0.5], [0.3, 0.5], [0.0, 1.0]):
+        with pytest.raises(ConfigurationError, match="'quality' cannot be normalised"):
+            frontier(rows, np.ones(60), lambs=lambs)
+    (alone,) = frontier(rows, np.ones(60), lambs=[0.0]).results
+    assert alone.normalisation["quality"] == (1.0, 2.0)
+    alike = np.ones((60, 4)) + 1e-12 * np.arange(60)[:, None]
+    with pytest.raises(ConfigurationError, match="'Pair_simi' cannot be normalised"):
+        frontier(alike, np.arange(60.0), lambs=[0.5, 1.0])
+
+
+def test_the_scale_of_a_frontier_is_that_of_its_lambdas_alone(clustered) -> None:
+    found = frontier(*clustered, lambs=[0.0, 1.0])
+    for lamb, result in zip(found.at, found.results, strict=True):
+        alone = select_documents(*clustered, lamb=lamb)
+        for name, ends in alone.normalisation.items():
+            assert result.normalisation[name] == pytest.approx(ends, abs=1e-8)
+        assert result.objective.value >= alone.objective.value - 2e-4
+        assert result.record["config"]["lamb"] == lamb

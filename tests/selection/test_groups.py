@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from datamask_pipeline import Shard, frontier, select_documents, select_over_shards
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import ConfigurationError, InputError
 
 QUOTAS = {"bad": 0.0, "*": 1.0}
 BAD_N = np.arange(400) % 2 == 0
@@ -146,3 +146,11 @@ def test_a_quota_of_no_document_is_told_with_the_nearest_name(clustered, tmp_pat
         assert caplog.messages == [
             "no document has the group 'bda' that quotas name (did you mean 'bad'?); its quota changes nothing"
         ]
+
+
+def test_a_quota_that_no_document_meets_is_told_the_nearest_group(clustered) -> None:
+    groups = ["alpha"] * 200 + ["beta"] * 200
+    with pytest.raises(
+        ConfigurationError, match=r"'alpah' \(did you mean 'alpha'\?\).* 0 that may .*; name a group"
+    ):
+        select_documents(*clustered, groups=groups, quotas={"alpah": 0.5, "*": 0.5})

@@ -12,6 +12,7 @@ from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.moments import MomentMetric, moments_of, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS
+from datamask_pipeline.selection.budget import Budget
 
 METRIC_NAMES = METRICS.names()
 
@@ -170,3 +171,47 @@ def test_the_scale_of_a_metric_is_the_same_whatever_the_seed(name: str) -> None:
         for seed in range(2)
     ]
     assert scales[0] == scales[1]
+
+
+@pytest.mark.parametrize("name", ["LogDet", "Vendi"])
+def test_zero_of_few_wide_documents_is_the_mean_of_every_mask(name: str) -> None:
+    draws = np.random.default_rng(3)
+    rows = draws.normal(size=(5, 256)).astype(np.float32)
+    rows[2:4] = rows[:2] + (1e-2 * draws.normal(size=(2, 256))).astype(np.float32)
+    result = select_documents(rows, draws.random(5), num_documents=2, diversity=name, policy="random")
+    unit_ND = torch.nn.functional.normalize(torch.from_numpy(rows).double())
+    every_GN = torch.stack(
+        [torch.isin(torch.arange(5), torch.tensor(two)) for two in combinations(range(5), 2)]
+    )
+    values_G = METRICS.make(name).values(unit_ND, every_GN)
+    zero, one = result.normalisation[name]
+    assert zero == pytest.approx(float(values_G.mean()), abs=1e-7)
+    assert one == pytest.approx(float(values_G.max()), abs=1e-6)
+
+
+def test_a_value_from_products_is_that_from_moments() -> None:
+    rows_KD = torch.nn.functional.normalize(torch.from_numpy(block(7, 30)[0]).double())
+    moments = moments_of(rows_KD, torch.ones(7, dtype=torch.bool), True)
+    for name in METRIC_NAMES:
+        metric = METRICS.make(name)
+        if isinstance(metric, MomentMetric):
+            value = metric.value_of_products(rows_KD @ rows_KD.T, 30)
+            assert (
+                value is None
+                if not metric.spectral
+                else value == pytest.approx(metric.value(moments), abs=1e-12)
+            )
+
+
+@pytest.mark.parametrize("name", ["LogDet", "Vendi"])
+def test_of_few_wide_documents_as_many_masks_are_drawn_as_of_narrow_ones(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    drawn = Budget.random
+    monkeypatch.setattr(
+        Budget, "random", lambda budget, *stream: seen.append(int(stream[-1])) or drawn(budget, *stream)
+    )
+    rows, quality = block(60, 768)
+    select_documents(rows, quality, num_documents=3, diversity=name, policy="quality_topk")
+    assert max(seen) == 63

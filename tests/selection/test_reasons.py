@@ -80,3 +80,11 @@ def test_the_random_value_is_zero_by_construction(clustered, policy: str) -> Non
         rows, quality + 1, policy=policy, diversity="Pair_simi", normalisation_constants=scaled.normalisation
     )
     assert abs(frozen.objective.random) > 1e-3
+
+
+def test_the_record_counts_the_reasons_of_every_document() -> None:
+    draws = np.random.default_rng(0)
+    result = select_documents(draws.normal(size=(70, 8)), draws.random(70), quality_pruning=0.3)
+    names, counts = np.unique(result.reasons.astype(str), return_counts=True)
+    assert result.record["reasons"] == dict(zip(names.tolist(), counts.tolist(), strict=True))
+    assert result.record["reasons"]["pruned by quality"] == 21

@@ -25,8 +25,12 @@ class PolicyGradientConfig(Settings):
         description="Gradient estimator by name: one file of selection/policy_gradient/estimators.",
     )
     num_epochs: int = pydantic.Field(5000, ge=1, description="Epochs.")
-    partial: float = pydantic.Field(
-        0.1, gt=0, le=1, description="Share of the block drawn as each epoch's batch, in (0, 1]."
+    partial: float | None = pydantic.Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of the block drawn as each epoch's batch, in (0, 1]; null is 0.1, or what more it takes for a "
+        "batch to select two documents.",
     )
     max_lr: float = pydantic.Field(10.0, gt=0, description="Learning rate of the first epoch.")
     min_lr: float = pydantic.Field(

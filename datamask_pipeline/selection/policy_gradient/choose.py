@@ -4,11 +4,12 @@ Shape suffixes: N documents, n documents of a batch, G masks.
 
 Source: DATAMASK (arXiv 2512.24265). Each epoch draws a random ``partial`` share of the block, G masks of it, and
 moves the batch's logits along the estimator's gradient; the learning rate falls linearly; the final mask is the
-largest logits.
+largest logits. Documents of a group whose quota is 0 are in no batch.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
+PARTIAL = 0.1
+"""The share of the block that a batch is where no other is given: the paper's."""
+
 
 def choose_by_policy_gradient(problem: Problem, config: PolicyGradientConfig) -> Solution:
     """Run the learner with these settings."""
@@ -32,11 +36,12 @@ def choose_by_policy_gradient(problem: Problem, config: PolicyGradientConfig) ->
     state = problem.checkpoint.load() or _first_state(problem, config)
     logits_N: Tensor = state["logits_N"]
     means: list[float] = state["means"]
+    among_n = _selectable(problem)
     size = _batch_size(problem, config)
     deviation = 0.0
     for epoch in range(len(means), config.num_epochs):
         draws = generator(problem.config.seed, "epoch", epoch)
-        batch, index_n = _batch(problem, logits_N, size, draws)
+        batch, index_n = _batch(problem, logits_N, among_n, size, draws)
         estimate = estimator.estimate(batch, draws)
         rate = _learning_rate(config, epoch)
         update_n = rate * estimator.update(estimate, batch)
@@ -86,27 +91,38 @@ def _first_state(problem: Problem, config: PolicyGradientConfig) -> dict[str, An
     return {"logits_N": logits_N, "means": []}
 
 
+def _selectable(problem: Problem) -> Tensor:
+    """Rows of documents that some mask holds."""
+    limits_G = torch.tensor(problem.budget.limits, dtype=torch.float64)
+    return torch.nonzero(limits_G[problem.budget.groups_N] > 0).squeeze(1)
+
+
 def _batch_size(problem: Problem, config: PolicyGradientConfig) -> int:
     """Documents of a batch.
 
     Raises:
         ConfigurationError: the batch would select fewer than two documents.
     """
-    size = max(1, round(config.partial * problem.num_rows))
-    selected = problem.budget.num_documents * size / problem.num_rows
-    if selected < 2:
+    among, selected = len(_selectable(problem)), problem.budget.num_documents
+    least = min(among, math.ceil(2 * among / selected))
+    if config.partial is None:
+        return max(round(PARTIAL * among), least)
+    size = max(1, round(config.partial * among))
+    if size < least:
         raise ConfigurationError(
-            f"partial {config.partial} leaves batches of {size} documents that select {selected:.2f}; "
-            "raise partial or the budget so that at least 2 are selected"
+            f"partial {config.partial} leaves batches of {size} documents that select {selected * size / among:.2f}; raise "
+            f"partial to {math.ceil(1000 * least / among) / 1000:g}, or the budget, so that at least 2 are selected"
         )
     return size
 
 
-def _batch(problem: Problem, logits_N: Tensor, size: int, draws: torch.Generator) -> tuple[Batch, Tensor]:
-    if size == problem.num_rows:
-        index_n = torch.arange(size)
+def _batch(
+    problem: Problem, logits_N: Tensor, among_n: Tensor, size: int, draws: torch.Generator
+) -> tuple[Batch, Tensor]:
+    if size == len(among_n):
+        index_n = among_n
     else:
-        index_n = torch.sort(torch.randperm(problem.num_rows, generator=draws)[:size]).values
+        index_n = among_n[torch.sort(torch.randperm(len(among_n), generator=draws)[:size]).values]
     return Batch(
         embeddings_ND=problem.rows.take(index_n),
         logits_N=logits_N[index_n].to(torch.float32),

@@ -30,7 +30,8 @@ class Rollouts:
 class WithoutReplacement:
     """Documents drawn one after the other without replacement with ``P ~ softmax(logits)``, within a budget.
 
-    The Gumbel-top-k draw (Kool, van Hoof and Welling 2019) of Plackett and Luce's ordered sample.
+    The Gumbel-top-k draw (Kool, van Hoof and Welling 2019) of Plackett and Luce's ordered sample. In tokens, a batch's
+    share of the budget may be less than two documents take: the first two drawn are in all the same.
 
     Args:
         logits_N: float32 or float64.
@@ -47,6 +48,8 @@ class WithoutReplacement:
         keys_GN = self.logits_N - noise_GN.log_()
         if len(self.budget.limits) > 1 or self.budget.tokens:
             masks_GN = torch.stack([self.budget.prefix(keys_N) for keys_N in keys_GN])
+            if self.budget.tokens:
+                masks_GN.scatter_(1, torch.topk(keys_GN, 2, dim=1).indices, True)
         else:
             chosen_GK = torch.topk(keys_GN, int(self.budget.limits[0]), dim=1, sorted=False).indices
             masks_GN = torch.zeros(shape, dtype=torch.bool).scatter_(1, chosen_GK, True)

@@ -646,6 +646,7 @@ def _result(
     reasons = people.team.sums("reasons", name="total", mask="mask", cuts=cuts_G)["count"]
     bound = None if ended.bound is None else max(ended.bound, value)
     _write(people, folder, opened["rows"], ended)
+    too_long = sum(opened["left_out"].values())
     record: dict[str, Any] = {
         "config": config.result_config(),
         "device": config.device,
@@ -660,7 +661,7 @@ def _result(
         "learner": ended.learner,
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
         "processor": platform.processor() or platform.machine(),
-        "reasons": {REASONS[code]: int(count) for code, count in enumerate(reasons) if count},
+        "reasons": {REASONS[code]: int(count) for code, count in enumerate([*reasons, too_long]) if count},
     }
     if opened["tokens"]:
         record["selected_tokens"] = int(counts_2G[1].sum())

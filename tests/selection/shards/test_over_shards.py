@@ -343,6 +343,8 @@ def test_what_is_too_long_is_left_out_with_that_reason(
     found, long = one.in_memory(), np.flatnonzero(tokens > 5_000)
     for result in (found, alone):
         assert (result.reasons[long] == TOO_LONG).all()
+        assert result.record["reasons"][TOO_LONG] == 4
+        assert sum(result.record["reasons"].values()) == len(tokens)
         assert not result.mask[long].any()
         assert np.isnan(result.marginals.total_N[long]).all()
         assert np.isneginf(result.logits[long]).all()
