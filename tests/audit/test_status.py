@@ -38,7 +38,7 @@ def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path
 def test_no_column_runs_into_the_next() -> None:
     key = "a-release-of-a-long-name/an-arm-of-a-long-name.dense.seed0"
     steps = [
-        {"stage": stage, "key": key, "why": ["new"], "seconds": 1e9}
+        {"stage": stage, "key": key, "why": ["new"], "seconds": 1e9, "counted_in": None}
         for stage in ("decontaminate", "a_stage_of_a_long_name")
     ]
     found = {"is_current": False, "lacking": [], "steps": steps, "seconds": 0.0, "superseded": []}
