@@ -41,7 +41,14 @@ def test_no_column_runs_into_the_next() -> None:
         {"stage": stage, "key": key, "why": ["new"], "seconds": 1e9, "counted_in": None}
         for stage in ("decontaminate", "a_stage_of_a_long_name")
     ]
-    found = {"is_current": False, "lacking": [], "steps": steps, "seconds": 0.0, "num_steps": 2, "superseded": []}
+    found = {
+        "is_current": False,
+        "lacking": [],
+        "steps": steps,
+        "seconds": 0.0,
+        "num_steps": 2,
+        "superseded": [],
+    }
     first, second, _ = status_lines(found)
     assert first.split() == ["decontaminate", key, "277777.8", "h", "new"]
     assert second.split()[0] == "a_stage_of_a_long_name"
