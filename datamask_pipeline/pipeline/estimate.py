@@ -1,6 +1,7 @@
 """How much work a step is, and about how long it takes by what this record measured. Reads manifests and lists of shards."""
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -39,7 +40,9 @@ def estimate(pipeline: Pipeline, stage: str, key: str) -> Estimate:
     documents = documents_of(pipeline, _crawls(pipeline, found.scope, key))
     before = current_manifest(store, artefact, key)
     if before is not None and not before.get("rows_carried"):
-        return Estimate(documents, float(before["wall_seconds"]))
+        read = _read(pipeline, _crawls(pipeline, found.scope, key))
+        grown = documents / read if documents and read and found.scope != "run" else 1.0
+        return Estimate(documents, grown * float(before["wall_seconds"]))
     took = measured(pipeline, stage)
     if not took:
         return Estimate(documents, None)
@@ -53,7 +56,7 @@ class Measured:
     """What one current artefact of a stage took.
 
     Attributes:
-        documents: Of the crawls that it rests on, without those whose rows were carried over; 0 where that is unknown.
+        documents: That were read of its crawls, without those whose rows were carried over; 0 where that is unknown.
         seconds: On the clock.
         num_bytes: Of its tables, arrays and files, and of what else the stage made with it; a share of them by documents.
         fixed_bytes: Of what does not grow with documents: a model, a tokenizer, questions.
@@ -78,10 +81,10 @@ def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
             continue
         beside = [current_manifest(store, output.artefact, key) for output in found.makes[1:]]
         manifests = [made, *(each for each in beside if each is not None)]
-        documents = documents_of(pipeline, _crawls(pipeline, found.scope, key)) or 0
+        documents = _read(pipeline, _crawls(pipeline, found.scope, key)) or 0
         took.append(
             Measured(
-                round(computed * documents),
+                math.ceil(computed * documents),
                 float(made["wall_seconds"]),
                 round(computed * sum(map(_bytes_of_documents, manifests))),
                 sum(tree["bytes"] for each in manifests for tree in each["trees"]),
@@ -158,6 +161,12 @@ def _crawls(pipeline: Pipeline, scope: Scope, key: str) -> list[str]:
         return [key]
     release = key.partition("/")[0]
     return frozen_crawls(pipeline.store, release) or pipeline.planned_crawls(release)
+
+
+def _read(pipeline: Pipeline, crawls: list[str]) -> int | None:
+    """Documents of some crawls as they were read; ``None`` where one was not."""
+    refs = [pipeline.store.current("ingest", crawl) for crawl in crawls]
+    return None if None in refs else sum(ref.rows for ref in refs if ref is not None)
 
 
 def _documents(pipeline: Pipeline, crawl: str) -> int | None:
