@@ -105,7 +105,13 @@ def _options() -> argparse.Namespace:
         "`orchestration`, one more turn of these sizes alone",
     )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name, known in (("stages", {*STEPS, *COMMANDS}), ("orchestration", {*SIZES})):
+        if name in (options.only or ()) and (others := {*options.steps} - known):
+            parser.error(
+                f"--steps {', '.join(sorted(others))}: no step of {name}; it has {', '.join(sorted(known))}"
+            )
+    return options
 
 
 def _base(options: argparse.Namespace) -> Base:
