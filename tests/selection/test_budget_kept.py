@@ -70,7 +70,7 @@ BUDGETS: tuple[dict[str, Any], ...] = (
 )
 SIZE = 100
 FEW: dict[str, dict[str, Any]] = {
-    "datamask": {"num_steps": 8, "num_kicks": 1},
+    "datamask": {"num_steps": 8, "num_kicks": 1, "num_restarts": 2},
     "policy_gradient": {"num_epochs": 3, "num_rollouts": 6, "partial": 0.5},
 }
 

@@ -36,6 +36,10 @@ SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
 FOUND_AGAIN = 3
 """Where as many starts end at the best that is known, others would too."""
+FEWER = 2
+"""Where tabu searches by exact models follow, so many times fewer starts are improved."""
+IN_VAIN = 8
+"""Tabu searches by exact models, one after the other, that find nothing better: more are not begun."""
 CHEAPER = 4
 """Times the steps where no second moments are summed and documents are counted."""
 SETTLED, WIDE = 0.05, 256
@@ -110,6 +114,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
             if num_turns and config.num_restarts:
                 num_searches = min(SEARCHES, config.num_restarts)
                 known.offer(exchanges.searched(known.mask_N, num_turns, num_searches))
+            _walk(exchanges, known, config.num_kicks)
     if budget.tokens:
         # Swaps and exchanges may have left tokens over.
         whole_N = filled(known.mask_N, ascent.weights_N, budget)
@@ -164,12 +169,27 @@ def _kick(exchanges: Exchanges, known: _Best, most: int) -> None:
 
 def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
     """Offers what exchanges end at from drawn starts, until the best was found again `FOUND_AGAIN` times."""
-    times = 0
-    for turn in range(min(most, exchanges.num_restarts(known.mask_N))):
+    times, num_turns = 0, min(most, exchanges.num_restarts(known.mask_N))
+    if exchanges.num_walks(known.mask_N):
+        num_turns //= FEWER
+    for turn in range(num_turns):
         before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
         times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
         if times == FOUND_AGAIN:
             break
+
+
+def _walk(exchanges: Exchanges, known: _Best, most: int) -> None:
+    """Offers what tabu searches by exact models come by from the best that is known, exchanged in part at random."""
+    num_turns, since = min(most, exchanges.num_walks(known.mask_N)), 0
+    for turn in range(num_turns):
+        before = known.value
+        start_N = exchanges.kicked(known.mask_N, turn) if turn else known.mask_N
+        since = 0 if known.offer(exchanges.walked(start_N, turn)) > before + LEAST_GAIN else since + 1
+        if since == IN_VAIN:
+            break
+    if num_turns:
+        known.offer(exchanges.improved(known.mask_N))
 
 
 class Proof:

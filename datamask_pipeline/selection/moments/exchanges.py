@@ -19,7 +19,7 @@ from datamask_pipeline.hardware import torch_threads
 from datamask_pipeline.selection.budget import Budget, lots
 from datamask_pipeline.selection.moments.pairs import Search, TokensLeft
 from datamask_pipeline.selection.moments.statistics import Statistics
-from datamask_pipeline.selection.moments.tabu import EXCHANGED, Masks, Quadratic, best_found, kicked
+from datamask_pipeline.selection.moments.tabu import EXCHANGED, Masks, Quadratic, best_found, kicked, walked
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
 
@@ -29,8 +29,8 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units: many smaller ones together are below what a gap is told in."""
 MOST_WORK = 1e10
 """Numbers that all moves of one search may read: a few seconds."""
-RESTART_WORK, KICK_WORK = 8e9, 3e8
-"""The same for all that begin anew together, and for all kicks."""
+RESTART_WORK, WALK_WORK, KICK_WORK = 8e9, 3e9, 3e8
+"""The same for all that begin anew together, for all tabu searches by exact models, and for all kicks."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
 FEWEST_KICKED = (1, 4)
@@ -132,8 +132,7 @@ class Exchanges:
         """The best mask that tabu searches find from this one, exchanged in part, and from where others begin anew."""
         inner_N = mask_N[self.order_N].numpy()
         problem = self._quadratic(inner_N)
-        seed = torch.randint(2**62, (1,), generator=generator(self.budget.seed, "tabu"))
-        draws = np.random.default_rng(int(seed))
+        draws = self._draws("tabu")
         greedy = self.num_restarts(mask_N)
         starts = [inner_N]
         for number in range(1, num_searches):
@@ -151,6 +150,26 @@ class Exchanges:
             draws=draws,
         )
         return self.improved(self._restored(torch.from_numpy(found_N)))
+
+    def num_walks(self, mask_N: Tensor) -> int:
+        """How many tabu searches by exact models there is time for; none where the objective is quadratic."""
+        size = int(mask_N.sum())
+        if self.objective.quadratic or self.budget.tokens:
+            return 0
+        return int(self._most_moves(size) * WALK_WORK / MOST_WORK / (size + SEARCH_MOVES))
+
+    def walked(self, mask_N: Tensor, turn: int) -> Tensor:
+        """The best mask that a tabu search by exact models comes by from this one."""
+        inner_N = mask_N[self.order_N]
+        model, draws = self._model(inner_N), self._draws("walks", turn)
+        if not model.follows:
+            return mask_N
+        groups_N, num_moves = self.budget.groups_N.numpy(), int(inner_N.sum()) + SEARCH_MOVES
+        return self._restored(torch.from_numpy(walked(model, inner_N.numpy(), groups_N, num_moves, draws)))
+
+    def _draws(self, *names: str | int) -> np.random.Generator:
+        seed = torch.randint(2**62, (1,), generator=generator(self.budget.seed, *names))
+        return np.random.default_rng(int(seed))
 
     def _quadratic(self, inner_N: Masks) -> Quadratic:
         """The objective of masks with as many documents as this one."""

@@ -90,9 +90,11 @@ class Search:
         for _ in range(most):
             outside, inside = self._sides(group)
             if len(outside) > num_outside:
-                outside = _with(_best(self.model.additions()[outside], outside, num_outside), hot[0], outside)
+                outside = _with(
+                    best_places(self.model.additions()[outside], outside, num_outside), hot[0], outside
+                )
             if len(inside) > num_inside:
-                inside = _with(_best(self.model.removals(inside), inside, num_inside), hot[1], inside)
+                inside = _with(best_places(self.model.removals(inside), inside, num_inside), hot[1], inside)
             if not len(outside) or not len(inside):
                 return
             table = self._table(outside, inside)
@@ -113,8 +115,10 @@ class Search:
         if len(outside) * len(inside) > self.model.affordable:
             square = math.isqrt(self.model.affordable)
             most = max(square, self.model.affordable // len(outside))
-            inside = _best(self.model.removals(inside), inside, most)
-            outside = _best(self.model.additions()[outside], outside, self.model.affordable // len(inside))
+            inside = best_places(self.model.removals(inside), inside, most)
+            outside = best_places(
+                self.model.additions()[outside], outside, self.model.affordable // len(inside)
+            )
         gains, partners = [], []
         for part in np.array_split(outside, math.ceil(len(outside) * len(inside) / self.model.pairs_at_once)):
             table = self._table(part, inside)
@@ -136,7 +140,7 @@ class Search:
         gains_P = np.concatenate([self._table(*both).ravel() for both in sides])
         into_P = np.concatenate([np.repeat(outside, len(inside)) for outside, inside in sides])
         out_P = np.concatenate([np.tile(inside, len(outside)) for outside, inside in sides])
-        tried = _best(gains_P, np.arange(len(gains_P)), TRIED_IN_TWOS)
+        tried = best_places(gains_P, np.arange(len(gains_P)), TRIED_IN_TWOS)
         into_P, out_P = into_P[tried], out_P[tried]
         places, where_2P = np.unique(np.concatenate([into_P, out_P]), return_inverse=True)
         bends = self.model.bends(places, places)
@@ -168,7 +172,7 @@ class Search:
             self.movable_T[[into, out]] = False  # what follows is unknown: each document moves once
 
 
-def _best(values: Floats, places: Places, count: int) -> Places:
+def best_places(values: Floats, places: Places, count: int) -> Places:
     """Those of the largest values, one of each place."""
     if len(places) <= count:
         return places

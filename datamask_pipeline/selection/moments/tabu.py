@@ -1,4 +1,5 @@
-"""Tabu searches side by side, where the objective is a quadratic form of the mask. Knows no metric, moments or relaxation.
+"""Tabu searches: side by side where the objective is a quadratic form of the mask, else one after the other by an exact
+model of exchanges. Knows no metric, moments or relaxation.
 
 Each move is the best exchange of a document that may leave for one that may enter, whether it gains or not; one that has
 moved stays for some moves, so that a search leaves masks that no exchange improves.
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.selection.moments.pairs import best_places
+
 Floats = NDArray[np.float64]
 Masks = NDArray[np.bool_]
 
@@ -22,6 +26,9 @@ MOST_STAYED = (10, 20)
 """For how many moves at most a document that came in stays in, and one that went out stays out."""
 EXCHANGED = (0.1, 0.3)
 """Share of a mask that is exchanged at random where searches begin again: of the best of all, and of a search's own best."""
+
+WALKED = (64, 16)
+"""How many documents outside and inside a mask an exact model is asked for at each move, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +87,7 @@ def searched(
     half_N = np.diag(bends_NN).astype(np.float64) / 2
     number, size = masks_RN.shape
     each_R, is_one_group = np.arange(number), not groups_N.any()
-    count = int(masks_RN[0].sum())
-    stay_in, stay_out = (
-        max(1, min(most, side // 3)) for most, side in zip(MOST_STAYED, (count, size - count), strict=True)
-    )
+    stay_in, stay_out = _stays(masks_RN[0])
     inside_RN, until_RN, bent_RN = masks_RN.copy(), np.zeros((number, size), np.int32), problem.bent(masks_RN)
     values_R = np.array(
         [
@@ -121,6 +125,59 @@ def searched(
         if better_R.any():
             best_R[better_R], best_RN[better_R] = values_R[better_R], inside_RN[better_R]
     return best_RN, best_R
+
+
+def walked(
+    model: SwapModel, mask_N: Masks, groups_N: NDArray[np.int64], num_moves: int, draws: np.random.Generator
+) -> Masks:
+    """The best mask that one search comes by whose exchanges are of the most promising documents.
+
+    Args:
+        model: Of exchanges of this mask; brought up to date with every one.
+        mask_N: Where the search begins.
+        groups_N: Documents are exchanged within a group.
+        num_moves: Of the search.
+        draws: Of how long documents stay.
+    """
+    inside_N, until_N, best_N = mask_N.copy(), np.zeros(len(mask_N), np.int32), mask_N
+    (stay_in, stay_out), value, best = _stays(mask_N), 0.0, 0.0
+    num_outside, num_inside = np.minimum(WALKED, model.promising)
+    for move in range(num_moves):
+        free_N = until_N <= move
+        outside, inside = np.flatnonzero(free_N & ~inside_N), np.flatnonzero(free_N & inside_N)
+        outside = outside[np.isin(groups_N[outside], groups_N[inside])]
+        inside = inside[np.isin(groups_N[inside], groups_N[outside])]
+        if not len(inside):
+            break
+        if len(outside) > num_outside:
+            outside = best_places(model.additions()[outside], outside, num_outside)
+        if len(inside) > num_inside:
+            inside = best_places(model.removals(inside), inside, num_inside)
+        table = np.where(
+            groups_N[outside][:, None] == groups_N[inside], model.table(outside, inside), -np.inf
+        )
+        row, column = divmod(int(table.argmax()), len(inside))
+        if not np.isfinite(table[row, column]):
+            break
+        into, out = int(outside[row]), int(inside[column])
+        model.swap(into, out)
+        value += table[row, column]
+        inside_N[into], inside_N[out] = True, False
+        until_N[into] = move + 1 + draws.integers(1, stay_in + 1)
+        until_N[out] = move + 1 + draws.integers(1, stay_out + 1)
+        if value > best:
+            best, best_N = value, inside_N.copy()
+    return best_N
+
+
+def _stays(mask_N: Masks) -> tuple[int, int]:
+    """For how many moves at most documents of such a mask stay in, and out."""
+    count = int(mask_N.sum())
+    stay_in, stay_out = (
+        max(1, min(most, side // 3))
+        for most, side in zip(MOST_STAYED, (count, len(mask_N) - count), strict=True)
+    )
+    return stay_in, stay_out
 
 
 def kicked(mask_N: Masks, groups_N: NDArray[np.int64], share: float, draws: np.random.Generator) -> Masks:
