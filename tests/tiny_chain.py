@@ -79,7 +79,10 @@ def write_tiny_config(folder: Path) -> Path:
         "releases": {"first": {}},
         "pool": {"validation_share": 0.3},
         "select": {"ratio": 0.3},
-        "arms": {"random": {"policy": "random"}, "datamask": {"policy": "datamask"}},
+        "arms": {
+            "random": {"policy": "random"},
+            "datamask": {"policy": "datamask", "num_restarts": 1, "num_kicks": 1},
+        },
         "tokenizer": {"vocab_size": 400, "sequence_length": 64},
         "pretrain": {
             "hidden_size": 16,

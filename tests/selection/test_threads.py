@@ -14,8 +14,9 @@ rows = draws.standard_normal((900, 96)).astype(np.float32) + 0.3
 rows[:200] = rows[200:400] + 0.1
 quality = draws.standard_normal(900)
 workers = int(sys.argv[1])
-runs = [{"diversity": name, "num_steps": 6, "gap_tolerance": 0.0} for name in METRICS.names()]
-runs += [{"diversity": "DiSF", "dtype": "bfloat16", "num_steps": 6}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]
+few = {"num_steps": 6, "num_restarts": 2, "num_kicks": 2}
+runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in METRICS.names()]
+runs += [{"diversity": "DiSF", "dtype": "bfloat16", **few}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]
 runs += [
     {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 300}}},
     {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8},

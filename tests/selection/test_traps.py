@@ -126,9 +126,10 @@ def test_tokens_are_filled_with_whatever_still_fits() -> None:
         select_documents(rows, quality, token_counts=tokens[:5])
 
 
+FEW = {"num_restarts": 2, "num_kicks": 2}
 LEARNERS = [
-    {"diversity": "DiSF"},
-    {"diversity": "Pair_simi"},
+    {"diversity": "DiSF", **FEW},
+    {"diversity": "Pair_simi", **FEW},
     {"diversity": {"Facility": 1.0, "Pair_simi": 1.0}},
     {"policy": "semdedup"},
 ]

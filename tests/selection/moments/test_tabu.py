@@ -135,6 +135,8 @@ def test_the_mask_does_not_depend_on_threads() -> None:
     masks = []
     for threads in (1, 4):
         with torch_threads(threads), torch.no_grad():
-            found = select_documents(vectors_ND, quality_N, num_documents=35, lamb=0.2, diversity="Pair_simi")
+            found = select_documents(
+                vectors_ND, quality_N, num_documents=35, lamb=0.2, diversity="Pair_simi", num_kicks=4
+            )
         masks.append(found.mask)
     assert np.array_equal(*masks)
