@@ -10,15 +10,15 @@ import numpy as np
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import METRICS
 draws = np.random.default_rng(0)
-rows = draws.standard_normal((900, 96)).astype(np.float32) + 0.3
+rows = draws.standard_normal((600, 96)).astype(np.float32) + 0.3
 rows[:200] = rows[200:400] + 0.1
-quality = draws.standard_normal(900)
+quality = draws.standard_normal(600)
 workers = int(sys.argv[1])
-few = {"num_steps": 6, "num_restarts": 2, "num_kicks": 2}
+few = {"num_steps": 6, "num_restarts": 1, "num_kicks": 2}
 runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in METRICS.names()]
 runs += [{"diversity": "DiSF", "dtype": "bfloat16", **few}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]
 runs += [
-    {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 300}}},
+    {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 200}}},
     {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8},
     {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, "diversity": "DiSF"},
     {"policy": "greedy", "diversity": "DiSF_uncentred"},

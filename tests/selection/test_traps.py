@@ -18,7 +18,13 @@ def test_few_directions_never_end_worse_than_random(metric: str, dim: int, num_d
     for seed in range(200, 206):
         rows = np.random.default_rng(seed).normal(size=(200, dim)).astype(np.float32)
         result = select_documents(
-            rows, np.zeros(200), lamb=0.0, num_documents=num_documents, seed=seed, diversity=metric
+            rows,
+            np.zeros(200),
+            lamb=0.0,
+            num_documents=num_documents,
+            seed=seed,
+            diversity=metric,
+            num_kicks=2,
         )
         zero, one = result.normalisation[metric]
         assert one > zero
