@@ -46,7 +46,7 @@ def config_file(endpoint: str, bucket: Any, tmp_path: Path, monkeypatch: pytest.
     path = write_tiny_config(tmp_path)
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     values |= {"store": "s3://record/tiny", "storage_options": {"endpoint_url": endpoint, **KEYS}}
-    values["arms"] = {"datamask": {"policy": "datamask"}}
+    values["arms"] = {"datamask": values["arms"]["datamask"]}
     values["compare"] = {"baseline": "datamask"}
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path

@@ -44,7 +44,7 @@ def ui_config(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "first": {"crawls": list(FIRST_CRAWLS)},
         "web": {"every": "crawl", "given": "first"},
     }
-    values |= {"arms": {"datamask": {"policy": "datamask"}}, "compare": {"baseline": "datamask"}}
+    values |= {"arms": {"datamask": values["arms"]["datamask"]}, "compare": {"baseline": "datamask"}}
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path
 
