@@ -5,6 +5,7 @@ Shape suffixes: N documents, K selected.
 Each step moves the selected documents of the smallest marginals out and those of the largest in. The number moved
 halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
 are what the halving is for. In small blocks documents are then exchanged one for one by the objective itself.
+A budget in tokens is filled up after each step with whatever still fits.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
     mask_N = problem.budget.best(problem.objective.quality_N, exact=True)
     value = float(rewards(batch, mask_N[None])[0])
     share, step, moved = FIRST_SHARE, 0, 0
-    marginals_N = marginals(batch, mask_N)
+    marginals_N = _marginals(batch, mask_N)
     draws = generator(problem.config.seed, "exchange", "ties")
     ties_N = TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
     while step < num_steps:
@@ -56,7 +57,7 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         reached = float(rewards(batch, candidate_N[None])[0])
         if reached > value:
             mask_N, value, moved = candidate_N, reached, moved + num_moved
-            marginals_N = marginals(batch, mask_N)
+            marginals_N = _marginals(batch, mask_N)
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
@@ -65,7 +66,7 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
         mask_N=exchanged_N,
-        scores_N=marginals(batch, exchanged_N),
+        scores_N=_marginals(batch, exchanged_N),
         method="no bound: the metrics share none",
         converged=step < num_steps,
         notes={"steps": step, "swaps": moved},
@@ -76,6 +77,11 @@ def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget
     """The mask after swapping up to a share of each group's documents, as far as marginals promise a gain."""
     order_N = marginals_N + ties_N * marginals_N.abs().median()
     mask_N = mask_N.clone()
+    if budget.tokens:
+        inside = torch.nonzero(mask_N).squeeze(1)
+        count = round(share * len(inside))
+        mask_N[inside[torch.argsort(order_N[inside], stable=True)[:count]]] = False
+        return _filled(mask_N, order_N, budget)
     for group, limit in enumerate(budget.limits):
         members_N = budget.groups_N == group
         inside = torch.nonzero(members_N & mask_N).squeeze(1)
@@ -90,6 +96,12 @@ def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget
     return mask_N
 
 
+def _filled(mask_N: Tensor, order_N: Tensor, budget: Budget) -> Tensor:
+    """The mask with whatever still fits a budget in tokens, in descending order of these numbers."""
+    ranks_N = torch.argsort(torch.argsort(order_N, stable=True))
+    return budget.fill(ranks_N + len(mask_N) * mask_N)
+
+
 def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskConfig) -> tuple[Tensor, float]:
     """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
     (size, dim), best_N = batch.embeddings_ND.shape, mask_N
@@ -100,6 +112,8 @@ def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskCon
         return best_N, best
     for turn in range(min(MOST_RESTARTS, config.num_restarts) + 1):
         start_N = mask_N if turn == 0 else batch.budget.random("restarts", turn)
+        if batch.budget.tokens:
+            start_N = _filled(start_N, ties_N, batch.budget)
         looks, found_N, value = _improved(batch, start_N, ties_N, config.num_swap_rounds, looks)
         if value > best + LEAST_GAIN:
             best_N, best = found_N, value
@@ -121,22 +135,26 @@ def _improved(
     """
     value = float(rewards(batch, mask_N[None])[0])
     for _ in range(num_rounds):
-        made, order_N = False, marginals(batch, mask_N)
+        made, order_N = False, _marginals(batch, mask_N)
         selected_T = torch.nonzero(mask_N).squeeze(1)
         for leaves in selected_T[torch.argsort(order_N[selected_T], stable=True)].tolist():
-            if looks == 0:
+            if looks == 0 or int(mask_N.sum()) < 3:
                 return looks, mask_N, value
+            if not mask_N[leaves]:
+                continue
             looks -= 1
             without_N = mask_N.clone()
             without_N[leaves] = False
-            gains_N = marginals(batch, without_N)
-            gains_N += ties_N * gains_N.abs().median()
-            gains_N[mask_N | (batch.budget.groups_N != batch.budget.groups_N[leaves])] = -torch.inf
+            order_N = _marginals(batch, without_N, int(mask_N.sum()))
+            order_N += ties_N * order_N.abs().median()
+            gains_N = order_N.masked_fill(mask_N | ~_fits(batch.budget, mask_N, leaves), -torch.inf)
             into_C = gains_N.topk(min(CANDIDATES, len(mask_N))).indices
             into_C = into_C[torch.isfinite(gains_N[into_C])]
             if len(into_C):
                 masks_CN = without_N.repeat(len(into_C), 1)
                 masks_CN[torch.arange(len(into_C)), into_C] = True
+                if batch.budget.tokens:
+                    masks_CN = torch.stack([_filled(taken_N, order_N, batch.budget) for taken_N in masks_CN])
                 reached_C = rewards(batch, masks_CN)
                 first = int(reached_C.argmax())
                 if float(reached_C[first]) > value + LEAST_GAIN:
@@ -146,10 +164,21 @@ def _improved(
     return looks, mask_N, value
 
 
+def _fits(budget: Budget, mask_N: Tensor, leaves: int) -> Tensor:
+    """Which documents may come in where this one leaves the mask: bool of shape (N,)."""
+    if not budget.tokens:
+        return budget.groups_N == budget.groups_N[leaves]
+    left = budget.limits[0] - float(budget.costs_N[mask_N].sum())
+    return budget.costs_N <= left + float(budget.costs_N[leaves])
+
+
+def _marginals(batch: Batch, mask_N: Tensor, count: int | None = None) -> Tensor:
+    """Marginals at a mask of so many documents, by default its own: of tokens the number is free."""
+    return marginals(batch, mask_N, float(mask_N.sum() if count is None else count))
+
+
 def can_swap_by_marginals(problem: Problem) -> bool:
-    """Whether every metric has marginals and the budget counts documents."""
-    if problem.budget.tokens:
-        return False
+    """Whether every metric has marginals."""
     probe_ND = problem.rows.take(torch.arange(min(4, problem.num_rows)))
     probe_N = (torch.arange(len(probe_ND)) < 2).to(probe_ND.device)
     return all(term.metric.marginals(probe_ND, probe_N) is not None for term in problem.objective.terms)

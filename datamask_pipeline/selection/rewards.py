@@ -44,18 +44,19 @@ def advantages(rewards_G: Tensor, baseline: Literal["group_mean", "leave_one_out
     return centred_G
 
 
-def marginals(batch: Batch, weights_N: Tensor) -> Tensor:
+def marginals(batch: Batch, weights_N: Tensor, count: float | None = None) -> Tensor:
     """Each document's marginal in the objective at a mask: float64 of shape (N,).
 
     Args:
         batch: The batch.
         weights_N: A bool mask; probabilities in float64 where every metric is quadratic.
+        count: Documents that means divide by; those of the budget where none is given.
 
     Raises:
         ConfigurationError: a metric offers no marginals.
     """
     function = batch.objective
-    count = batch.budget.num_documents
+    count = batch.budget.num_documents if count is None else count
     total_N = function.lamb * function.quality_N / count
     for term in function.terms:
         if isinstance(term.metric, MomentMetric):

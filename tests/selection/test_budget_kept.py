@@ -109,7 +109,7 @@ def _select_and_count(
         lamb=0.3,
         token_counts=tokens,
         groups=groups.tolist(),
-        normalisation="none" if kind is identical else "affine",
+        normalisation="affine" if policy == "datamask" and kind is not identical else "none",
         seed=seed,
         num_workers=1,
         **FEW.get(policy, {}),

@@ -16,11 +16,12 @@ quality = draws.standard_normal(600)
 workers = int(sys.argv[1])
 few = {"num_steps": 6, "num_restarts": 1, "num_kicks": 2}
 runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in METRICS.names()]
-runs += [{"diversity": "DiSF", "dtype": "bfloat16", **few}, {"diversity": {"Facility": 1, "Pair_simi": 1}}]
+raw = {"diversity": "DiSF", "normalisation": "none"}
+runs += [{"dtype": "bfloat16", **raw, **few}, {"diversity": {"Facility": 1, "Pair_simi": 1}, **few}]
 runs += [
     {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 200}}},
     {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8},
-    {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, "diversity": "DiSF"},
+    {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, **raw},
     {"policy": "greedy", "diversity": "DiSF_uncentred"},
     {"policy": "semdedup"},
 ]
