@@ -45,9 +45,12 @@ class DeterminantSwaps(SwapModel):
 
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
         outside_OD, inside_ID = self.rows_TD[outside_O], self.rows_TD[inside_I]
-        shared_OI = (self.weight * (outside_OD @ self.inverse_DD) @ inside_ID.T).numpy()
+        if len(inside_I) < len(outside_O):
+            shared = outside_OD @ (self.inverse_DD @ inside_ID.T)
+        else:
+            shared = (outside_OD @ self.inverse_DD) @ inside_ID.T
         own_O, own_I = self.leverages_T[outside_O], self.leverages_T[inside_I]
-        factors_OI = (1 + own_O)[:, None] * (1 - own_I) + shared_OI**2
+        factors_OI = (1 + own_O)[:, None] * (1 - own_I) + (self.weight * shared.numpy()) ** 2
         changes_OI: Floats = self.scale * np.log(factors_OI)
         return changes_OI
 

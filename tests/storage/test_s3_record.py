@@ -214,6 +214,7 @@ def test_an_error_that_the_storage_did_not_raise_stays_what_it_is(
     def interrupted(*_: Any) -> None:
         raise RuntimeError("ours")
 
+    invoke("run", "-c", str(config_file), "--until", "ingest")
     monkeypatch.setattr("datamask_pipeline.cli.metrics.metrics_lines", interrupted)
     result = CliRunner().invoke(app, ["metrics", "-c", str(config_file)])
     assert isinstance(result.exception, RuntimeError)

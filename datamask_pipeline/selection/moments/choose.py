@@ -36,8 +36,6 @@ SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
 FOUND_AGAIN = 3
 """Where as many starts end at the best that is known, others would too."""
-FEWER = 2
-"""Where tabu searches by exact models follow, so many times fewer starts are improved."""
 IN_VAIN = 8
 """Tabu searches by exact models, one after the other, that find nothing better: more are not begun."""
 CHEAPER = 4
@@ -170,8 +168,6 @@ def _kick(exchanges: Exchanges, known: _Best, most: int) -> None:
 def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
     """Offers what exchanges end at from drawn starts, until the best was found again `FOUND_AGAIN` times."""
     times, num_turns = 0, min(most, exchanges.num_restarts(known.mask_N))
-    if exchanges.num_walks(known.mask_N):
-        num_turns //= FEWER
     for turn in range(num_turns):
         before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
         times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)

@@ -142,20 +142,22 @@ def walked(
     inside_N, until_N, best_N = mask_N.copy(), np.zeros(len(mask_N), np.int32), mask_N
     (stay_in, stay_out), value, best = _stays(mask_N), 0.0, 0.0
     num_outside, num_inside = np.minimum(WALKED, model.promising)
+    is_one_group = not groups_N.any()
     for move in range(num_moves):
         free_N = until_N <= move
         outside, inside = np.flatnonzero(free_N & ~inside_N), np.flatnonzero(free_N & inside_N)
-        outside = outside[np.isin(groups_N[outside], groups_N[inside])]
-        inside = inside[np.isin(groups_N[inside], groups_N[outside])]
-        if not len(inside):
+        if not is_one_group:
+            outside = outside[np.isin(groups_N[outside], groups_N[inside])]
+            inside = inside[np.isin(groups_N[inside], groups_N[outside])]
+        if not len(outside) or not len(inside):
             break
         if len(outside) > num_outside:
             outside = best_places(model.additions()[outside], outside, num_outside)
         if len(inside) > num_inside:
             inside = best_places(model.removals(inside), inside, num_inside)
-        table = np.where(
-            groups_N[outside][:, None] == groups_N[inside], model.table(outside, inside), -np.inf
-        )
+        table = model.table(outside, inside)
+        if not is_one_group:
+            table[groups_N[outside][:, None] != groups_N[inside]] = -np.inf
         row, column = divmod(int(table.argmax()), len(inside))
         if not np.isfinite(table[row, column]):
             break

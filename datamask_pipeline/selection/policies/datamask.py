@@ -44,7 +44,7 @@ class DataMaskConfig(Settings):
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or a drawn "
         "mask; fewer where the best is found again and again, or where each takes long. Of metrics of moments; of mixtures "
         "with Facility at most four. For Pair_simi and DiSF_uncentred also how many tabu searches run side by side, at most "
-        "16; for LogDet, Vendi and DiSF half as many times where tabu searches follow.",
+        "16.",
     )
     num_kicks: int = pydantic.Field(
         24,

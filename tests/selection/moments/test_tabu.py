@@ -57,20 +57,28 @@ def test_values_that_are_followed_are_those_of_the_masks() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_documents_are_exchanged_within_their_group(seed: int) -> None:
+def in_groups(size: int, seed: int) -> tuple[Quadratic, NDArray[np.bool_], np.random.Generator]:
+    """A problem of three groups and a mask that holds all of one, three documents of another, and none of the third."""
     draws = np.random.default_rng(seed)
-    groups_N = draws.integers(3, size=40)
-    problem = made(40, seed, groups_N)
-    # One group is taken whole, of one nothing is.
+    groups_N = draws.integers(3, size=size)
     mask_N = groups_N == 0
     mask_N[np.flatnonzero(groups_N == 1)[:3]] = True
-    counts = [int(mask_N[groups_N == group].sum()) for group in range(3)]
+    return made(size, seed, groups_N), mask_N, draws
+
+
+def counts(problem: Quadratic, mask_N: NDArray[np.bool_]) -> list[int]:
+    """Of each group's documents those of the mask."""
+    return [int(mask_N[problem.groups_N == group].sum()) for group in range(3)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_documents_are_exchanged_within_their_group(seed: int) -> None:
+    problem, mask_N, draws = in_groups(40, seed)
     for found_N in (
-        kicked(mask_N, groups_N, 0.3, draws),
+        kicked(mask_N, problem.groups_N, 0.3, draws),
         best_found(problem, np.stack([mask_N] * 4), num_turns=3, num_moves=50, draws=draws),
     ):
-        assert [int(found_N[groups_N == group].sum()) for group in range(3)] == counts
+        assert counts(problem, found_N) == counts(problem, mask_N)
 
 
 def modelled(problem: Quadratic, mask_N: NDArray[np.bool_]) -> QuadraticSwaps:
@@ -92,14 +100,9 @@ def test_by_a_model_of_few_documents_the_best_mask_is_found(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_by_a_model_documents_are_exchanged_within_their_group(seed: int) -> None:
-    draws = np.random.default_rng(seed)
-    groups_N = draws.integers(3, size=150)
-    problem = made(150, seed, groups_N)
-    mask_N = groups_N == 0
-    mask_N[np.flatnonzero(groups_N == 1)[:3]] = True
-    counts = [int(mask_N[groups_N == group].sum()) for group in range(3)]
-    found_N = walked(modelled(problem, mask_N), mask_N, groups_N, 100, draws)
-    assert [int(found_N[groups_N == group].sum()) for group in range(3)] == counts
+    problem, mask_N, draws = in_groups(150, seed)
+    found_N = walked(modelled(problem, mask_N), mask_N, problem.groups_N, 100, draws)
+    assert counts(problem, found_N) == counts(problem, mask_N)
     assert value(problem, found_N) > value(problem, mask_N)
 
 
