@@ -28,7 +28,7 @@ class DataMaskSelector(BaseEstimator):
         diversity: As of `select_documents`; so are the next ones.
         lamb: Weight of quality.
         ratio: Share of the rows; a tenth where no other budget is given.
-        num_documents: Budget in documents, instead of the ratio.
+        num_documents: Budget in documents, two or more, instead of the ratio.
         policy: How to choose.
         seed: Of every draw.
         settings: Any other setting, by name, e.g. ``num_tokens`` instead of the ratio.

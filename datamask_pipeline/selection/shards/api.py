@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, no_two_fit, shared_out, unmet_quota
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.given import Given, require_fitting
-from datamask_pipeline.selection.groups import tell_of_unmet
+from datamask_pipeline.selection.groups import nearest, tell_of_unmet
 from datamask_pipeline.selection.metrics import made_with, require_range
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
 from datamask_pipeline.selection.normalisation import held_quality
@@ -316,7 +316,9 @@ def _opened(
     )
     largest = max(told, key=lambda part: part["largest"])
     left_out, tokens_out = sums["left_out"].tolist()
-    limits = _limits(config, sums["counts"], tokens_out, largest, max(part["most_cost"] for part in told))
+    groups = {name for part in parts for name in part["groups"]}
+    most = max(part["most_cost"] for part in told)
+    limits = _limits(config, sums["counts"], tokens_out, largest, most, groups)
     _, metrics = over_shards(config, {})
     second = any(isinstance(metric, MomentMetric) and metric.needs_second for metric, _ in metrics)
     held = None if given is None else given.moments(second)
@@ -327,7 +329,7 @@ def _opened(
         "rows_normalised_to_unit": num_normalised,
         "embeddings_digest": digest_of(parts),
         "tokens": config.num_tokens is not None,
-        "groups": {name for part in parts for name in part["groups"]},
+        "groups": groups,
     }
     return people, record
 
@@ -338,6 +340,7 @@ def _limits(
     tokens_out: int,
     largest: Mapping[str, int],
     most_cost: int,
+    groups: Collection[str],
 ) -> Limits:
     """The budget of all documents, see `inputs.budget_of` and `pruning.prune`.
 
@@ -347,6 +350,7 @@ def _limits(
         tokens_out: Tokens of those that are.
         largest: Of all documents.
         most_cost: What the largest takes that is not left out.
+        groups: The documents' groups, each once.
     """
     num_rows, in_all = int(counts_2G[0].sum()), int(counts_2G[1].sum()) + tokens_out
     if config.num_tokens is not None:
@@ -370,7 +374,8 @@ def _limits(
             limits = shared_out([config.quotas[name] * total for name in names], total)
             for name, limit, size in zip(names, limits, counts_2G[0].tolist(), strict=True):
                 if limit > size:
-                    raise unmet_quota(name, config.quotas[name], limit, size, "whole of the shards")
+                    near = "" if size else nearest(name, {*groups} - {*names})
+                    raise unmet_quota(name, config.quotas[name], limit, size, "whole of the shards", near)
     return Limits(
         limits_G=np.array(limits, np.int64),
         tokens=config.num_tokens is not None,

@@ -262,6 +262,10 @@ def test_what_cannot_be_kept_is_refused(cut: Any, tmp_path: Path) -> None:
         ({"num_documents": 5000}, "5000 of 1100"),
         ({"num_tokens": 10**9}, "more than the shards'"),
         ({"quotas": {"crawl-0": 1.0}}, "has no quota"),
+        (
+            {"quotas": {"crawl-00": 0.5, "*": 0.5}},
+            r"'crawl-00' \(.*crawl-0.*name a group that documents have",
+        ),
     ):
         with pytest.raises((ConfigurationError, InputError), match=words):
             select_over_shards(cut((0, 600)), tmp_path, workers=2, engine="here", **settings)
