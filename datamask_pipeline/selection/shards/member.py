@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import DataMaskError, InputError, StorageError
 from datamask_pipeline.hardware import device_of_place
 from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.config import SelectionConfig
@@ -87,9 +87,21 @@ class Member:
         return device_of_place(self.config.device, self.place)
 
     def answer(self, steps: Sequence[tuple[str, Mapping[str, Any]]]) -> Answer:
-        """Do these steps, at least one, and answer the last."""
-        for step, arguments in steps:
-            found: Answer = getattr(self, f"do_{step}")(**arguments)
+        """Do these steps, at least one, and answer the last.
+
+        Raises:
+            StorageError: a file cannot be read or written.
+        """
+        try:
+            for step, arguments in steps:
+                found: Answer = getattr(self, f"do_{step}")(**arguments)
+        except DataMaskError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"who holds documents {self.first:,} and on cannot read or write a file: {error}; see that it is there, "
+                "that there is room, and who may write there"
+            ) from error
         return found
 
     # -- reading ------------------------------------------------------------------------------------------

@@ -13,12 +13,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, InternalError
+from datamask_pipeline.errors import (
+    ConfigurationError,
+    DataMaskError,
+    InputError,
+    InternalError,
+    StorageError,
+)
 from datamask_pipeline.selection.shards.member import Answer, Member
 
 Sums = dict[str, NDArray[np.int64]]
 Step = tuple[str, dict[str, Any]]
 """The name of a step, and its arguments."""
+
+TOLD = {"configuration": ConfigurationError, "storage": StorageError}
+"""Errors that keep their kind on the way; any other is one of the program itself."""
 
 
 class Team(ABC):
@@ -102,7 +111,8 @@ def told_error(error: DataMaskError) -> dict[str, Any]:
     if isinstance(error, InputError):
         named = {name: getattr(error, name) for name in ("problem", "file", "row", "field", "remedy")}
         return {"input": named | {"value": None if error.value is None else str(error.value)}}
-    return {"configuration": isinstance(error, ConfigurationError), "message": str(error)}
+    kind = next((name for name, kind in TOLD.items() if isinstance(error, kind)), "internal")
+    return {"kind": kind, "message": str(error)}
 
 
 def raise_told(told: Mapping[str, Any]) -> None:
@@ -110,4 +120,4 @@ def raise_told(told: Mapping[str, Any]) -> None:
     if "input" in told:
         named = dict(told["input"])
         raise InputError(named.pop("problem"), **named)
-    raise (ConfigurationError if told["configuration"] else InternalError)(told["message"])
+    raise TOLD.get(told["kind"], InternalError)(told["message"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamask_pipeline.errors import ConfigurationError, InputError, LostMemberError
+from datamask_pipeline.errors import ConfigurationError, InputError, LostMemberError, StorageError
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.reasons import TOO_LONG
@@ -290,6 +290,18 @@ def test_a_process_that_ends_is_told_of(cut: Any) -> None:
         team._processes[0].kill()
         with pytest.raises(LostMemberError, match="process 0 of 1 that held documents ended with status -9"):
             team.ask("open")
+
+
+def test_a_file_that_cannot_be_written_is_told_by_its_name(cut: Any, tmp_path: Path) -> None:
+    config, _ = over_shards(None, {"chunk_rows": 64})
+    with Processes(jobs_of(numbered(cut()), config, 1)) as team:
+        (part,) = team.ask("open")[1]
+        team.ask("begin", normalise=False, dim=part["dim"], num_groups=1, most_cost=None)
+        missing = str(tmp_path / "nowhere.npy")
+        with pytest.raises(
+            StorageError, match=r"documents 0 and on cannot .*nowhere\.npy.*see that it is there"
+        ):
+            team.ask("write", files={"reason": missing}, weights="", scores="", low=0.0, high=1.0)
 
 
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility"])
