@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.correlation import Moved
+from datamask_pipeline.diversity.correlation import Joined, Moved, numbers_joined
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.diversity.swap_models import Floats, Places, SwapModel
 
@@ -24,7 +24,8 @@ WHOLLY, PARTLY = 2**36, 2**33
 class CorrelationSwaps(SwapModel):
     """The model of minus the squared correlations: a document leaves, and all others are tried in its place.
 
-    Cost: two forms a pair, ``O(d^2)``, and a few passes over a d x d matrix for each document that leaves.
+    Cost: two forms a pair, ``O(d^2)``, and a few passes over a d x d matrix for each document that leaves; of few
+    documents the products of all with each other, ``O(K^2 d)`` a pair.
 
     Args:
         moments: Of the mask.
@@ -35,15 +36,19 @@ class CorrelationSwaps(SwapModel):
     promising = (256, 4)
 
     def __init__(self, moments: Moments, rows_TD: Tensor) -> None:
-        self.moments = moments
+        self.moments, self.whole_TD = moments, rows_TD
         self.rows_TD = rows_TD.float() if rows_TD.shape[1] > SINGLE_FROM else rows_TD
+        self.inside: list[int] | None = None
         num_rows, dim = rows_TD.shape
         self.pairs_at_once = self.affordable = max(2**12, PARTLY // dim**2)
         if (every := num_rows**2 // 4) * dim**2 <= WHOLLY:
             self.affordable = max(self.affordable, every)
 
+    def made_of(self, inside_I: Places) -> None:
+        self.inside = inside_I.tolist()
+
     def additions(self) -> Floats:
-        return _numbers(Moved(self.moments, 1).change(self.rows_TD))
+        return _numbers(self._joined().change(self.rows_TD))
 
     def removals(self, inside_I: Places) -> Floats:
         return -_numbers(Moved(self.moments, -1).change(self.rows_TD[inside_I]))
@@ -52,24 +57,36 @@ class CorrelationSwaps(SwapModel):
         return None
 
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
-        rows_OD, before = self.rows_TD[outside_O], Moved(self.moments, 1).value
+        rows_OD, before = self.rows_TD[outside_O], self._joined().value
         columns = []
-        for document in inside_I:
-            without = Moved(self._moved(int(document), -1), 1)
+        for document in inside_I.tolist():
+            without = self._joined(document)
             columns.append(_numbers(without.change(rows_OD)) + (without.value - before))
         return np.stack(columns, axis=1)
 
     def swap(self, into: int, out: int) -> None:
         self.add(into)
         self.moments = self._moved(out, -1)
+        if self.inside is not None:
+            self.inside.remove(out)
 
     def add(self, into: int) -> None:
         self.moments = self._moved(into, 1)
+        if self.inside is not None:
+            self.inside.append(into)
+
+    def _joined(self, left_out: int | None = None) -> Moved | Joined:
+        """What joining the mask, or the mask without a document, changes."""
+        count = self.moments.count - (left_out is not None)
+        dim = self.rows_TD.shape[1]
+        if self.inside is not None and count >= 2 and numbers_joined(count, dim) < dim**2:
+            return Joined(self.whole_TD[[one for one in self.inside if one != left_out]].double().cpu())
+        return Moved(self.moments if left_out is None else self._moved(left_out, -1), 1)
 
     def _moved(self, document: int, sign: int) -> Moments:
         """The moments with (1) or without (-1) a document."""
         assert self.moments.second_DD is not None, "needs_second was honoured"
-        row_D = self.rows_TD[document].double().cpu()
+        row_D = self.whole_TD[document].double().cpu()
         return Moments(
             count=self.moments.count + sign,
             first_D=self.moments.first_D + sign * row_D,

@@ -8,6 +8,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.correlation import (
     Moved,
     correlation,
+    numbers_joined,
     reciprocal_deviations,
     squared_correlations,
 )
@@ -64,7 +65,7 @@ class DiSF(MomentMetric):
         return CorrelationSwaps(moments, rows_TD)
 
     def swap_work(self, count: float, dim: int) -> float:
-        return float(dim**2)
+        return min(numbers_joined(count, dim), float(dim**2))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         join, leave = Moved(moments, 1), Moved(moments, -1)

@@ -31,6 +31,10 @@ class SwapModel(ABC):
     affordable: int = 2**23
     """Most pairs that are looked at before it is said that none gains."""
 
+    def made_of(self, inside_I: Places) -> None:
+        """Takes note which candidates the mask is made of, and that there are no others: a model may be cheaper by them."""
+        del inside_I
+
     @abstractmethod
     def additions(self) -> Floats:
         """What each candidate would add, were it taken in with nothing given up: shape (T,)."""
@@ -126,6 +130,10 @@ class SummedSwaps(SwapModel):
         self.promising = min((part.promising for _, part in parts), key=lambda pair: pair[1])
         self.pairs_at_once = min(part.pairs_at_once for _, part in parts)
         self.affordable = min(part.affordable for _, part in parts)
+
+    def made_of(self, inside_I: Places) -> None:
+        for _, part in self.parts:
+            part.made_of(inside_I)
 
     def additions(self) -> Floats:
         return self.linear_T + sum(weight * part.additions() for weight, part in self.parts)

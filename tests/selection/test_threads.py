@@ -17,6 +17,7 @@ workers = int(sys.argv[1])
 few = {"num_steps": 6, "num_restarts": 1, "num_kicks": 2}
 runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in METRICS.names()]
 raw = {"diversity": "DiSF", "normalisation": "none"}
+runs += [{"num_documents": 12, **raw, **few}]
 runs += [{"dtype": "bfloat16", **raw, **few}, {"diversity": {"Facility": 1, "Pair_simi": 1}, **few}]
 runs += [
     {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 200}}},
@@ -41,5 +42,5 @@ def outcome(threads: int, workers: int) -> list[str]:
 
 def test_threads_do_not_change_a_bit() -> None:
     alone = outcome(threads=1, workers=1)
-    assert len(alone) == 13
+    assert len(alone) == 14
     assert outcome(threads=3, workers=4) == alone
