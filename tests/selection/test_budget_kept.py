@@ -69,6 +69,8 @@ BUDGETS: tuple[dict[str, Any], ...] = (
     {"num_documents": 21, "quotas": {"a": 0.4, "b": 0.0, "*": 0.6}, "quality_pruning": 0.2},
 )
 SIZE = 100
+SCALED = (clustered, near_copies)
+"""Kinds whose scale is measured, which takes longer than all else."""
 FEW: dict[str, dict[str, Any]] = {
     "datamask": {"num_steps": 8, "num_kicks": 1, "num_restarts": 2},
     "policy_gradient": {"num_epochs": 3, "num_rollouts": 6, "partial": 0.5},
@@ -109,7 +111,7 @@ def _select_and_count(
         lamb=0.3,
         token_counts=tokens,
         groups=groups.tolist(),
-        normalisation="affine" if policy == "datamask" and kind is not identical else "none",
+        normalisation="affine" if policy == "datamask" and kind in SCALED else "none",
         seed=seed,
         num_workers=1,
         **FEW.get(policy, {}),

@@ -29,7 +29,7 @@ np.savez(out, mask=result.mask, logits=result.logits)
 KILLED_AT = {"policy_gradient": 5, "datamask": 5, "exact lists": 30, "lists from clusters": 30}
 LEARNERS = {
     "policy_gradient": {"policy": "policy_gradient", "num_epochs": 60, "num_rollouts": 8, "partial": 0.5},
-    "datamask": {"diversity": "DiSF", "num_steps": 12},
+    "datamask": {"diversity": "DiSF", "num_steps": 12, "num_restarts": 1, "num_kicks": 1},
     "exact lists": {"diversity": "Facility"},
     "lists from clusters": {
         "diversity": "Facility",

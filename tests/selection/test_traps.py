@@ -134,7 +134,7 @@ def test_tokens_are_filled_with_whatever_still_fits() -> None:
 
 FEW = {"num_restarts": 2, "num_kicks": 2}
 LEARNERS = [
-    {"diversity": "DiSF", **FEW},
+    {"diversity": "DiSF", "num_restarts": 1, "num_kicks": 0},
     {"diversity": "Pair_simi", **FEW},
     {"diversity": {"Facility": 1.0, "Pair_simi": 1.0}},
     {"policy": "semdedup"},
