@@ -15,7 +15,7 @@ CONSTANT = 1e-6
 NOTHING = 1e-12
 """So is one of a smaller variance, as unit vectors go: sums that documents were taken from leave so much of nothing."""
 PASSES = 40
-"""Passes over a document's dimensions that take as long as all else about `Joined`, its products excepted."""
+"""What a document costs `Joined` besides the products, in passes over its dimensions."""
 ROUNDING = 16 * torch.finfo(torch.float32).eps
 """Below this share of what it was taken from a difference is rounding: moments are sums of float32 products."""
 

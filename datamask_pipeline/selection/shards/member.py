@@ -99,8 +99,8 @@ class Member:
             raise
         except OSError as error:
             raise StorageError(
-                f"who holds documents {self.first:,} and on cannot read or write a file: {error}; see that it is there, "
-                "that there is room, and who may write there"
+                f"cannot read or write a file for the documents from row {self.first:,} on: {error}; check that it exists, "
+                "that the disk has room, and who may write there"
             ) from error
         return found
 

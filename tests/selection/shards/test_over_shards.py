@@ -298,9 +298,7 @@ def test_a_file_that_cannot_be_written_is_told_by_its_name(cut: Any, tmp_path: P
         (part,) = team.ask("open")[1]
         team.ask("begin", normalise=False, dim=part["dim"], num_groups=1, most_cost=None)
         missing = str(tmp_path / "nowhere.npy")
-        with pytest.raises(
-            StorageError, match=r"documents 0 and on cannot .*nowhere\.npy.*see that it is there"
-        ):
+        with pytest.raises(StorageError, match=r"from row 0 on: .*nowhere\.npy.*check that it exists"):
             team.ask("write", files={"reason": missing}, weights="", scores="", low=0.0, high=1.0)
 
 
