@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.correlation import Joined, Moved, numbers_joined
+from datamask_pipeline.diversity.correlation import Joined, Moved, Settled, numbers_joined, numbers_moved
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.diversity.swap_models import Floats, Places, SwapModel
 
-SINGLE_FROM = 128
+SINGLE_FROM = 32
 """Dimensions above which forms are float32 products: they then take most of the time."""
 
-
-WHOLLY, PARTLY = 2**36, 2**33
-"""Numbers that a look at pairs may read: where that is enough for every pair, and where it is not."""
+MOST_LEFT = 100
+"""A document that is more of a dimension's variance than all but one in so many: of what is left, too few digits are."""
+LOOKED = 2e10
+"""Numbers that all looks at pairs of one search may read."""
 
 
 class CorrelationSwaps(SwapModel):
@@ -34,15 +35,15 @@ class CorrelationSwaps(SwapModel):
 
     follows = True
     promising = (256, 4)
+    in_turn = True
 
     def __init__(self, moments: Moments, rows_TD: Tensor) -> None:
         self.moments, self.whole_TD = moments, rows_TD
         self.rows_TD = rows_TD.float() if rows_TD.shape[1] > SINGLE_FROM else rows_TD
+        self.range_2D = torch.stack([rows_TD.amin(0), rows_TD.amax(0)]).double().cpu()
         self.inside: list[int] | None = None
-        num_rows, dim = rows_TD.shape
-        self.pairs_at_once = self.affordable = max(2**12, PARTLY // dim**2)
-        if (every := num_rows**2 // 4) * dim**2 <= WHOLLY:
-            self.affordable = max(self.affordable, every)
+        self.settled: Settled | None = None
+        self.affordable = int(LOOKED / numbers_moved(rows_TD.shape[1]))
 
     def made_of(self, inside_I: Places) -> None:
         self.inside = inside_I.tolist()
@@ -51,37 +52,51 @@ class CorrelationSwaps(SwapModel):
         return _numbers(self._joined().change(self.rows_TD))
 
     def removals(self, inside_I: Places) -> Floats:
-        return -_numbers(Moved(self.moments, -1).change(self.rows_TD[inside_I]))
+        return -_numbers(Moved(self.moments, -1).change(self.whole_TD[inside_I].double()))
 
     def tangents(self) -> None:
         return None
 
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
-        rows_OD, before = self.rows_TD[outside_O], self._joined().value
+        rows_OD = self.rows_TD[outside_O]
         columns = []
         for document in inside_I.tolist():
             without = self._joined(document)
-            columns.append(_numbers(without.change(rows_OD)) + (without.value - before))
+            itself = self.rows_TD[document : document + 1]
+            columns.append(_numbers(without.change(rows_OD)) - _numbers(without.change(itself)))
         return np.stack(columns, axis=1)
 
     def swap(self, into: int, out: int) -> None:
         self.add(into)
-        self.moments = self._moved(out, -1)
+        self.moments, self.settled = self._moved(out, -1), None
         if self.inside is not None:
             self.inside.remove(out)
 
     def add(self, into: int) -> None:
-        self.moments = self._moved(into, 1)
+        self.moments, self.settled = self._moved(into, 1), None
         if self.inside is not None:
             self.inside.append(into)
 
-    def _joined(self, left_out: int | None = None) -> Moved | Joined:
+    def _joined(self, left_out: int | None = None) -> Moved | Settled | Joined:
         """What joining the mask, or the mask without a document, changes."""
         count = self.moments.count - (left_out is not None)
         dim = self.rows_TD.shape[1]
-        if self.inside is not None and count >= 2 and numbers_joined(count, dim) < dim**2:
+        if self.inside is not None and count >= 2 and numbers_joined(count, dim) < numbers_moved(dim):
             return Joined(self.whole_TD[[one for one in self.inside if one != left_out]].double().cpu())
-        return Moved(self.moments if left_out is None else self._moved(left_out, -1), 1)
+        if count < 2:
+            return Moved(self.moments if left_out is None else self._moved(left_out, -1), 1)
+        if self.settled is None:
+            self.settled = Settled.of(self.moments, self.rows_TD.dtype)
+        if left_out is None:
+            settled = self.settled.spread.settled(*self.range_2D)
+            return self.settled if settled else Moved(self.moments, 1)
+        row_D, before = self.whole_TD[left_out].double().cpu(), self.settled.spread
+        spread = before.without(row_D)
+        if spread.settled(*self.range_2D) and bool(
+            (spread.variance_D >= before.variance_D / MOST_LEFT).all()
+        ):
+            return self.settled.without(row_D, spread)
+        return Moved(self._moved(left_out, -1), 1)
 
     def _moved(self, document: int, sign: int) -> Moments:
         """The moments with (1) or without (-1) a document."""

@@ -9,6 +9,7 @@ from datamask_pipeline.diversity.correlation import (
     Moved,
     correlation,
     numbers_joined,
+    numbers_moved,
     reciprocal_deviations,
     squared_correlations,
 )
@@ -65,7 +66,7 @@ class DiSF(MomentMetric):
         return CorrelationSwaps(moments, rows_TD)
 
     def swap_work(self, count: float, dim: int) -> float:
-        return min(numbers_joined(count, dim), float(dim**2))
+        return min(numbers_joined(count, dim), numbers_moved(dim))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         join, leave = Moved(moments, 1), Moved(moments, -1)

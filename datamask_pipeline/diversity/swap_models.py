@@ -31,6 +31,9 @@ class SwapModel(ABC):
     affordable: int = 2**23
     """Most pairs that are looked at before it is said that none gains."""
 
+    in_turn: bool = False
+    """Whether pairs are cheap only beside others of the same document inside: these are looked at one after the other."""
+
     def made_of(self, inside_I: Places) -> None:
         """Takes note which candidates the mask is made of, and that there are no others: a model may be cheaper by them."""
         del inside_I
@@ -130,6 +133,7 @@ class SummedSwaps(SwapModel):
         self.promising = min((part.promising for _, part in parts), key=lambda pair: pair[1])
         self.pairs_at_once = min(part.pairs_at_once for _, part in parts)
         self.affordable = min(part.affordable for _, part in parts)
+        self.in_turn = any(part.in_turn for _, part in parts)
 
     def made_of(self, inside_I: Places) -> None:
         for _, part in self.parts:

@@ -6,6 +6,7 @@ Shape suffixes: T candidates, P pairs of them that are tried.
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,7 @@ class Search:
         self.tokens, self.least_gain = tokens, least_gain
         self.movable_T = np.ones_like(self.selected_T)
         self.pairs: list[tuple[int, int]] = []
+        self.looks_left = model.affordable  # where they are in turn
 
     def promising(self) -> list[tuple[int, int]]:
         """Every pair found among the most promising candidates."""
@@ -75,11 +77,16 @@ class Search:
         Of few pairs of an exact model those are tried two at once, too, that alone would cost least.
         """
         self.promising()
-        found = -1
+        groups, found = np.unique(self.groups_T), -1
         while found < len(self.pairs) < most:
             found = len(self.pairs)
-            for group in np.unique(self.groups_T):
-                self._exhaust(group, most - len(self.pairs), self._look(group))
+            for group in groups:
+                if self.model.in_turn:
+                    self._exchange_in_turn(group, most - len(self.pairs))
+                else:
+                    self._exhaust(group, most - len(self.pairs), self._look(group))
+            if self.model.in_turn and len(groups) == 1:
+                break
             if found == len(self.pairs) <= most - 2:
                 self._exchange_two()
         return self.pairs
@@ -102,6 +109,22 @@ class Search:
             if not table[row, column] > self.least_gain:
                 return
             self._swap(int(outside[row]), int(inside[column]))
+
+    def _exchange_in_turn(self, group: int, most: int) -> None:
+        """Each document inside, the cheapest first, for the best in its place, as long as one gains and there is time."""
+        outside, inside = self._sides(group)
+        turns = deque(inside[np.argsort(-self.model.removals(inside), kind="stable")])
+        kept = 0
+        while most and kept < len(turns) and 0 < len(outside) <= self.looks_left:
+            out = turns.popleft()
+            gains_O = self._table(outside, np.array([out]))[:, 0]
+            into = outside[gains_O.argmax()]
+            kept, self.looks_left = kept + 1, self.looks_left - len(outside)
+            if gains_O.max() > self.least_gain:
+                self._swap(int(into), int(out))
+                outside, _ = self._sides(group)
+                kept, most, out = 0, most - 1, into
+            turns.append(out)
 
     def _look(self, group: int) -> tuple[Places, Places]:
         """The candidates, outside and inside, of the best of all pairs that gain."""
