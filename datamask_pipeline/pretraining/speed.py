@@ -12,6 +12,8 @@ from datamask_pipeline.pretraining.config import PretrainConfig
 #: Rows of the square matrices whose product says what a device can do: large enough for its full rate.
 _PRODUCT_ROWS: Final = {"cpu": 1_536, "cuda": 8_192}
 _PRODUCTS: Final = 5
+#: Seconds of a product beyond which none of larger matrices is timed, and beyond twice as many no other: many processors multiply slowly in bfloat16.
+_LONG: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,22 @@ def speed_of(config: PretrainConfig, *, vocab_size: int, tokens: int, seconds: f
 
 def product_rate(config: PretrainConfig) -> float:
     """Floating-point operations a second of plain matrix products on one of the run's devices: the best of a few."""
-    rows = _PRODUCT_ROWS[config.device]
+    rows = _PRODUCT_ROWS[config.device] // 8
+    with torch_threads(config.threads):
+        while (seconds := _product_seconds(rows, config)) < _LONG and rows < _PRODUCT_ROWS[config.device]:
+            rows *= 2
+    return 2 * rows**3 / seconds
+
+
+def _product_seconds(rows: int, config: PretrainConfig) -> float:
     left = torch.ones(rows, rows, dtype=getattr(torch, config.dtype), device=config.device)
     best = float("inf")
-    with torch_threads(config.threads):
-        for _ in range(_PRODUCTS):
-            begun = time.perf_counter()
-            left @ left
-            if config.device == "cuda":
-                torch.cuda.synchronize()
-            best = min(best, time.perf_counter() - begun)
-    return 2 * rows**3 / best
+    for _ in range(_PRODUCTS):
+        begun = time.perf_counter()
+        left @ left
+        if config.device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begun)
+        if best > 2 * _LONG:
+            break
+    return best

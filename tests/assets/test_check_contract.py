@@ -21,7 +21,8 @@ from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.pipeline import Pipeline, load_config
 
 RELEASE = "first"
-SELECT = {"num_steps": 3, "num_swap_rounds": 1, "num_epochs": 5, "num_rollouts": 8, "partial": 1.0}
+SELECT = {"num_steps": 3, "num_swap_rounds": 1, "num_restarts": 1, "num_kicks": 1}
+SELECT |= {"num_epochs": 5, "num_rollouts": 8, "partial": 1.0}
 ARMS: dict[str, dict[str, Any]] = {
     **{f"policy_{name}": {"policy": name} for name in POLICIES.names()},
     **{f"metric_{name}": {"diversity": name} for name in METRICS.names()},

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+BRIEF = {"num_restarts": 1, "num_kicks": 1}
+"""Searches of a metric whose others take seconds; what is recorded of a mask is not of how good it is."""
 ARMS: dict[str, dict[str, Any]] = {
     "disf": {"diversity": "DiSF_uncentred"},
-    "centred": {"diversity": "DiSF"},
+    "centred": {"diversity": "DiSF", **BRIEF},
     "facility": {"diversity": "Facility"},
     "clusters": {
         "diversity": "Facility",

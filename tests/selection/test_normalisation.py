@@ -92,6 +92,7 @@ def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> N
     rows = draws.normal(size=64)[None] / 8 + spread * draws.normal(size=(300, 64)) / 8
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     settings: dict[str, Any] = {"diversity": name, "lamb": 0.0, "dtype": "float32", "num_steps": 6}
+    settings |= {"num_restarts": 1, "num_kicks": 1}
     try:
         result = select_documents(rows, draws.random(300), **settings)
     except ConfigurationError as error:

@@ -11,7 +11,7 @@ from datamask_pipeline.selection.progress import Curve
 
 LEARNERS = {
     "policy_gradient": {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8, "partial": 0.5},
-    "datamask": {"diversity": "DiSF", "num_steps": 12},
+    "datamask": {"diversity": "DiSF", "num_steps": 12, "num_restarts": 1, "num_kicks": 1},
     "lists": {
         "diversity": "Facility",
         "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 100}},
