@@ -12,7 +12,8 @@ from datamask_pipeline.pretraining.config import PretrainConfig
 #: Rows of the square matrices whose product says what a device can do: large enough for its full rate.
 _PRODUCT_ROWS: Final = {"cpu": 1_536, "cuda": 8_192}
 _PRODUCTS: Final = 5
-#: Seconds of a product beyond which none of larger matrices is timed, and beyond twice as many no other: many processors multiply slowly in bfloat16.
+#: Seconds of a product beyond which none of larger matrices is timed, and beyond twice as many none at all: many
+#: processors multiply slowly in bfloat16.
 _LONG: Final = 0.1
 
 
