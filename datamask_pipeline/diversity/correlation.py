@@ -21,6 +21,8 @@ NUMBERS_AT_ONCE, FEWEST_ROWS = 2**16, 256
 """Numbers of rows that `Settled` takes at once, what fits into a core's cache; and the fewest rows."""
 PASSES = 40
 """What a document costs `Joined` besides the products, in passes over its dimensions."""
+LOOKING = 1.5e6
+"""As many numbers as `Joined` reads in the time that a look at any number of documents takes besides."""
 FASTER = 12
 """How many numbers of its float32 products `Settled` reads while `Joined` reads one."""
 ROUNDING = 16 * torch.finfo(torch.float32).eps

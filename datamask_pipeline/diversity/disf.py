@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.correlation import (
+    LOOKING,
     Moved,
     correlation,
     numbers_joined,
@@ -65,8 +66,8 @@ class DiSF(MomentMetric):
     def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
         return CorrelationSwaps(moments, rows_TD)
 
-    def swap_work(self, count: float, dim: int) -> float:
-        return min(numbers_joined(count, dim), numbers_moved(dim))
+    def swap_work(self, num_rows: int, count: float, dim: int) -> float:
+        return num_rows * min(numbers_joined(count, dim), numbers_moved(dim)) + LOOKING
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         join, leave = Moved(moments, 1), Moved(moments, -1)

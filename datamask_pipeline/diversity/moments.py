@@ -235,10 +235,10 @@ class MomentMetric(DiversityMetric):
         """The same, exact where there are `exact_exchanges`, at any number of documents from none on; it may take longer."""
         return self.swap_model(moments, rows_TD)
 
-    def swap_work(self, count: float, dim: int) -> float:
-        """Numbers that `exchange_model` reads for each candidate at each move, at a mask of so many documents."""
+    def swap_work(self, num_rows: int, count: float, dim: int) -> float:
+        """Numbers that `exchange_model` reads of so many candidates at each move, at a mask of `count` documents."""
         del count
-        return 4.0 * dim
+        return 4.0 * dim * num_rows
 
     def self_products(self, moments: Moments, squared_N: Tensor) -> Tensor:
         """What a document's product with itself is worth, by which marginals of a quadratic metric exceed its derivative

@@ -57,8 +57,8 @@ class Vendi(MomentMetric):
         resolution = EXACT if rows_TD.dtype == torch.float64 else SINGLE
         return EntropySwaps(rows_TD.double().cpu(), _second(moments).cpu(), moments.count, resolution)
 
-    def swap_work(self, count: float, dim: int) -> float:
-        return min(count, dim) * (min(count, dim) + len(SWAP_NODES))
+    def swap_work(self, num_rows: int, count: float, dim: int) -> float:
+        return num_rows * min(count, dim) * (min(count, dim) + len(SWAP_NODES))
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))

@@ -201,9 +201,9 @@ class MomentObjective:
         scales = [term.scale * (1 - self.objective.lamb) for term, _ in self._terms]
         return SummedSwaps(linear_T.numpy(), list(zip(scales, models, strict=True)))
 
-    def work(self, count: float, dim: int) -> float:
-        """Numbers that its swap model reads for each document at each move."""
-        return max(metric.swap_work(count, dim) for _, metric in self._terms)
+    def work(self, num_rows: int, count: float, dim: int) -> float:
+        """Numbers that its swap model reads of a block's documents at each move, at a mask of `count`."""
+        return max(metric.swap_work(num_rows, count, dim) for _, metric in self._terms)
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         """Second derivatives of the objective, shape (T, N), or none where a metric has none."""

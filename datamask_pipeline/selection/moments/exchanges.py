@@ -235,7 +235,8 @@ class Exchanges:
 
     def _most_moves(self, size: float) -> int:
         """Documents that may be added or exchanged one by one."""
-        return int(MOST_WORK / (len(self.rows_ND) * self.objective.work(size, self.rows_ND.shape[1])))
+        num_rows, dim = self.rows_ND.shape
+        return int(MOST_WORK / self.objective.work(num_rows, size, dim))
 
     def _model(self, inner_N: Tensor) -> SwapModel:
         """What exchanges do to a mask."""
