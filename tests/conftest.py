@@ -1,5 +1,6 @@
 """Chains that every end-to-end test can share; their data are made in `tiny_chain` and `hostile_chain`."""
 
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,6 +17,12 @@ from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 # The same examples every time, however slow the machine.
 settings.register_profile("exact", deadline=None, derandomize=True)
 settings.load_profile("exact")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by now stays: the garbage collector would go through it again after every few tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
