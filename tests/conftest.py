@@ -25,6 +25,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Whose modules are told at the end what was left of them finds it gone."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_current_instance() -> Iterator[None]:
     """Dagster's current instance is one variable of a process. An instance that was entered and never left sets it back
