@@ -8,7 +8,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-ui test-ray chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
+.PHONY: help setup demo test test-all test-ui test-ray chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -32,7 +32,10 @@ $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
 demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on the embedded default (SET="select.lamb=0.3" changes settings)
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
-test: setup ## All tests (no network, no browser)
+test: setup ## The tests: all but what takes long (no network, no browser)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not ui and not ray and not chaos" -n auto --dist loadfile --maxfail=40
+
+test-all: setup ## With every case of every test, and what takes long (an hour on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --maxfail=40
 
 test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)

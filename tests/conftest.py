@@ -1,7 +1,9 @@
 """Chains that every end-to-end test can share; their data are made in `tiny_chain` and `hostile_chain`."""
 
 import gc
+import random
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +19,19 @@ from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 # The same examples every time, however slow the machine.
 settings.register_profile("exact", deadline=None, derandomize=True)
 settings.load_profile("exact")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked ``sampled(n)`` all but n cases are slow: always the same, drawn by the test's name."""
+    cases = defaultdict(list)
+    for item in items:
+        if (sampled := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
+            cases[item.nodeid.partition("[")[0], sampled.args[0]].append(item)
+    for (name, number), of_a_test in cases.items():
+        kept = random.Random(name).sample(range(len(of_a_test)), min(number, len(of_a_test)))
+        for place in set(range(len(of_a_test))).difference(kept):
+            of_a_test[place].add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

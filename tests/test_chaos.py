@@ -294,7 +294,6 @@ def later_run(tiny_config_file: Path, tmp_path: Path) -> Pipeline:
     return pipeline
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1_000 + 60 * KILLS)
 def test_killed_at_random_the_chain_ends_as_an_undisturbed_one(
     tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path, request: pytest.FixtureRequest

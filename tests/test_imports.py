@@ -69,6 +69,7 @@ def test_a_forgotten_import_is_found(source: str, found: list[str]) -> None:
     assert reached_unimported(source) == found
 
 
+@pytest.mark.slow
 def test_every_file_imports_what_it_reaches_through_packages() -> None:
     wrong = {str(path.relative_to(ROOT)): reached_unimported(path.read_text()) for path in FILES}
     assert not {path: names for path, names in wrong.items() if names}

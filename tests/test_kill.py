@@ -85,6 +85,7 @@ class CutOffError(Exception):
     """Stands for a kill between an artefact's last part and its manifest."""
 
 
+@pytest.mark.slow
 def test_a_chain_cut_off_before_every_manifest_ends_as_an_undisturbed_one(
     tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

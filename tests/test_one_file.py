@@ -326,6 +326,7 @@ def configured(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_local_questions_are_made_for_a_new_benchmark_too(extended: Path, tmp_path: Path) -> None:
     config = configured(tmp_path)
     datamask(extended, "run", "-c", config, "--until", "questions")

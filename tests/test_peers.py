@@ -129,6 +129,7 @@ def test_block_lazy_greedy_for_correlations_ends_where_exact_greedy_does(
     assert value(correlation.block_lazy_greedy(task)) > value(correlation.exact_greedy(task)) - 1e-4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, DiSF, FacilityLocation])
 def test_an_opponent_is_measured_as_the_engine_is(metric: type[DiversityMetric]) -> None:
     draws = np.random.default_rng(0)
@@ -182,6 +183,7 @@ def test_no_exchange_is_left_to_an_opponent_that_gains(name: str, seed: int) -> 
             assert value(other) <= reached + 2e-5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["LogDet", "Vendi", "DiSF"])
 def test_the_engine_ends_above_an_opponent_with_exchanges(name: str) -> None:
     """On average, and never far below: both end where no exchange gains, and such masks are many."""

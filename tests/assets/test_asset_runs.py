@@ -163,6 +163,7 @@ def test_a_second_run_computes_nothing_and_says_so(dagster_run) -> None:
     assert all("unchanged, reused" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_another_lambda_selects_again_and_nothing_before_it(dagster_run) -> None:
     settings = {"select.lamb": 0.125}
     assert _outcomes(dagster_run.job("crawl_job", "tiny-2024-10", **settings)) == {"unchanged, reused"}
@@ -245,6 +246,7 @@ def test_a_failed_blocking_check_stops_what_follows(dagster_run, tmp_path: Path)
     assert "quality_scores" not in made
 
 
+@pytest.mark.slow
 def test_the_librarys_message_reaches_the_one_who_runs_it(dagster_run, tmp_path: Path) -> None:
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
     settings = {"store": str(tmp_path / "record"), "pool.validation_share": 0.0}

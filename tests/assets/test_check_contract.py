@@ -85,6 +85,7 @@ def of_arms(
         yield instance, tiny_config_file, settings
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_checks_pass_every_arm(
     arm: str, of_arms: tuple[dg.DagsterInstance, Path, dict[str, Any]]
@@ -108,6 +109,7 @@ def test_the_checks_pass_an_embedding_with_heads(tiny_config_file: Path, tmp_pat
         run_job("crawl_job", "tiny-2024-10", instance, tiny_config_file, settings)
 
 
+@pytest.mark.slow
 def test_the_checks_pass_a_crawl_that_kept_no_document(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from datamask_pipeline import schema
 from datamask_pipeline.demo import only_demo_of
@@ -81,6 +82,7 @@ def held_places(home: Path) -> list[str]:
         return [slot.run_id for info in infos for slot in info.claimed_slots]
 
 
+@pytest.mark.slow
 def test_a_second_demo_on_the_same_instance_is_refused(tiny_config_file: Path, tmp_path: Path) -> None:
     arguments = (f"--config={tiny_config_file}", f"--set=store={tmp_path / 'record'}")
     with dg.DagsterInstance.from_config(str(home_of(tmp_path))) as instance, only_demo_of(instance):
@@ -90,6 +92,7 @@ def test_a_second_demo_on_the_same_instance_is_refused(tiny_config_file: Path, t
     assert not (tmp_path / "record").exists()
 
 
+@pytest.mark.slow
 def test_a_demo_killed_inside_a_step_does_not_block_the_next(
     tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
 ) -> None:

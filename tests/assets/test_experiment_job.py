@@ -72,6 +72,7 @@ def test_one_job_goes_from_subsets_to_the_report(launched: Any) -> None:
         assert (folder / "by-job.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_it_refuses_what_the_command_refuses_and_does_not_try_again(launched: Any) -> None:
     launch, _, folder = launched
     with dg.DagsterInstance.ephemeral() as instance:

@@ -69,6 +69,7 @@ def test_what_dagster_knows_is_seen_and_neither_told_nor_checked_again(told_run)
     }
 
 
+@pytest.mark.slow
 def test_what_dagster_does_not_know_is_told_and_checked(dagster_run) -> None:
     """As after `datamask run`; what the run is at shows as planned before."""
     settings = {**dagster_run.settings}
@@ -103,6 +104,7 @@ def test_what_dagster_does_not_know_is_told_and_checked(dagster_run) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_failed_blocking_check_stops_what_follows_and_is_asked_again(dagster_run, tmp_path: Path) -> None:
     """Vectors of another length reach the record by a damaged file; the other crawl is scored, no release is made."""
     source = dagster_run.pipeline.store
@@ -153,6 +155,7 @@ def test_an_arm_that_fails_keeps_no_other_from_being_made(dagster_run, tmp_path:
     assert failure.step_failure_data.user_failure_data.description.startswith("select of first/random: ")
 
 
+@pytest.mark.slow
 def test_the_demo_tells_each_artefact_once(dagster_run) -> None:
     defs, lines, narrator = dagster_run.defs()
     run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)

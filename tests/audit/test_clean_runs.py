@@ -12,6 +12,7 @@ from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.pipeline import Pipeline
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_clean_run_is_proved(many_arms: Pipeline, arm: str) -> None:
     findings = list(prove_record(many_arms.store, "first", arm))
@@ -33,6 +34,7 @@ print(json.dumps([found.line() for arm in arms for found in prove_record(Store(s
 """
 
 
+@pytest.mark.slow
 def test_another_process_with_more_threads_proves_the_same(many_arms: Pipeline) -> None:
     threads = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"}
     arms = ["disf", "facility", "facility_quotas", "tokens"]

@@ -161,6 +161,7 @@ def ends_of(turn: Turn, *, most: float = np.inf) -> list[tuple[float, float]]:
     return [pair for pair in (*below, *above) if min(pair) > 0 and max(pair) < most]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_threshold_rule_agrees_at_either_side(record: Record, arm: str) -> None:
     settings = {"policy": "datamask", **ARMS[arm]}
@@ -250,6 +251,7 @@ def test_a_printed_budget_changes_the_side() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
     """With equal scores, of which lots decide."""
     base: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.3}
@@ -284,6 +286,7 @@ def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
     assert told > 20
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_documents": 12}, {"ratio": 0.4, "block_rows": 25}])
 def test_an_arm_that_goes_on_adds_as_it_was_told(record: Record, budget: dict[str, Any]) -> None:
     """Places and budgets are of what is added, whatever is held; a ratio below that of two adds nothing."""
@@ -318,6 +321,7 @@ def test_an_arm_that_goes_on_adds_as_it_was_told(record: Record, budget: dict[st
     assert told > 10
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_tokens": 150}])
 def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: dict[str, Any]) -> None:
     """By marginals: a reserve competes too, and adds nothing to what a ratio is of."""

@@ -4,12 +4,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from forger import Forger
 
 from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.pipeline import Pipeline
 
 
+@pytest.mark.slow
 def test_a_forged_near_copy_is_found_out(tiny_run: Pipeline, tmp_path: Path) -> None:
     for artefact in ("ingest", "rejected", "embed", "score", "pool", "releases"):
         shutil.copytree(Path(tiny_run.store.root) / artefact, tmp_path / artefact)

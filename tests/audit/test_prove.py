@@ -84,6 +84,7 @@ def edit(path: Path, draws: random.Random, _: list[Path]) -> None:
     path.write_bytes(edited if edited != data else data + b" ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, truncate, swap, edit])
 def test_every_corruption_is_noticed_and_named(record: Path, damage: Callable[..., None]) -> None:
     files = files_of(record)
@@ -111,6 +112,7 @@ def test_a_manifest_without_its_digest_is_named(record: Path) -> None:
     assert contradicted(findings) == {path.relative_to(record).as_posix()}
 
 
+@pytest.mark.slow
 def test_a_file_that_is_lost_or_added_is_named(record: Path) -> None:
     for path in files_of(record)[::9]:
         kept = path.read_bytes()

@@ -31,6 +31,7 @@ def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path
         assert bool(stale(store, require(store, "pretrain", model))) is is_stale
 
 
+@pytest.mark.slow
 def test_what_is_stale_by_a_retired_release_is_said_to_be(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

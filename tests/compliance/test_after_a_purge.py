@@ -227,6 +227,7 @@ def test_between_a_purge_and_the_next_run_the_same_is_told(copied: Pipeline, bef
     assert content["reservations"]["documents_withdrawn"] == len(before["rows"])
 
 
+@pytest.mark.slow
 def test_requests_that_were_taken_back_after_a_purge_leave_no_names(
     copied: Pipeline, tiny_run: Pipeline, before: dict[str, Any]
 ) -> None:

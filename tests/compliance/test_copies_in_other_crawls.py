@@ -60,6 +60,7 @@ def holds(pipeline: Pipeline, release: str, text: str) -> bool:
     return text in pipeline.store.read_table(subset, ["text"]).column("text").to_pylist()
 
 
+@pytest.mark.slow
 def test_it_goes_from_every_release_and_is_purged(
     chain: tuple[Pipeline, dict[str, Any], str], tiny_config_file: Path
 ) -> None:

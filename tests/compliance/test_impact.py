@@ -158,6 +158,7 @@ def without_indexes(pipeline: Pipeline, *names: str) -> None:
             (path.parent / file["name"]).unlink()
 
 
+@pytest.mark.slow
 def test_indexes_answer_as_a_scan_does(copied: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     store = copied.store
     ids = store.read_table(require(store, "ingest", CRAWL), ["id"])["id"].to_pylist()[:12]

@@ -184,6 +184,7 @@ def check_what_is_told_of_the_mask_before(store: Store, arm: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_a_purged_pool_had_made_goes_with_a_later_withdrawal(copied: Pipeline) -> None:
     """The questions hold texts of documents that a later request withdraws; only the pool said whose they are."""
     store = copied.store

@@ -33,6 +33,7 @@ def left(copied: Pipeline) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.slow
 def test_it_is_left_out_of_all_that_is_told_and_said_to_be(
     left: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def test_standing_models_are_named_and_stay_and_prove_says_what_was_purged(copie
     assert exit_status(prove_record(store, "first", files_only=True)) == 1
 
 
+@pytest.mark.slow
 def test_a_purge_killed_anywhere_ends_the_same_when_it_is_called_again(
     copied: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -357,6 +358,7 @@ def test_a_purged_text_does_not_come_back_under_another_id(
     )
 
 
+@pytest.mark.slow
 def test_a_funnel_balances_where_documents_were_withdrawn_and_purged(copied: Pipeline) -> None:
     """Each level is held to balance where it is made."""
     number = len(withdrawn_rows(copied.store))
@@ -395,6 +397,7 @@ def test_a_published_data_set_is_told_to_hold_what_was_purged(copied: Pipeline, 
     assert missing.exit_code == 1
 
 
+@pytest.mark.slow
 def test_a_later_purge_knows_models_whose_subset_was_purged_and_removes_them_once_superseded(
     copied: Pipeline,
 ) -> None:

@@ -41,6 +41,7 @@ def copy_of(store: Store, folder: Path) -> Store:
     return Store(folder)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("moment", ["before the tombstone", "after it"])
 def test_a_crawl_that_is_ingested_anew_while_a_purge_begins_leaves_nothing(
     record: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -108,6 +108,7 @@ def test_each_arm_s_budget_is_told_in_its_own_unit_and_what_it_is_of(withdrawn: 
         assert f"    {line}" in told
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
     withdrawn: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

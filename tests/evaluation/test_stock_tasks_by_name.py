@@ -231,6 +231,7 @@ def test_a_generation_longer_than_the_context_is_refused_before_any_work() -> No
     check_room(EvaluateConfig())
 
 
+@pytest.mark.slow
 def test_a_task_is_found_where_lm_evals_own_index_has_it() -> None:
     """Group, tag and task may share words, and a definition may be included under another name."""
     from lm_eval.tasks._index import Kind, TaskIndex

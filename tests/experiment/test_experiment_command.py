@@ -264,6 +264,7 @@ PROXY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_model(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
@@ -334,6 +335,7 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     assert (np.load(store.file_path(again, "bits.npy")) == bits).all()
 
 
+@pytest.mark.slow
 def test_machines_share_draws_by_the_files_of_their_networks(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
@@ -404,6 +406,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_midst_of_a_training_it_finds_the_same_bits(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
@@ -437,6 +440,7 @@ def bits_of(kept: Path, number: int, arm: str) -> Any:
     return pq.read_table(file).columns[-1].to_numpy()
 
 
+@pytest.mark.slow
 def test_curated_documents_are_told_of_and_are_no_benchmark(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
@@ -572,6 +576,7 @@ def test_what_is_planted_is_embedded_scored_and_told(
 GRID: dict[str, Any] = {"reference": "joint", "diversity": ["Pair_simi", "Facility"], "lamb": [0.25, 0.75]}
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     arms = {name: ARMS[name] for name in ("random", "random_again", "shuffled", "joint")}

@@ -107,6 +107,7 @@ def test_the_funnel_loses_nothing(hostile) -> None:
     assert steps[1].dropped["nul byte"] == 4
 
 
+@pytest.mark.slow
 def test_lengths_are_whole_numbers_and_a_stale_selection_is_marked(about: Selected, tmp_path: Path) -> None:
     text = page(about)
     assert "STALE" not in text

@@ -96,6 +96,7 @@ def test_finds_what_an_exhaustive_search_finds(tmp_path: Path, seed: int, thresh
     assert (rows <= np.arange(len(rows))).all()
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     cuts=st.lists(st.integers(0, 400), max_size=3),
@@ -119,6 +120,7 @@ def test_later_crawls_leave_the_groups_that_all_at_once_make(
     assert by_crawl.num_representatives == len(np.unique(found(at_once)[0]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_rows", [7, 60, 499])
 def test_the_first_near_one_stands_for_a_vector_however_many_segments_are_sought_through(
     tmp_path: Path, block_rows: int
@@ -196,6 +198,7 @@ def test_copies_of_copies_do_not_chain(tmp_path: Path) -> None:
     assert len(np.unique(rows)) == 20
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("most_listed", [1, 64, 2**20])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_large_group_is_taken_by_halves_with_the_same_result(
@@ -212,6 +215,7 @@ def test_a_large_group_is_taken_by_halves_with_the_same_result(
     assert len(np.unique(wanted[100:250])) == 1
 
 
+@pytest.mark.slow
 def test_identical_vectors_have_one_representative(tmp_path: Path) -> None:
     vectors_ND = np.repeat(planted(0, num_rows=1), 700, axis=0)
     assert (found(indexed(tmp_path / "index", vectors_ND))[0] == 0).all()

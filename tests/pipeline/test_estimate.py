@@ -12,6 +12,7 @@ from datamask_pipeline.pipeline.estimate import documents_of, estimate, measured
 from datamask_pipeline.storage import require
 
 
+@pytest.mark.slow
 def test_files_that_came_count_and_rows_that_were_carried_over_do_not(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:

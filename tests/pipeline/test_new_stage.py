@@ -61,6 +61,7 @@ def with_new_stage(monkeypatch: pytest.MonkeyPatch) -> Flow:
     return FLOW
 
 
+@pytest.mark.slow
 def test_it_runs_in_the_plain_chain_and_until_stops_there(
     with_new_stage: Flow, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def _select() -> Any:
     return FLOW.stage("select")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "budget",
     [

@@ -57,6 +57,7 @@ def test_tasks_of_an_array_share_the_shards_and_each_is_done_once(
     assert not list((tmp_path / "record" / ".leases").rglob("shards/*"))
 
 
+@pytest.mark.slow
 def test_workers_beside_the_run_change_nothing_but_who_does_it(
     many_shards: Path, alone: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_workers_beside_the_run_change_nothing_but_who_does_it(
     assert digests(Store(tmp_path / "record")) == alone
 
 
+@pytest.mark.slow
 def test_a_lost_worker_costs_its_shard_and_no_more(
     many_shards: Path, alone: dict[str, tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

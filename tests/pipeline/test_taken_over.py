@@ -24,6 +24,7 @@ def run_of(tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path) -> Callab
     return lambda **changed: Pipeline(load_config(str(tiny_config_file), {"store": str(record), **changed}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("stage", "key"), [("embed", CRAWL), ("pool", "first")])
 @pytest.mark.parametrize("what", ["made it", "made another", "is at work"])
 def test_a_run_whose_work_was_taken_over(

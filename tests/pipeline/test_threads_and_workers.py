@@ -13,7 +13,10 @@ from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store
 
 
-@pytest.mark.parametrize(("program", "number"), [(PLAIN, 1), (DAGSTER, 2)], ids=["plain", "dagster"])
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [pytest.param(PLAIN, 1, id="plain"), pytest.param(DAGSTER, 2, id="dagster", marks=pytest.mark.slow)],
+)
 def test_any_number_of_threads_and_workers_makes_the_same(
     program: str, number: int, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def stepwise(config: PretrainConfig) -> PretrainConfig:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("architecture", ["dense", "moe"])
 def test_passes(
     stepwise: PretrainConfig,
@@ -49,6 +50,7 @@ def test_passes(
     )
 
 
+@pytest.mark.slow
 def test_processes(
     stepwise: PretrainConfig, texts: list[str], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_result_counts_what_was_done(
     assert sum(parameter.numel() for parameter in loaded.parameters()) == result.num_parameters
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("architecture", ["dense", "moe"])
 def test_it_learns(run: Run, config: PretrainConfig, directory: Path, architecture: str) -> None:
     longer = config.model_copy(
@@ -122,6 +123,7 @@ def _steps_until_killed(job: dict[str, object], killed_at: int) -> list[int]:
     return [int(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig, directory: Path) -> None:
     undisturbed = run(directory.with_name("undisturbed"), config)
     run(directory, config)
@@ -145,6 +147,7 @@ def test_a_finished_run_is_not_repeated(
     assert len(unchanged) == len(stamps) == 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "change",
     [

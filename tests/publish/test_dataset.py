@@ -372,6 +372,7 @@ assert reads, "it saw nothing"
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("shards", "ends"), [((1, 1), [0, 0]), ((1, 2), [0, 3])], ids=["the same", "others"])
 def test_two_writers_and_five_readers_see_one_whole_data_set(
     licensed: Store, tmp_path: Path, shards: tuple[int, int], ends: list[int]

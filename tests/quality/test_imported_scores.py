@@ -33,6 +33,7 @@ def test_scores_are_taken_by_id_in_the_documents_order(tmp_path: Path) -> None:
     assert missing == {0: NULL, 2: NOT_LISTED, 4: NULL}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)), st.lists(st.text()))
 def test_any_id_finds_its_own_score(
     tmp_path_factory: pytest.TempPathFactory, scores: dict, ids: list

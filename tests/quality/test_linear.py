@@ -78,6 +78,7 @@ for labels in (signal, (signal > 0).astype(float)):
 """
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_a_bit() -> None:
     def outcome(threads: int) -> list[str]:
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

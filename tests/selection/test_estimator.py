@@ -17,6 +17,7 @@ TOO_FEW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("num_documents", "refused"), [(2, REFUSED), (None, REFUSED | TOO_FEW)], ids=["documents", "ratio"]
@@ -31,6 +32,7 @@ def test_scikit_learns_checks_pass_but_those_that_the_documents_name(num_documen
     assert len(found) > 30
 
 
+@pytest.mark.slow
 def test_it_chooses_what_the_function_chooses(clustered) -> None:
     rows, quality = clustered
     selector = clone(

@@ -11,6 +11,7 @@ from datamask_pipeline.errors import ConfigurationError
 LAMBS = (0.8, 0.0, 0.4, 1.0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "Facility"])
 def test_quality_never_falls_and_diversity_never_rises_with_lambda(name: str, clustered) -> None:
     found = frontier(*clustered, lambs=LAMBS, diversity=name, ratio=0.1)
@@ -60,6 +61,7 @@ def test_a_mask_that_another_lambda_found_is_measured_anew() -> None:
         assert result.objective.value == pytest.approx(values[chosen], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_coverage_never_falls_with_the_ratio(clustered) -> None:
     ratios = (0.2, 0.02, 0.1)
     found = frontier(*clustered, ratios=ratios, diversity="Facility", lamb=0.0)

@@ -38,6 +38,7 @@ def objective_of(
     return lamb * mean + (1 - lamb) * (raw - constants[metric][0]) / scaled[metric]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("metric", EVERY)
 def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
@@ -152,6 +153,7 @@ def test_marginals_are_changes_of_the_union(metric: str) -> None:
     np.testing.assert_allclose(result.marginals.quality_N, expected, atol=1e-12)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "budget", [{"num_documents": 40}, {"num_tokens": 4_000}, {"quotas": {"a": 0.3, "b": 0.7}}]
 )

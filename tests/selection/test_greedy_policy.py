@@ -34,6 +34,7 @@ def test_quality_decides_among_documents_that_are_alike(spoil: float) -> None:
     assert found == best
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS)
 def test_identical_documents_are_chosen_uniformly(metric: str) -> None:
     draws = np.random.default_rng(3)

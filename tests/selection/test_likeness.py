@@ -35,6 +35,7 @@ def planted(seed: int, num_shown: int = 6) -> tuple[Rows, NDArray[np.bool_], Row
     return rows[~shown], (topic < 3)[~shown], rows[shown]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_planted_relatives_are_found_about_as_well_as_by_similarity_alone(name: str) -> None:
     ours, search, best = [], [], []
@@ -57,6 +58,7 @@ def test_planted_relatives_are_found_about_as_well_as_by_similarity_alone(name: 
     assert np.mean(ours) > np.mean(best) + 0.5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "Facility"])
 def test_what_is_to_be_avoided_is(name: str) -> None:
     rows, unwanted, shown = planted(1)

@@ -16,6 +16,7 @@ def column(rows: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
     return pa.array(list(rows), kind or pa.list_(pa.from_numpy_dtype(rows.dtype)))
 
 
+@pytest.mark.slow
 def test_columns_of_lists_are_the_array(clustered, tmp_path) -> None:
     rows, quality = clustered
     expected = select_documents(rows, quality, target=rows[:5])

@@ -30,6 +30,7 @@ def objectives(result: Any, rows: Any, quality: Any, names: list[str], masks_GN:
     return total_G
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", MIXTURES, ids="+".join)
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}], ids=["free", "quotas"])
 def test_no_exchange_of_two_documents_raises_a_mixture(
@@ -58,6 +59,7 @@ def test_no_exchange_of_two_documents_raises_a_mixture(
             assert objectives(result, rows, quality, names, masks_CN).max() <= value + 1e-6, (seed, leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", MIXTURES, ids="+".join)
 def test_of_few_documents_a_budget_in_tokens_finds_the_best_mixture(names: list[str]) -> None:
     """Against every mask that nothing more fits into, all but once in six: two exchanges at once are not tried."""

@@ -38,6 +38,7 @@ def test_the_mean_over_random_masks_is_that_of_all_masks(name: str, count: int) 
     assert metric.mean_over_masks(everything, fourth, float(count)) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_zero_is_exact_whatever_the_seed(name: str) -> None:
     rows, quality = block()
@@ -84,6 +85,7 @@ def test_a_term_of_no_weight_may_be_without_a_range(lamb: float, spoilt: str) ->
         select_documents(rows, quality, lamb=0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", METRIC_NAMES)
 @pytest.mark.parametrize("spread", [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
 def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> None:

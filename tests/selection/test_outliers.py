@@ -35,6 +35,7 @@ def polluted(seed: int):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "Facility"])
 def test_planted_noise_is_chosen_without_and_not_with_the_guard(name: str) -> None:
     rows, quality, _, noise = polluted(0)

@@ -41,6 +41,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_parts_do_not_hold_on_to_the_memory_of_their_chunks():
     done = subprocess.run([sys.executable, "-c", FILL], capture_output=True, text=True, check=True)

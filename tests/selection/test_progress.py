@@ -37,6 +37,7 @@ def stopped_after(rows, quality, num_lines: int, folder: Path, **learner) -> Non
         )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_a_resumed_run_ends_with_the_whole_curve(name: str, clustered, tmp_path: Path) -> None:
     whole = select_documents(*clustered, **LEARNERS[name])

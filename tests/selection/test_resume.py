@@ -38,6 +38,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_kill_and_resume(learner: str, clustered, tmp_path: Path) -> None:
     rows = np.repeat(clustered[0], 2, axis=0)
@@ -77,6 +78,7 @@ def test_a_state_of_another_run_is_refused(clustered, tmp_path: Path) -> None:
         select_documents(clustered[0][::-1].copy(), clustered[1], **learn)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_time_is_not_part_of_the_result(
     learner: str, clustered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,7 @@ def test_no_more_files_are_open_than_allowed(shards: Shards, monkeypatch: pytest
     assert few._opened.cache_info().currsize == 2
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", ["quality_topk", "datamask", "greedy"])
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_a_mask_over_shards_is_the_mask_over_the_gathered_vectors(

@@ -43,6 +43,7 @@ def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) ->
     assert result.timings["total"] >= result.timings["learning"] > 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", sorted(METRICS.classes()))
 def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) -> None:
     rows, quality = clustered
@@ -74,6 +75,7 @@ def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(m
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", [*CONCAVE, "DiSF"])
 def test_datamask_is_no_worse_than_greedy(metric, clustered) -> None:
     rows, quality = clustered
@@ -117,6 +119,7 @@ def test_identical_rows_are_chosen_uniformly_over_seeds() -> None:
     assert float(((counts - expected) ** 2 / (expected * 0.8)).sum()) < 86
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])
 def test_isotropic_rows_never_come_out_worse_than_random(metric) -> None:
     for seed in range(3):
@@ -125,6 +128,7 @@ def test_isotropic_rows_never_come_out_worse_than_random(metric) -> None:
         assert value.value > value.random
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "DiSF"])
 @pytest.mark.parametrize("policy", ["datamask", "policy_gradient", "greedy", "semdedup"])
 def test_no_bit_depends_on_the_number_of_workers(metric, policy, clustered) -> None:
@@ -361,6 +365,7 @@ def test_bfloat16_reaches_nearly_the_same(clustered) -> None:
     assert half.certificate.bound >= full.objective.value - 1e-6
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("diversity", ["DiSF", "Facility"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_dtype_means_the_same_whatever_the_machine_would_choose(

@@ -10,6 +10,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.selection.reasons import TOO_LONG
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("metric", "dim", "num_documents"),
     [("Pair_simi", 3, 20), ("DiSF_uncentred", 8, 2), ("Vendi", 8, 2), ("LogDet", 2, 20), ("DiSF", 3, 20)],
@@ -141,6 +142,7 @@ LEARNERS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("learner", LEARNERS, ids=str)
 def test_copies_within_clusters_are_chosen_uniformly_over_seeds(learner) -> None:
     draws = np.random.default_rng(0)
@@ -159,6 +161,7 @@ def test_copies_within_clusters_are_chosen_uniformly_over_seeds(learner) -> None
     assert np.abs(deviation).max() < 4
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_bound_of_an_undisturbed_one(tmp_path: Path) -> None:
     draws = np.random.default_rng(3)
     rows, quality = draws.normal(size=(400, 24)).astype(np.float32), draws.random(400)

@@ -52,6 +52,7 @@ def test_the_harvest_is_the_same_every_time(few: list[dict[str, object]]) -> Non
     assert again.shards("PYDOCS-A") == source.shards("PYDOCS-A")
 
 
+@pytest.mark.slow
 def test_every_setting_changes_the_harvest(few: list[dict[str, object]]) -> None:
     def texts(**options: object) -> list[object]:
         return [entry["text"] for entry in rows(SOURCES.make("installed", FEW | options))]

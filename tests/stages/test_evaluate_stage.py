@@ -29,6 +29,7 @@ def test_the_last_checkpoints_near_the_end_count(steps: list[int], number: int, 
     assert final_steps(steps, number) == found
 
 
+@pytest.mark.slow
 def test_a_models_result_is_the_mean_over_its_last_checkpoints(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -304,6 +304,7 @@ def test_a_third_release_goes_on_from_the_second(chain: Any, tmp_path: Path) -> 
     assert [ref.content_digest for ref in digests[0]] == [ref.content_digest for ref in digests[1]]
 
 
+@pytest.mark.slow
 def test_an_earlier_crawl_that_was_repaired_is_taken_in_by_its_ids(chain: Any, tmp_path: Path) -> None:
     """Nothing is carried over, and no reserve is taken, whose places are others now; what is held is found by id."""
     pipeline, config, settings = chain
@@ -330,6 +331,7 @@ def test_an_earlier_crawl_that_was_repaired_is_taken_in_by_its_ids(chain: Any, t
     assert findings(again, "second") == []
 
 
+@pytest.mark.slow
 def test_a_held_document_with_another_text_is_judged_anew_and_so_is_one_that_came_later(
     chain: Any, tmp_path: Path
 ) -> None:
@@ -365,6 +367,7 @@ def test_a_held_document_with_another_text_is_judged_anew_and_so_is_one_that_cam
     assert findings(again, "second") == []
 
 
+@pytest.mark.slow
 def test_a_runner_up_that_was_purged_is_in_no_reserve(chain: Any, tmp_path: Path) -> None:
     """Its vector stands in no file of the record, and the releases go on from each other as before."""
     pipeline, config, settings = chain
@@ -391,6 +394,7 @@ def test_a_runner_up_that_was_purged_is_in_no_reserve(chain: Any, tmp_path: Path
     assert findings(again, "second") == []
 
 
+@pytest.mark.slow
 def test_it_is_proved_and_a_forged_sum_is_found(chain: Any, tmp_path: Path) -> None:
     pipeline, config, settings = chain
     assert findings(pipeline, "second") == []
@@ -522,6 +526,7 @@ def test_the_configuration_is_yaml(tmp_path: Path, tiny_config_file: Path) -> No
     assert dry.exit_code == 0, dry.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer", [0, 1])
 def test_a_crawl_of_which_nothing_is_new_adds_nothing_and_holds_nobody_up(
     chain: Any, tmp_path: Path, longer: int
@@ -588,6 +593,7 @@ def failing_checks(pipeline: Pipeline, key: str) -> list[str]:
     return failing
 
 
+@pytest.mark.slow
 def test_a_budget_larger_than_what_was_added_takes_all_of_it(chain: Any, tmp_path: Path) -> None:
     pipeline, config, settings = chain
     shutil.copytree(pipeline.store.root, tmp_path / "record")

@@ -244,6 +244,7 @@ class Killed(BaseException):
     """Stands for a kill between two writes."""
 
 
+@pytest.mark.slow
 def test_a_stop_before_any_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = crawl(tmp_path / "in", SHARDS)
     undisturbed = Store(tmp_path / "undisturbed")

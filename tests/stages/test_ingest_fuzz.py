@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -194,6 +195,7 @@ def test_json_lines_of_anything(data: st.DataObject) -> None:
         assert outcome == "ingested"
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     shards=st.lists(
@@ -214,6 +216,7 @@ def test_parquet_of_any_values(shards: list[list[tuple[str | None, str | None]]]
     assert ("shards are empty" in outcome) if not texts else (outcome == "ingested")
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.data())
 def test_parquet_with_an_extra_column_of_any_type(data: st.DataObject) -> None:

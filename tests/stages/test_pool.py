@@ -82,6 +82,7 @@ def test_copies_point_at_the_first_by_crawl_shard_and_row(store: Store) -> None:
     assert swapped["one", "b"]["representative_crawl"] == "two"
 
 
+@pytest.mark.slow
 def test_going_on_judges_added_crawls_as_all_at_once_would(store: Store) -> None:
     """Whatever copies and ids they share; earlier crawls keep what was said of them."""
     draws = random.Random(3)
@@ -169,6 +170,7 @@ def test_near_duplicates_point_at_the_first_and_are_counted(store: Store) -> Non
     assert (counts["rows_in"], counts["kept"], counts["dropped_near_duplicate"]) == (6, 3, 2)
 
 
+@pytest.mark.slow
 def test_near_duplicates_are_off_unless_set_and_each_setting_counts(store: Store) -> None:
     documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
 

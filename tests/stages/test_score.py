@@ -143,6 +143,7 @@ def test_a_user_trains_the_probe_and_sees_how_good_it_is(tmp_path: Path, store: 
     assert scored(store, refs, scorers=("probe",), options=options) == ref
 
 
+@pytest.mark.slow
 def test_every_probe_setting_changes_the_probe(tmp_path: Path, store: Store) -> None:
     refs = prepared(tmp_path, store)
     path = write_examples(tmp_path)

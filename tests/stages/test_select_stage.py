@@ -102,6 +102,7 @@ class Inputs:
         return ref, self.store.read_table(ref).to_pylist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("block_rows", [1_000, 50])
 @pytest.mark.parametrize("policy", ["random", "quality_topk", "datamask"])
 def test_the_budget_is_exact_however_many_blocks(tmp_path: Path, policy: str, block_rows: int) -> None:
@@ -140,6 +141,7 @@ def test_blocks_share_what_one_block_would_select(
         assert abs(budget - ratio * len(block)) < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.11, 0.27])
 def test_as_many_are_selected_in_blocks_as_without(tmp_path: Path, ratio: float) -> None:
     inputs = Inputs(Store(tmp_path))
@@ -313,6 +315,7 @@ def test_lambda_changes_the_mask(tmp_path: Path) -> None:
     assert masks[0] != masks[1]
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(tmp_path: Path) -> None:
     """In two records, or the second call would only find the first one's artefact."""
     refs = [Inputs(Store(tmp_path / str(n))).select(ratio=0.2, num_workers=n)[0] for n in (1, 2)]
@@ -331,6 +334,7 @@ def test_a_manifest_is_json_where_no_threshold_decided(tmp_path: Path) -> None:
     assert [block["threshold"] for block in found["metadata"]["blocks"]] == [None]
 
 
+@pytest.mark.slow
 def test_a_misspelt_quota_is_told_once_for_all_blocks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

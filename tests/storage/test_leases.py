@@ -70,6 +70,7 @@ def holder(record: Path, seconds: float) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.sampled(1)
 def test_there_is_one_holder_at_a_time(store_of: Any, quick: None) -> None:
     """Six threads, each a client of its own, add one to a number in a file 3 times: no sum is lost."""
     inside: list[int] = []
@@ -113,6 +114,7 @@ def test_the_lease_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
         process.wait()
 
 
+@pytest.mark.sampled(1)
 def test_another_machines_lease_is_taken_over_when_it_is_still_not_when_it_beats(
     store_of: Any, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     assert bucket.exists(part)
 
 
+@pytest.mark.slow
 def test_a_release_goes_on_from_another_one_as_on_a_disk(
     config_file: Path, bucket: Any, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_release_goes_on_from_another_one_as_on_a_disk(
     assert all("on this machine's disks alone" in line for line in found)
 
 
+@pytest.mark.slow
 def test_a_data_set_beside_the_record_is_written_and_proved_with_the_records_options(
     config_file: Path, bucket: Any, tiny_run: Pipeline
 ) -> None:

@@ -81,16 +81,18 @@ class Statistics:
             return weighted_nD.sum(0, dtype=torch.float32), second_DD
 
         first_D = torch.zeros(self.rows.dim, dtype=torch.float64, device=device)
-        second_DD = torch.zeros(self.rows.dim, self.rows.dim, dtype=torch.float64, device=device)
+        sum_DD = None
+        if self.needs_second:
+            sum_DD = torch.zeros(self.rows.dim, self.rows.dim, dtype=torch.float64, device=device)
         for chunk_first_D, chunk_second_DD in self.workers.map(part, self.rows.spans(len(chosen_n))):
             first_D += chunk_first_D
-            if chunk_second_DD is not None:
-                second_DD += chunk_second_DD
+            if sum_DD is not None and chunk_second_DD is not None:
+                sum_DD += chunk_second_DD
         weights_n = weights_N[chosen_n].to(torch.float64)
         return Moments(
             count=float(weights_n.sum()),
             first_D=first_D.cpu(),
-            second_DD=second_DD.cpu() if self.needs_second else None,
+            second_DD=None if sum_DD is None else sum_DD.cpu(),
             squared=float(weights_n @ self.squared_N[chosen_n]),
         )
 

@@ -53,6 +53,7 @@ NEAR_COPIES = [
 """Templates, noise, ratio, lambda."""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_same_bytes_whatever_the_number_of_workers(dtype):
     embeddings, quality = clumped(900, seed=0)
@@ -102,6 +103,7 @@ def test_a_planted_cover_is_found():
     assert np.array_equal(np.flatnonzero(found.mask), np.arange(0, 600, 30))
 
 
+@pytest.mark.slow
 def test_identical_documents_are_chosen_uniformly_over_seeds():
     embeddings = np.zeros((12, 4), dtype=np.float32)
     embeddings[:, 1] = 1
@@ -216,6 +218,7 @@ def near_copies(num_rows: int, seed: int, num_templates: int, noise: float, dim:
     return rows_ND / np.linalg.norm(rows_ND, axis=1, keepdims=True), quality
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("num_templates", "noise", "ratio", "lamb"), NEAR_COPIES)
 def test_near_copies_do_not_crowd_out_the_rest_whatever_the_arithmetic(num_templates, noise, ratio, lamb):
     embeddings, quality = near_copies(2000, 0, num_templates, noise)

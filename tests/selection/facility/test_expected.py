@@ -79,6 +79,7 @@ def test_many_references_are_sampled_alike_in_every_run(monkeypatch):
     assert bool((some_r.diff() > 0).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"ratio": 0.1}, {"ratio": 0.01}, {"num_tokens": 6000}])
 def test_the_zero_of_the_scale_hardly_moves_with_the_seed(settings):
     rows_ND = unit_rows(600, 32, seed=3).numpy()

@@ -29,6 +29,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(band, "LEAST_SELECTED", 50)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["isotropic", "shifted", "copies"])
 @pytest.mark.parametrize(("ratio", "lamb"), [(0.15, 0.0), (0.3, 0.5), (0.9, 0.5)])
@@ -51,6 +52,7 @@ def test_bands_end_where_the_whole_block_does(
         assert narrow.objective.value >= whole.objective.value - 0.02 * distance
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_bound_and_the_marginals_are_those_of_the_whole_block(
     metric: str, monkeypatch: pytest.MonkeyPatch

@@ -94,6 +94,7 @@ def never(*_: object) -> bool:
     return False
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CONCAVE)
 def test_no_mask_exceeds_a_bound(name: str) -> None:
     """Neither at points drawn at random nor, of some blocks, at the end of an ascent."""

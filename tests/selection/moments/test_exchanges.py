@@ -128,6 +128,7 @@ def test_a_mask_of_few_is_drawn_anew_in_turns(kind: str) -> None:
     assert moved == ([1, 3, 1, 3] if kind == "documents" else [2, 3, 2, 3])
 
 
+@pytest.mark.slow
 def test_the_best_of_all_masks_is_found_where_no_path_of_exchanges_leads() -> None:
     """Orthogonal vectors: where whole dimensions are constant correlations jump, and good masks lie apart."""
     metric, quality_N = METRICS.make("DiSF"), torch.arange(11.0).double()
@@ -159,6 +160,7 @@ def test_a_large_block_is_left_alone() -> None:
         assert Exchanges.of(statistics, MomentObjective(objective=block.function), block.budget) is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["LogDet", "Vendi", "DiSF"])
 def test_few_documents_of_small_blocks_are_chosen_best(name: str) -> None:
     """Exhaustively: of all masks none is better by more than .02 of the distance from random, on average by .002."""

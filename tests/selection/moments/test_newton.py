@@ -37,6 +37,7 @@ def isotropic_problem(workers: Workers, limits: tuple[float, ...]) -> RelaxedObj
     return RelaxedObjective(statistics=statistics, objective=objective, budget=budget, dtype=torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [(300.0,), (100.0, 200.0)])
 def test_it_comes_nearer_than_gradients_in_as_many_steps(limits: tuple[float, ...]) -> None:
     left: dict[str, list[float]] = {"climb": [], "ascend": []}

@@ -52,6 +52,7 @@ def value_at(problem: RelaxedObjective, weights_N: torch.Tensor) -> float:
     return problem.objective.value(weights_N, problem.statistics.moments(weights_N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONCAVE)
 def test_a_segment_is_searched_to_the_stated_tolerance(name: str) -> None:
     """Against a dense grid, on segments that pass their best point."""

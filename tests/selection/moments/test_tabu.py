@@ -132,6 +132,7 @@ def test_by_models_masks_that_no_exchange_improves_are_left() -> None:
     assert found.objective.value > 0.4417
 
 
+@pytest.mark.slow
 def test_the_mask_does_not_depend_on_threads() -> None:
     vectors_ND = np.random.default_rng(7).normal(size=(700, 96)).astype(np.float32)
     quality_N = np.random.default_rng(8).random(700)

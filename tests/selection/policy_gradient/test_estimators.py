@@ -72,6 +72,7 @@ def test_score_function_identity_for_plackett_luce(name: str) -> None:
     torch.testing.assert_close(found, exact_gradient_without_replacement(batch), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("baseline", "shrink"), [("leave_one_out", 1.0), ("group_mean", 3 / 4)])
 def test_group_relative_has_the_exact_expectation(baseline: str, shrink: float) -> None:
     batch = make_batch("Pair_simi")

@@ -29,6 +29,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("small_regions")
 @pytest.mark.parametrize("kind", ["documents", "tokens", "quotas"])
 def test_no_cut_order_or_process_changes_a_byte(

@@ -28,6 +28,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.glob("*.npy"))}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("metric", "kind"), CASES)
 def test_no_cut_order_or_process_changes_a_byte(
     metric: str, kind: str, cut: Any, budgets: dict[str, Any], tmp_path: Path
@@ -83,6 +84,7 @@ def test_whoever_leads_may_have_any_number_of_threads(tmp_path: Path) -> None:
         assert other.normalisation == found[0].normalisation
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("held", [0, 40])
 def test_marginals_of_the_mask_prove_as_much_as_another_pass(
@@ -136,6 +138,7 @@ def test_the_ascent_goes_on_where_half_precision_said_too_early_that_it_is_near(
     assert found.objective.value <= found.certificate.bound
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("metric", "kind"), [*CASES, ("Vendi", "documents")])
 def test_as_good_as_in_one_process(
     metric: str, kind: str, cut: Any, columns: dict[str, Any], budgets: dict[str, Any], tmp_path: Path
@@ -302,6 +305,7 @@ def test_a_file_that_cannot_be_written_is_told_by_its_name(cut: Any, tmp_path: P
             team.ask("write", files={"reason": missing}, weights="", scores="", low=0.0, high=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility"])
 def test_a_process_that_ends_in_the_midst_is_made_good(
     metric: str, cut: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
