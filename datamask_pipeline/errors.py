@@ -88,8 +88,20 @@ class InputError(DataMaskError, ValueError):
         place = ", ".join(f"{name} {item}" for name, item in named.items() if item is not None)
         message = problem + (f" ({place})" if place else "") + (f"; {remedy}" if remedy else "")
         super().__init__(message)
-        self.problem, self.file, self.row, self.field = problem, file, row, field
+        self.problem, self.file, self.folder, self.row, self.field = problem, file, folder, row, field
         self.value, self.remedy = value, remedy
+
+    def within(self, what: str) -> "InputError":
+        """The same, of what it came up for."""
+        return InputError(
+            f"{what}: {self.problem}",
+            file=self.file,
+            folder=self.folder,
+            row=self.row,
+            field=self.field,
+            value=self.value,
+            remedy=self.remedy,
+        )
 
 
 class StorageError(DataMaskError, OSError):

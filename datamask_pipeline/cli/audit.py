@@ -1,7 +1,6 @@
 """`datamask audit`: questions to the record."""
 
 import json
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -24,8 +23,7 @@ from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.cli.training_content import training_content
 from datamask_pipeline.compliance.purged import purged_lines, purged_story
 from datamask_pipeline.errors import UnknownDocumentError
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.differences import other_settings
+from datamask_pipeline.pipeline.differences import other_settings_of_masks
 from datamask_pipeline.pipeline.order import masks_made
 from datamask_pipeline.printable import inert
 
@@ -87,8 +85,11 @@ def why(
             return _print_purged(document, purges, as_json=as_json)
     print_answer(story, story_lines(story), as_json=as_json)
     if is_configured(config, settings):
-        for line in _not_as_configured(pipeline, story):
-            typer.echo(line, err=True)
+        store = pipeline.store
+        arms = [arm for release in story["releases"] for arm in release["arms"]]
+        masks = [store.manifest_at(arm["selection_artefact"]) for arm in arms]
+        for line, of in other_settings_of_masks(pipeline, masks).items():
+            typer.echo(f"not as configured: {line} ({', '.join(of)})", err=True)
 
 
 def _print_purged(document: str, purges: list[dict[str, Any]], *, as_json: bool) -> None:
@@ -98,12 +99,3 @@ def _print_purged(document: str, purges: list[dict[str, Any]], *, as_json: bool)
         )
     else:
         typer.echo("\n".join(map(inert, [f"document {document}", *purged_lines(purges)])))
-
-
-def _not_as_configured(pipeline: Pipeline, story: Mapping[str, Any]) -> Iterator[str]:
-    """The settings in which a current selection is not the configuration's."""
-    for release in story["releases"]:
-        for arm in release["arms"]:
-            key = f"{release['release']}/{arm['arm']}"
-            for line in other_settings(pipeline, "select", key, arm["config"]):
-                yield f"not as configured: {line} ({key})"

@@ -70,6 +70,8 @@ def plan(
                     "documents with --documents"
                 )
             typer.echo(inert(f"{name}: rows that its files state; what will be rejected is among them"))
+        if len(names) > 1:
+            typer.echo(inert(f"release {name}, with crawls that others have too:"))
         rows = planned(pipeline, number, on, text_bytes=text_bytes, until=until)
         for line in told(rows, number, on):
             typer.echo(inert(line))

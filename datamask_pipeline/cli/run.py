@@ -110,7 +110,7 @@ def run(
             with _others_go_on(name, names, failed, console, tracker):
                 if (given := pipeline.given(name)) in failed:
                     raise ConfigurationError(f"it goes on from {given}, which failed")
-                if new := pipeline.left_out(name):
+                if new := pipeline.left_out(name, names):
                     console.print(
                         _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
                     )

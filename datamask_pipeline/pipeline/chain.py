@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, TakenOverError, UnknownNameError
@@ -168,13 +168,16 @@ class Pipeline:
         """
         return self._planned(release, releases.frozen_crawls(self.store, release), setting)
 
-    def left_out(self, release: str) -> list[str]:
-        """The source's crawls that came after a release of every crawl was frozen."""
+    def left_out(self, release: str, others: Iterable[str]) -> list[str]:
+        """The source's crawls that came after a release of every crawl was frozen, and that none of the others takes in."""
         configured = self.config.releases.get(release)
         if configured is None or configured.crawls is not None:
             return []
         frozen = releases.frozen_crawls(self.store, release)
-        return [] if frozen is None else [crawl for crawl in self.crawls() if crawl not in frozen]
+        if frozen is None:
+            return []
+        taken = {*frozen}.union(*(self.planned_crawls(other) for other in others if other != release))
+        return [crawl for crawl in self.crawls() if crawl not in taken]
 
     def _planned(self, release: str, frozen: list[str] | None, setting: str = "") -> list[str]:
         configured = self.configured(release)

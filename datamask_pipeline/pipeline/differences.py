@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.errors import DataMaskError, IntegrityError
 from datamask_pipeline.lineage import plain
 from datamask_pipeline.pipeline.beside import shown_beside
 from datamask_pipeline.pipeline.chain import Artefact, Pipeline
@@ -60,29 +60,37 @@ def other_settings_of_report(pipeline: Pipeline, comparison: Mapping[str, Any]) 
         comparison: The comparison's manifest.
     """
     release = str(comparison["key"])
-    behind, there = _other_settings_behind(pipeline, comparison, shown_beside(pipeline.store, comparison))
-    found = {line: [release] for line in _other_members(pipeline, comparison)} | behind
-    wanted = {stage.name for stage in pipeline.config.stages("compare")}
-    for name in (stage.name for stage in FLOW.until("compare")):
-        if (name in wanted) != (name in there):
-            found[f"stage {name}: only in the {'record' if name in there else 'configuration'}"] = [release]
-    return found
+    members = {line: [release] for line in _other_members(pipeline, comparison)}
+    beside = shown_beside(pipeline.store, comparison)
+    return members | _other_settings_behind(pipeline, comparison, "compare", beside)
 
 
 def other_settings_of_subset(pipeline: Pipeline, subset: Mapping[str, Any]) -> dict[str, list[str]]:
     """The settings that differ of all that a subset was made from, each with the crawls or arms that were made so.
 
+    What is asked to be withdrawn and what documents are held against are among them, and stages that only one of record
+    and configuration has.
+
     Args:
         pipeline: The configuration.
         subset: The subset's manifest.
     """
-    return _other_settings_behind(pipeline, subset, [])[0]
+    return _other_settings_behind(pipeline, subset, "materialise")
+
+
+def other_settings_of_masks(pipeline: Pipeline, masks: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The same of all that some masks were made from, by the masks' manifests."""
+    found: dict[str, dict[str, None]] = {}
+    for mask in masks:
+        for line, made in _other_settings_behind(pipeline, mask, "select").items():
+            found.setdefault(line, {}).update(dict.fromkeys(made))
+    return {line: list(made) for line, made in found.items()}
 
 
 def _other_settings_behind(
-    pipeline: Pipeline, made: Mapping[str, Any], beside: Iterable[Ref]
-) -> tuple[dict[str, list[str]], set[str]]:
-    """The settings that differ, each with what was made so, and the stages behind an artefact."""
+    pipeline: Pipeline, made: Mapping[str, Any], last: str, beside: Iterable[Ref] = ()
+) -> dict[str, list[str]]:
+    """The settings that differ, each with what was made so, and the stages up to the last that only one side has."""
     found: dict[str, dict[str, None]] = {}
     there: set[str] = set()
     for ref, manifest in _behind(pipeline.store, str(made["key"]).partition("/")[0], made, beside):
@@ -97,9 +105,15 @@ def _other_settings_behind(
             lines = [*other_settings(pipeline, stage.name, ref.key, recorded)]
             if stage.uses == "source":
                 lines += _other_source(pipeline, recorded.get("source", {}))
+            lines += _otherwise_asked(pipeline, stage, manifest["basis"]["inputs"])
         for line in lines:
             found.setdefault(line, {})[member] = None
-    return {line: list(of) for line, of in found.items()}, there
+    wanted = {stage.name for stage in pipeline.config.stages(last)}
+    for name in (stage.name for stage in FLOW.until(last)):
+        if (name in wanted) != (name in there):
+            line = f"stage {name}: only in the {'record' if name in there else 'configuration'}"
+            found[line] = {str(made["key"]): None}
+    return {line: list(of) for line, of in found.items()}
 
 
 def _other_members(pipeline: Pipeline, comparison: Mapping[str, Any]) -> Iterator[str]:
@@ -128,6 +142,19 @@ def _other_source(pipeline: Pipeline, recorded: Mapping[str, Any]) -> Iterator[s
     for name in sorted(configured.keys() & recorded.keys()):
         if configured[name] != recorded[name]:
             yield f"source.options.{name}: record {recorded[name]}, configuration {configured[name]}"
+
+
+def _otherwise_asked(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """What a stage reads from files and lists that the configuration names, where the record's was made from others."""
+    settings = getattr(pipeline.config, stage.section, None)
+    if not hasattr(stage.module, "asked") or stage.module.is_off(settings):
+        return
+    try:
+        for name, of, digest in stage.module.asked(settings):
+            if inputs.get(name) != digest:
+                yield f"{of}: other in the record than in the configuration"
+    except DataMaskError as error:
+        yield f"stage {stage.name}: {error}"
 
 
 def _behind(

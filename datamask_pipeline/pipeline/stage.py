@@ -68,10 +68,11 @@ class Stage:
     without what it would make; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
     ``module.told(manifest)`` gives what else a log says of it, line by line; ``module.compared(settings, recorded)``
     gives settings as name, recorded and configured value, where a manifest states them otherwise than
-    ``result_config``; ``module.beside(store, crawls)`` digests what else of the record the result of a release of these
-    crawls depends on, or says ``None``. A stage that goes shard by shard has ``module.begin`` with the arguments of
-    ``run``, which returns a `stages.shards.ShardWork`. One with ``held`` takes each of its arguments where the release
-    goes on from another that has the artefact, and may name ``given``, that other.
+    ``result_config``; ``module.asked(settings)`` gives the inputs that the configuration itself names, each with the
+    settings that name it and its digest; ``module.beside(store, crawls)`` digests what else of the record the result of a
+    release of these crawls depends on, or says ``None``. A stage that goes shard by shard has ``module.begin`` with the
+    arguments of ``run``, which returns a `stages.shards.ShardWork`. One with ``held`` takes each of its arguments where the
+    release goes on from another that has the artefact, and may name ``given``, that other.
 
     Attributes:
         module: The stage's module.

@@ -28,7 +28,7 @@ from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
-from datamask_pipeline.selection.given import Given, require_fitting
+from datamask_pipeline.selection.given import Given, require_fitting, require_given
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
@@ -105,6 +105,7 @@ def select_documents(
         InputError: embeddings, scores, ids or token counts that cannot be used, naming the row.
     """
     timings, copies = Timings(), checked_copies(max_copies)
+    require_given(given)
     config, metrics, policy = check_settings(config=config, diversity=diversity, **settings)
     curve = Curve(progress)
     with Workers(config.num_workers) as workers, torch.inference_mode():
@@ -117,6 +118,7 @@ def select_documents(
                 config, metrics = with_shown(config, metrics, list(scores), shown)
                 scores |= likeness_scores(checked.rows, shown, workers)
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
+            copies = min(copies, budget.most_of_one)
             if config.quotas is not None and groups is not None:
                 tell_of_unmet({*config.quotas} - {*known_groups}, {*names_of(groups)})
             held_count = 0.0 if given is None else given.count

@@ -119,19 +119,23 @@ class Budget:
 
     def fill(self, scores_N: Tensor) -> Tensor:
         """The mask of the highest scores, none of which are equal; tokens with whatever still fits."""
-        mask_N = self.prefix(scores_N)
-        if not self.tokens:
-            return mask_N
-        left = self.limits[0] - float(self.costs_N[mask_N].sum())
-        order_n = torch.argsort(scores_N, descending=True, stable=True)
-        order_n = order_n[~mask_N[order_n]]
-        while len(order_n := order_n[self.costs_N[order_n] <= left]):
-            totals_n = torch.cumsum(self.costs_N[order_n], 0)
-            count = int((totals_n <= left).sum())
-            mask_N[order_n[:count]] = True
-            left -= float(totals_n[count - 1])
-            order_n = order_n[count:]
-        return mask_N
+        return self.fill_each(scores_N[None])[0] if self.tokens else self.prefix(scores_N)
+
+    def fill_each(self, scores_GN: Tensor) -> Tensor:
+        """The masks of a budget in tokens by so many scores: each takes, the highest first, whatever still fits."""
+        order_GN = torch.argsort(scores_GN, dim=1, descending=True, stable=True)
+        costs_GN = self.costs_N[order_GN]
+        left_G = torch.full((len(scores_GN), 1), self.limits[0], dtype=torch.float64)
+        open_GN = costs_GN <= left_G
+        taken_GN = torch.zeros_like(open_GN)
+        while bool(open_GN.any()):
+            totals_GN = torch.cumsum(costs_GN * open_GN, 1)
+            over_GN = open_GN & (totals_GN > left_G)
+            now_GN = open_GN & (torch.cumsum(over_GN, 1) == 0)
+            taken_GN |= now_GN
+            left_G -= (costs_GN * now_GN).sum(1, keepdim=True)
+            open_GN &= ~now_GN & (costs_GN <= left_G)
+        return torch.zeros_like(taken_GN).scatter_(1, order_GN, taken_GN)
 
     def prefix(self, scores_N: Tensor) -> Tensor:
         """The mask of the highest scores, none of which are equal; tokens until one does not fit."""
@@ -169,6 +173,11 @@ class Budget:
         for mask_N, chosen in zip(masks_GN, product(*parts), strict=True):
             mask_N[list(chain(*chosen))] = True
         return list(masks_GN)
+
+    @property
+    def most_of_one(self) -> int:
+        """How often one document would fit, with no other beside it."""
+        return max(1, int(max(self.limits) // float(self.costs_N.min())))
 
     def breach(self, mask_N: Tensor) -> str | None:
         """How a mask breaks the budget, in words; none where it is kept.

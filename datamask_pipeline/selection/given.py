@@ -115,6 +115,20 @@ class Given:
         return found.hexdigest()
 
 
+def require_given(given: Any) -> None:
+    """
+    Raises:
+        InputError: it is something else, such as a whole result.
+    """
+    if given is not None and not isinstance(given, Given):
+        raise InputError(
+            "what is held must be a Given",
+            field="given",
+            value=type(given).__name__,
+            remedy="give an earlier result's `held`, or Given.of(vectors, quality) of the documents held",
+        )
+
+
 def require_fitting(given: Given, dim: int, names: list[str], needs_second: bool) -> None:
     """Refuse sums that are not of such vectors and scores.
 
@@ -149,7 +163,9 @@ def require_fitting(given: Given, dim: int, names: list[str], needs_second: bool
         )
     if set(given.quality) != set(names):
         raise InputError(
-            f"the scores held are {sorted(given.quality)}, those given {sorted(names)}", field="given.quality"
+            f"the scores held are {sorted(given.quality)}, those given {sorted(names)}",
+            field="given.quality",
+            remedy="give the scores, and `target` and `avoid`, that what is held was selected with",
         )
     if not all(np.isfinite(value) for value in given.quality.values()):
         raise InputError("a sum of scores is not finite", field="given.quality", value=dict(given.quality))

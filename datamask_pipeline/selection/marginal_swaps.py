@@ -5,14 +5,18 @@ Shape suffixes: N documents, K selected.
 Each step moves the selected documents of the smallest marginals out and those of the largest in. The number moved
 halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
 are what the halving is for. In small blocks documents are then exchanged one for one by the objective itself.
-A budget in tokens is filled up after each step with whatever still fits.
+A budget in tokens is filled up after each step with whatever still fits; there masks of every other learner are exchanged
+so as well, as what fits changes with what leaves.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
@@ -27,27 +31,24 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
 CANDIDATES = 8
 """Documents that are tried in the place of one: those of the largest marginals without it."""
-MOST_RESTARTS = 4
+MOST_RESTARTS, MOST_IN_TOKENS = 4, 12
 """Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
-MOST_WORK, SPECTRAL_WORK = 2e10, 8
-"""Products that all exchanges may take, some seconds, and what a spectrum takes, in cubes of the dimensions."""
+LENGTHS = (0, 1, -1)
+"""In tokens these are, in turns, of any documents, rather of long ones, or rather of short ones: their number is free."""
+MOST_WORK, SPECTRAL_WORK, LOOK_WORK = 2e10, 8, 2e7
+"""Products that all exchanges may take, some seconds; what a spectrum takes, in cubes of the dimensions; and what each look
+takes however small the block."""
 
 
 def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Solution:
     """Start at the best quality and swap until no number of documents raises the objective, nor an exchange of two."""
     num_steps = config.num_steps
-    batch = Batch(
-        embeddings_ND=problem.rows.everything(),
-        logits_N=torch.zeros(problem.num_rows),
-        objective=problem.objective,
-        budget=problem.budget,
-    )
+    batch = _batch(problem)
     mask_N = problem.budget.best(problem.objective.quality_N, exact=True)
     value = float(rewards(batch, mask_N[None])[0])
     share, step, moved = FIRST_SHARE, 0, 0
     marginals_N = _marginals(batch, mask_N)
-    draws = generator(problem.config.seed, "exchange", "ties")
-    ties_N = TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
+    ties_N = _ties(problem)
     while step < num_steps:
         step += 1
         candidate_N = _swapped(mask_N, marginals_N, ties_N, problem.budget, share)
@@ -61,7 +62,7 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
-    exchanged_N, value = _exchanged(batch, mask_N, ties_N, config)
+    exchanged_N, value = _exchanged(batch, mask_N, ties_N, config, _num_looks(problem))
     moved += int((exchanged_N & ~mask_N).sum())
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
@@ -71,6 +72,39 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         converged=step < num_steps,
         notes={"steps": step, "swaps": moved},
     )
+
+
+def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
+    """The solution after exchanges of one document for another and what then fits, where that raises the objective."""
+    if problem.held is not None or not _num_looks(problem) or not can_swap_by_marginals(problem):
+        return solution
+    exchanged_N, _ = _exchanged(_batch(problem), solution.mask_N, _ties(problem), config, _num_looks(problem))
+    moved = int((exchanged_N & ~solution.mask_N).sum())
+    if not moved:
+        return solution
+    notes = solution.notes | {"swaps": solution.notes.get("swaps", 0) + moved}
+    return replace(solution, mask_N=exchanged_N, diversity_N=None, evaluation=None, raw={}, notes=notes)
+
+
+def _num_looks(problem: Problem) -> int:
+    """How many documents exchanges may look at."""
+    size, dim = problem.num_rows, problem.rows.dim
+    covers = any(isinstance(term.metric, CoverageMetric) for term in problem.objective.terms)
+    return int(MOST_WORK / (size * dim * (size * covers + dim) + SPECTRAL_WORK * dim**3 + LOOK_WORK))
+
+
+def _batch(problem: Problem) -> Batch:
+    return Batch(
+        embeddings_ND=problem.rows.everything(),
+        logits_N=torch.zeros(problem.num_rows),
+        objective=problem.objective,
+        budget=problem.budget,
+    )
+
+
+def _ties(problem: Problem) -> Tensor:
+    draws = generator(problem.config.seed, "exchange", "ties")
+    return TIE * torch.rand(problem.num_rows, generator=draws, dtype=torch.float64)
 
 
 def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget, share: float) -> Tensor:
@@ -98,28 +132,39 @@ def _swapped(mask_N: Tensor, marginals_N: Tensor, ties_N: Tensor, budget: Budget
 
 def _filled(mask_N: Tensor, order_N: Tensor, budget: Budget) -> Tensor:
     """The mask with whatever still fits a budget in tokens, in descending order of these numbers."""
-    ranks_N = torch.argsort(torch.argsort(order_N, stable=True))
-    return budget.fill(ranks_N + len(mask_N) * mask_N)
+    return budget.fill(_ranks(order_N) + len(mask_N) * mask_N)
 
 
-def _exchanged(batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskConfig) -> tuple[Tensor, float]:
+def _ranks(order_N: Tensor) -> Tensor:
+    return torch.argsort(torch.argsort(order_N, stable=True))
+
+
+def _exchanged(
+    batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskConfig, looks: int
+) -> tuple[Tensor, float]:
     """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
-    (size, dim), best_N = batch.embeddings_ND.shape, mask_N
-    best = float(rewards(batch, mask_N[None])[0])
-    looks = int(MOST_WORK / (size * dim * (size + dim) + SPECTRAL_WORK * dim**3))
+    best_N, best = mask_N, float(rewards(batch, mask_N[None])[0])
     if config.num_swap_rounds == 0 or int(mask_N.sum()) < 3:
         # Without one of two documents there is no mask.
         return best_N, best
-    for turn in range(min(MOST_RESTARTS, config.num_restarts) + 1):
-        start_N = mask_N if turn == 0 else batch.budget.random("restarts", turn)
-        if batch.budget.tokens:
-            start_N = _filled(start_N, ties_N, batch.budget)
+    most = MOST_IN_TOKENS if batch.budget.tokens else MOST_RESTARTS
+    for turn in range(min(most, config.num_restarts) + 1):
+        start_N = mask_N if turn == 0 else _drawn(batch.budget, turn)
         looks, found_N, value = _improved(batch, start_N, ties_N, config.num_swap_rounds, looks)
         if value > best + LEAST_GAIN:
             best_N, best = found_N, value
         if looks == 0:
             break
     return best_N, best
+
+
+def _drawn(budget: Budget, turn: int) -> Tensor:
+    """A random mask to begin at."""
+    if not budget.tokens:
+        return budget.random("restarts", turn)
+    draws = generator(budget.seed, "restarts", turn)
+    lots_N = torch.rand(len(budget.costs_N), generator=draws, dtype=torch.float64)
+    return budget.fill(lots_N * budget.costs_N ** LENGTHS[turn % len(LENGTHS)])
 
 
 def _improved(
@@ -147,14 +192,18 @@ def _improved(
             without_N[leaves] = False
             order_N = _marginals(batch, without_N, int(mask_N.sum()))
             order_N += ties_N * order_N.abs().median()
-            gains_N = order_N.masked_fill(mask_N | ~_fits(batch.budget, mask_N, leaves), -torch.inf)
-            into_C = gains_N.topk(min(CANDIDATES, len(mask_N))).indices
-            into_C = into_C[torch.isfinite(gains_N[into_C])]
+            fits_N = _fits(batch.budget, mask_N, leaves)
+            into_C = _largest(order_N, fits_N & ~mask_N, CANDIDATES)
+            if batch.budget.tokens:
+                into_C = torch.cat([into_C, _largest(order_N, ~fits_N & ~mask_N, CANDIDATES)])
             if len(into_C):
                 masks_CN = without_N.repeat(len(into_C), 1)
                 masks_CN[torch.arange(len(into_C)), into_C] = True
                 if batch.budget.tokens:
-                    masks_CN = torch.stack([_filled(taken_N, order_N, batch.budget) for taken_N in masks_CN])
+                    # Who comes in stays; of the others the last leave where there is no room.
+                    ranks_CN = _ranks(order_N) + len(mask_N) * masks_CN
+                    ranks_CN[torch.arange(len(into_C)), into_C] += len(mask_N)
+                    masks_CN = batch.budget.fill_each(ranks_CN)
                 reached_C = rewards(batch, masks_CN)
                 first = int(reached_C.argmax())
                 if float(reached_C[first]) > value + LEAST_GAIN:
@@ -162,6 +211,12 @@ def _improved(
         if not made:
             break
     return looks, mask_N, value
+
+
+def _largest(values_N: Tensor, allowed_N: Tensor, count: int) -> Tensor:
+    """The documents of the largest values of those that are allowed."""
+    allowed = torch.nonzero(allowed_N).squeeze(1)
+    return allowed[values_N[allowed].topk(min(count, len(allowed))).indices]
 
 
 def _fits(budget: Budget, mask_N: Tensor, leaves: int) -> Tensor:

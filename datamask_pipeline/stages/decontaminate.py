@@ -41,9 +41,27 @@ def check(config: PoolConfig) -> None:
     if (wanted := config.decontaminate) is None:
         return
     if wanted.questions is not None:
-        check_questions(_asked(wanted, wanted.questions), "pool.decontaminate")
+        check_questions(_questions(wanted, wanted.questions), "pool.decontaminate")
     if wanted.curated is not None:
         check_curated(wanted.curated, wanted.curated_column, "pool.decontaminate")
+
+
+def asked(config: PoolConfig) -> Iterator[tuple[str, str, str]]:
+    """Of each input its name, the setting that it comes from, and the digest of what stands in the files.
+
+    Raises:
+        UnknownNameError: a task that does not exist.
+        InputError: a folder or file is missing or cannot be read.
+    """
+    if (wanted := config.decontaminate) is None:
+        return
+    if wanted.questions is not None:
+        questions = digest_of_files(_questions(wanted, wanted.questions))
+        yield "files", "questions of pool.decontaminate.questions", questions
+    if wanted.curated is not None:
+        from datamask_pipeline.evaluation.curated import digest_of_curated
+
+        yield "curated", "documents of pool.decontaminate.curated", digest_of_curated(wanted.curated)
 
 
 def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -71,14 +89,11 @@ def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     """
     assert config.decontaminate is not None, "the stage is off"
     wanted = config.decontaminate
-    asked = None if wanted.questions is None else _asked(wanted, wanted.questions)
+    questions = None if wanted.questions is None else _questions(wanted, wanted.questions)
     settings: dict[str, Any] = {"tasks": wanted.tasks, "question_files": wanted.question_files}
-    inputs: dict[str, Ref | str] = {} if asked is None else {"files": digest_of_files(asked)}
+    inputs: dict[str, Ref | str] = {name: digest for name, _, digest in asked(config)}
     if wanted.curated is not None:
-        from datamask_pipeline.evaluation.curated import digest_of_curated, read_curated
-
         settings["curated_column"] = wanted.curated_column
-        inputs["curated"] = digest_of_curated(wanted.curated)
     builder = store.begin(STAGE, release, version=VERSION, config=settings, inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
@@ -86,7 +101,7 @@ def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     from datamask_pipeline.evaluation.questions import prepare_questions
 
     rows, tasks = [], {}
-    for each in [] if asked is None else prepare_questions(asked, builder.scratch() / "questions"):
+    for each in [] if questions is None else prepare_questions(questions, builder.scratch() / "questions"):
         task = each.benchmark.task
         found = fields(task, pq.read_table(each.file).to_pylist())
         rows += [{"task": task, "question": row, "text": text} for (_, row), text in found]
@@ -95,6 +110,8 @@ def run(config: PoolConfig, *, store: Store, release: str) -> Ref:
     if wanted.questions is not None:
         metadata["source"] = Path(wanted.questions).name
     if wanted.curated is not None:
+        from datamask_pipeline.evaluation.curated import read_curated
+
         curated = read_curated(wanted.curated, wanted.curated_column)
         rows += [
             {"task": schema.CURATED, "question": row, "text": text}
@@ -120,7 +137,7 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     yield f"documents are held against {' and '.join(against)}"
 
 
-def _asked(config: DecontaminationConfig, questions: str) -> QuestionsConfig:
+def _questions(config: DecontaminationConfig, questions: str) -> QuestionsConfig:
     return QuestionsConfig(
         questions=questions,
         question_files=config.question_files,

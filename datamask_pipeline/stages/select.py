@@ -16,7 +16,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
@@ -54,7 +54,7 @@ STAGE: Final = "select"
 #: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "30"
+VERSION: Final = "31"
 
 
 class Compute(Protocol):
@@ -232,16 +232,16 @@ def run(
     rows = read_rows(store, index, embeddings, config.scorers, config.score_normalisation, group_by)
     if len(rows) == 0:
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
-    if config.num_tokens is not None:
-        require_token_counts(store, index, rows)
-    kind = device_kind(config.device)
+    kind, where = device_kind(config.device), f"arm {arm!r} of release {release!r}"
     try:
+        if config.num_tokens is not None:
+            require_token_counts(store, index, rows)
         before = None
         if held is not None:
             before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
         blocks = blocks_of(len(rows), config, None if before is None else before.open_N)
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
-        _tell_of_unmet_quotas(config, rows, blocks, f"arm {arm!r} of release {release!r}: ")
+        _tell_of_unmet_quotas(config, rows, blocks, f"{where}: ")
         rows = rows if before is None else before.with_reserve(rows)
         columns, told_of = MaskColumns(builder.scratch() / "columns", len(rows), before), []
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
@@ -256,7 +256,9 @@ def run(
             told_of.append(BlockTold.of(result))
             del result  # the next block is learnt without it in memory
     except ConfigurationError as error:
-        raise ConfigurationError(f"arm {arm!r} of release {release!r}: {error}") from error
+        raise ConfigurationError(f"{where}: {error}") from error
+    except InputError as error:
+        raise error.within(where) from error
     values = {"quality": rows.quality_N, **columns.values}
     part = builder.write_part("00000", with_index(store, index, rows, values), schema.SELECTION, plain=_PLAIN)
     curve = _curve_table(told_of)

@@ -42,6 +42,15 @@ def check(config: PoolConfig) -> None:
     _rows(config)
 
 
+def asked(config: PoolConfig) -> Iterator[tuple[str, str, str]]:
+    """The input's name, the settings that it comes from, and the digest of what they ask for.
+
+    Raises:
+        InputError: a file cannot be read, or an entry cannot be one.
+    """
+    yield "asked", "what pool.takedown and pool.robots ask to be withdrawn", _digest(_rows(config))
+
+
 def compared(config: PoolConfig, recorded: Mapping[str, Any]) -> tuple[()]:
     """No settings: what is asked to be withdrawn is an input."""
     del config, recorded
@@ -71,13 +80,11 @@ def run(config: PoolConfig, *, store: Store, release: str, documents: Mapping[st
         InputError: a file cannot be read, or an entry cannot be one.
     """
     rows = _rows(config)
-    # Where files lie does not matter; what they say is hashed.
-    asked = sha256_text(canonical_json([list(row.values()) for row in rows]))
     robots = config.robots
     snapshot = None if robots is None else robots.model_dump(mode="json", include={"date", "user_agents"})
     elsewhere = crawls_elsewhere(store, documents)
     sought_in = digest_of(documents, elsewhere) if elsewhere else None
-    builder, shown = _begun(store, release, rows, asked, snapshot, sought_in)
+    builder, shown = _begun(store, release, rows, _digest(rows), snapshot, sought_in)
     if (done := builder.finished()) is not None:
         return done
     if elsewhere:
@@ -106,7 +113,7 @@ def _begun(
     store: Store,
     release: str,
     rows: list[dict[str, Any]],
-    asked: str,
+    requests: str,
     snapshot: Mapping[str, Any] | None,
     crawls: str | None,
 ) -> tuple[ArtefactBuilder, list[dict[str, Any]]]:
@@ -116,11 +123,11 @@ def _begun(
         store: The record.
         release: The release's name.
         rows: The requests.
-        asked: Digest of the requests as they were asked.
+        requests: Digest of the requests as they were asked.
         snapshot: Date and crawlers of a robots snapshot.
         crawls: Digest of the crawls in which texts were sought; ``None``: there are none outside the release.
     """
-    inputs: dict[str, Ref | str] = {"asked": asked}
+    inputs: dict[str, Ref | str] = {"asked": requests}
     if crawls is not None:
         inputs["crawls"] = crawls
     shown = hide(rows, unnamed(store))
@@ -161,3 +168,8 @@ def amount(manifest: Mapping[str, Any]) -> str:
 def _rows(config: PoolConfig) -> list[dict[str, Any]]:
     rows = read_entries(config.takedown, "pool.takedown")
     return rows if config.robots is None else rows + read_snapshot(config.robots, "pool.robots")
+
+
+def _digest(rows: list[dict[str, Any]]) -> str:
+    """Where files lie does not matter; what they say is hashed."""
+    return sha256_text(canonical_json([list(row.values()) for row in rows]))

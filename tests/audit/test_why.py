@@ -397,6 +397,7 @@ def test_what_a_source_does_not_state_is_said_so() -> None:
         ("pool.validation_share=0.25", "pool.validation_share: record 0.3, configuration 0.25 (first)"),
         ("tokenizer.vocab_size=300", "tokenizer.vocab_size: record 400, configuration 300 (first)"),
         ("copies.threshold=0.9", "stage copies: only in the configuration (first)"),
+        ("pool.takedown=[some-id]", "stage takedown: only in the configuration (first)"),
         (
             "score.scorers=[fineweb_edu]",
             "score.scorers: record ['rules'], configuration ['fineweb_edu'] (tiny-2024-10, ",

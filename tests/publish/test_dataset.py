@@ -417,6 +417,26 @@ def test_a_subset_of_other_settings_than_the_configurations_is_refused(
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("pool.takedown=[ID]", "stage takedown: only in the configuration (first/datamask)"),
+        ("copies.threshold=0.9", "stage copies: only in the configuration (first/datamask)"),
+        ("pool.decontaminate={curated: good.jsonl}", "stage decontaminate: only in the configuration"),
+    ],
+)
+def test_a_stage_that_was_switched_on_since_is_no_less_another_setting(
+    licensed: Store, tmp_path: Path, given: str, line: str
+) -> None:
+    subset = require(licensed, "materialise", "first/datamask")
+    given = given.replace("ID", f"'{licensed.read_table(subset)['id'][0].as_py()}'")
+    command = ["release", "first", "--arm", "datamask", "--license", "odc-by", "--source-license", "odc-by"]
+    command += ["--to", str(tmp_path / "mask"), "-c", str(Path(licensed.root).parent / "tiny.yaml")]
+    told = str(CliRunner().invoke(app, [*command, "-s", given]).exception)
+    assert line in told
+    assert not (tmp_path / "mask").exists()
+
+
 def test_the_command(licensed: Store, tmp_path: Path) -> None:
     store = ["-s", f"store={licensed.root}", "--license", "odc-by", "--source-license", "odc-by"]
     to = ["--to", f"{tmp_path / 'mask'}/"]

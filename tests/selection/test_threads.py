@@ -26,6 +26,8 @@ else:
         {"num_documents": 12, **raw, **few},
         {"dtype": "bfloat16", **raw, **few},
         {"diversity": {"Facility": 1, "Pair_simi": 1}, **few},
+        {"num_tokens": 9_000, "diversity": "Pair_simi"},
+        {"num_tokens": 9_000, "diversity": "Facility"},
         {"diversity": "Facility", "diversity_options": {"Facility": {"exact_rows": 1, "num_landmarks": 200}}},
         {"policy": "policy_gradient", "num_epochs": 20, "num_rollouts": 8},
         {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, **raw},

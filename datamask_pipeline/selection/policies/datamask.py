@@ -67,7 +67,11 @@ class DataMaskPolicy(SelectionPolicy):
 
     def choose(self, problem: Problem) -> Solution:
         solution = _choose_by_metrics(problem, self.config)
-        return _no_worse_than_quality(problem, solution) if problem.budget.tokens else solution
+        if not problem.budget.tokens:
+            return solution
+        from datamask_pipeline.selection.marginal_swaps import exchanged_in_tokens
+
+        return exchanged_in_tokens(problem, _no_worse_than_quality(problem, solution), self.config)
 
 
 def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:

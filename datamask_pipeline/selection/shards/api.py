@@ -25,7 +25,7 @@ from datamask_pipeline.hardware import num_cores, torch_threads
 from datamask_pipeline.selection.api import check_settings
 from datamask_pipeline.selection.budget import TIE, no_two_fit, shared_out, unmet_quota
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
-from datamask_pipeline.selection.given import Given, require_fitting
+from datamask_pipeline.selection.given import Given, require_fitting, require_given
 from datamask_pipeline.selection.groups import nearest, tell_of_unmet
 from datamask_pipeline.selection.metrics import made_with, require_range
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
@@ -167,6 +167,7 @@ def select_over_shards(
         InputError: files that cannot be used, naming the file or the document's number.
     """
     config, metrics = over_shards(config, settings)
+    require_given(given)
     shards = numbered(shards)
     folder = Path(folder).absolute()
     jobs = jobs_of(shards, config, members_of(engine, workers))

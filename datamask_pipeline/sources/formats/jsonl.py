@@ -9,10 +9,12 @@ import codecs
 import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import pyarrow as pa
 
+from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
 from datamask_pipeline.sources.columns import ESSENTIAL, missing_column
@@ -23,6 +25,10 @@ from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 #: A batch is handed on at this many bytes of lines, whatever ``batch_rows`` says, so that a few huge
 #: documents do not make a huge batch.
 BATCH_BYTES: Final = 32 << 20
+#: Where none of so many records has a key, the file has none.
+HEAD_LINES: Final = 100
+#: How compressed bytes begin, by what, and the ending of a name that says so.
+_COMPRESSED: Final = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("Zstandard", ".zst")}
 #: What a value of JSON is called.
 _KINDS: Final = {
     str: "a string",
@@ -79,11 +85,14 @@ def read_jsonl(
         batch_rows: Rows a batch holds at most.
 
     Raises:
-        InputError: the first record lacks a key without which there is no document.
+        InputError: none of the first records has a key without which there is no document, or the bytes are compressed.
     """
     builder = _BatchBuilder(renamed, declared, extras)
     row = -1
-    for number, line in enumerate(lines):
+    lines = iter(lines)
+    head = _head(lines)
+    _check_head(head, location, renamed)
+    for number, line in enumerate(chain(head, lines)):
         if number == 0:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
@@ -94,8 +103,6 @@ def read_jsonl(
         elif isinstance(outcome := parse_line(line), str):
             builder.reject(row, None, "malformed_json", outcome)
         else:
-            if row == 0:
-                _check_keys(outcome, location, renamed)
             builder.add(row, outcome)
         if builder.num_rows >= batch_rows or builder.grew(len(line)) >= BATCH_BYTES:
             yield builder.take()
@@ -132,11 +139,31 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _check_keys(record: Mapping[str, Any], location: str, renamed: Mapping[str, str]) -> None:
+def _head(lines: Iterator[bytes]) -> list[bytes]:
+    head, num_bytes = [], 0
+    for line in islice(lines, HEAD_LINES):
+        head.append(line)
+        num_bytes += len(line)
+        if num_bytes >= BATCH_BYTES:
+            break
+    return head
+
+
+def _check_head(head: Sequence[bytes], location: str, renamed: Mapping[str, str]) -> None:
+    """Refuse what would be one rejected row after another for one reason, which is the file's and not theirs."""
+    for magic, (kind, suffix) in _COMPRESSED.items():
+        if head and head[0].startswith(magic):
+            raise InputError(
+                f"it is compressed by {kind}, and its name does not say so",
+                file=location,
+                remedy=f"give it a name that ends in .jsonl{suffix}",
+            )
+    parsed = (parse_line(line.removeprefix(codecs.BOM_UTF8)) for line in head if len(line) <= MOST_LINE_BYTES)
+    records = [record for record in parsed if isinstance(record, dict)]
     for name in ESSENTIAL:
         key = renamed.get(name, name)
-        if key not in record:
-            raise missing_column(name, key, record, location, row=0)
+        if records and not any(key in record for record in records):
+            raise missing_column(name, key, dict.fromkeys(chain(*records)), location)
 
 
 class _BatchBuilder:
