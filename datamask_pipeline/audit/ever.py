@@ -14,21 +14,21 @@ def subsets_ever(reader: Reader) -> Iterator[Row]:
 
     Yields:
         ``key`` (``release/arm``), ``artefact``, ``crawl`` and ``id`` (under which its text is in), ``made`` (when),
-        ``state`` (``current`` or ``superseded``), ``why`` (it is superseded or stale, one line each) and ``record``.
+        ``state`` (``current``, ``stale`` or ``superseded``), ``why`` (it is not current, one line each) and ``record``.
     """
     names = _names(reader)
     for manifest in _versions(reader, "fineweb_mask"):
         for crawl, name in names:
             for row in reader.at(manifest["location"], name, columns=["id", "crawl"]):
                 if crawl in (None, row["crawl"]):
-                    why = _why_not_current(reader, manifest)
+                    state, why = _state(reader, manifest)
                     yield {
                         "key": manifest["key"],
                         "artefact": manifest["location"],
                         "crawl": row["crawl"],
                         "id": name,
                         "made": manifest.get("written_at"),
-                        "state": "superseded" if why else "current",
+                        "state": state,
                         "why": why,
                         "record": row["record"],
                     }
@@ -71,7 +71,7 @@ def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
             trained = None
         if trained is False:
             continue
-        why = _why_not_current(reader, manifest)
+        state, why = _state(reader, manifest)
         yield {
             "key": manifest["key"],
             "model": manifest["fingerprint"][:16],
@@ -79,7 +79,7 @@ def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
             "subset": subset,
             "trained": trained,
             "made": manifest.get("written_at"),
-            "state": "superseded" if why else "current",
+            "state": state,
             "why": why,
             "bits_per_byte": manifest["metadata"]["bits_per_byte"],
             **_mean_of_tasks(reader, manifest),
@@ -95,12 +95,14 @@ def _versions(reader: Reader, asset: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda manifest: (manifest["key"], manifest["written_at_ns"]))
 
 
-def _why_not_current(reader: Reader, manifest: Mapping[str, Any]) -> list[str]:
+def _state(reader: Reader, manifest: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Whether a version counts today, in the words of `compliance.graph.State`, and why it is not current."""
     now = reader.tables.current(manifest["stage"], manifest["key"])
     if now is None or now.location != manifest["location"]:
         later = "none is current" if now is None else f"that of fingerprint {now.short} is current"
-        return [f"another version took its place: {later}"]
-    return stale(reader.store, ref_of(manifest))
+        return "superseded", [f"another version took its place: {later}"]
+    why = stale(reader.store, ref_of(manifest))
+    return ("stale" if why else "current"), why
 
 
 def _documents_digest(manifest: Mapping[str, Any]) -> str:

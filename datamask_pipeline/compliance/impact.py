@@ -1,7 +1,8 @@
 """What rests on a crawl, a scorer, a revision, a document or a domain: selections, subsets, models, results. Writes nothing.
 
 Who was made from what, the manifests say; which subsets held a document or a domain, the indexes say that each got when it
-was made. Artefacts of earlier versions have none and are scanned, as are crawls for a domain that no subset holds.
+was made. Artefacts of earlier versions have none and are scanned, as are crawls for a domain that no subset holds, and those
+behind a mask of which no subset was made.
 """
 
 import contextlib
@@ -167,23 +168,51 @@ def _uses(graph: Graph, scorers: set[str] | None, location: str) -> bool:
 
 
 def _held(graph: Graph, tables: CheckedTables, target: str, kind: Kind) -> dict[str, int]:
-    """How many documents of a name each version of a subset holds."""
+    """How many documents of a name each version of a subset holds, and each mask of which no subset was made."""
     if kind == "domain":
-        return _of_domain(graph, tables, domains.canonical_host(target))
+        host = domains.canonical_host(target)
+        return _of_domain(graph, tables, host) | _of_masks_alone(graph, _under(host))
     contents = set(_contents(graph, tables, target))
     if not contents:
         raise UnknownNameError(
             "document", target, [], remedy="give the id as in the crawl, angle brackets included"
         )
     held: dict[str, int] = {}
+    condition = f"content_hash IN ({', '.join(map(duck.literal, contents))})"
     for location in graph.of("materialise"):
         found = [tables.num_documents(location, content, "content_hash") for content in contents]
         held[location] = (
-            _scan(graph, location, f"content_hash IN ({', '.join(map(duck.literal, contents))})")
-            if None in found
-            else sum(number or 0 for number in found)
+            _scan(graph, location, condition) if None in found else sum(number or 0 for number in found)
         )
-    return held
+    return held | _of_masks_alone(graph, condition)
+
+
+def _of_masks_alone(graph: Graph, condition: str) -> dict[str, int]:
+    """How many documents that satisfy a condition each mask chose of which the record holds no subset."""
+    made = {dict(graph.inputs(subset))["selection"].location for subset in graph.of("materialise")}
+    return {mask: _chosen(graph, mask, condition) for mask in graph.of("select") if mask not in made}
+
+
+def _chosen(graph: Graph, mask: str, condition: str) -> int:
+    """How many documents that satisfy a condition a mask chose: it has neither their texts nor their addresses."""
+    crawls: dict[str, list[str]] = {}
+    for location in graph.behind(mask):
+        manifest = graph.manifests[location]
+        if manifest["stage"] == "ingest" and location not in graph.purged:
+            crawls.setdefault(manifest["key"], []).append(_files(graph, location))
+    chosen = 0
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        duck.connect(graph.store, Path(scratch)) as connection,
+    ):
+        for crawl, files in sorted(crawls.items()):
+            ids = " UNION ".join(f"SELECT id FROM {each} WHERE {condition}" for each in files)
+            sql = (
+                f"SELECT count(*) FROM {_files(graph, mask)} WHERE selected AND crawl = {duck.literal(crawl)} "
+                f"AND id IN ({ids})"
+            )
+            chosen += int(connection.execute(sql).fetchall()[0][0])
+    return chosen
 
 
 def _contents(graph: Graph, tables: CheckedTables, name: str) -> Iterator[str]:
@@ -236,9 +265,10 @@ def _files(graph: Graph, location: str) -> str:
 
 def _resting_on_subsets(graph: Graph, held: Mapping[str, int]) -> set[str]:
     """Subsets that hold something, what was made of them, and the selections that chose it."""
-    subsets = [location for location, documents in held.items() if documents]
+    holding = [location for location, documents in held.items() if documents]
+    subsets = [location for location in holding if graph.manifests[location]["stage"] == "materialise"]
     chosen_by = {dict(graph.inputs(location))["selection"].location for location in subsets}
-    return graph.resting_on(subsets) | chosen_by
+    return graph.resting_on(subsets) | chosen_by | {*holding}
 
 
 def _told(graph: Graph, location: str, held: Mapping[str, int] | None) -> Impact:

@@ -301,7 +301,7 @@ def test_a_takedown_forgets_no_model(tiny_run: Pipeline, copied: Pipeline) -> No
     of_arm = [item for item in story["subsets"] if item["key"] == f"{RELEASE}/datamask"]
     assert [item["state"] for item in of_arm] == ["superseded"]
     (told,) = (item for item in story["models"] if item["key"] == trained)
-    assert (told["state"], told["trained"], told["model"]) == ("superseded", True, model["model"])
+    assert (told["state"], told["trained"], told["model"]) == ("stale", True, model["model"])
     lines = lines_of(store, withdrawn)
     assert "not eligible: takedown" in lines
     assert any(line.startswith(f"trained on it: {trained} ") for line in lines)

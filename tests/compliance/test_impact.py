@@ -93,6 +93,32 @@ def test_a_domain_counts_its_documents_and_those_of_its_subdomains(withdrawn: Pi
     }
 
 
+def test_a_mask_of_which_no_subset_was_made_holds_what_it_chose(copied: Pipeline) -> None:
+    store = copied.store
+    arms = {"datamask": {**copied.config.arms["datamask"], "lamb": 0.9}}
+    other = Pipeline(copied.config.model_copy(update={"arms": copied.config.arms | arms}))
+    for _, _, call in other.steps("first", until="select"):
+        call()
+    ref = require(store, "select", "first/datamask")
+    mask = store.read_table(ref).to_pylist()
+    urls = {}
+    for crawl in ("tiny-2024-10", "tiny-2024-18"):
+        rows = store.read_table(require(store, "ingest", crawl)).to_pylist()
+        urls |= {(crawl, row["id"]): row["url"] for row in rows}
+    for side in (True, False):
+        row = next(row for row in mask if row["selected"] is side)
+        found = impact(store, row["id"])
+        assert (ref.location in artefacts(found, "selections", "current")) is side
+    told = {each["artefact"]: each for each in impact(store, "site2.example")["selections"]}
+    number = sum("//site2.example/" in urls[row["crawl"], row["id"]] for row in mask if row["selected"])
+    assert number > 0
+    assert told[ref.location]["documents_held"] == number
+    for (
+        each
+    ) in told.values():  # those of which a subset was made say how many documents it holds, and not they
+        assert ("documents_held" in each) is (each["artefact"] == ref.location)
+
+
 def test_a_selection_rests_on_a_scorer_only_by_its_weight(copied: Pipeline) -> None:
     store = copied.store
     ref = require(store, "select", "first/datamask")
