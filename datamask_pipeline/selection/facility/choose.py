@@ -194,7 +194,7 @@ def _exchanges(task: Shuffled, config: DataMaskConfig) -> Improve | None:
         # Greedy on lists is led by what they leave out; greedy on every similarity sometimes ends elsewhere.
         masks = [*masks, _dense_greedy(task, lambda _: None)]
         goal = problem.value_at(config.gap_tolerance, bound + task.offset) - task.offset
-        return block.best(masks, config.num_kicks, goal)
+        return block.best(masks, config.num_restarts, config.num_kicks, goal)
 
     return improve
 

@@ -1,5 +1,5 @@
-"""Exchanges on every similarity of a small block, until none gains, and again from masks that were changed at random.
-Knows no list, bound or normalisation.
+"""Exchanges on every similarity of a small block, until none gains, and again from masks that were drawn or changed at
+random. Knows no list, bound or normalisation.
 
 Shape suffixes: N documents, which are the references too, C of them whose best ones change, K places of a mask.
 
@@ -28,8 +28,10 @@ MOST_SIMILARITIES = 2**25
 CHUNK_ROWS = 256
 LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
-KICK_WORK = 2**28
-"""Similarities that all kicks together may look at: about a second."""
+RESTART_WORK, KICK_WORK = 2**27, 2**28
+"""Similarities that all drawn masks, and all kicks, together may look at: about a second."""
+FOUND_AGAIN = 3
+"""Where as many drawn masks end at the best that is known, others would too."""
 
 Doubles = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -90,17 +92,39 @@ class Exchanges:
             seed=seed,
         )
 
-    def best(self, starts: list[Tensor], most_kicks: int, goal: float) -> Tensor:
-        """The best of the masks after exchanges, and of what kicks of it lead to until it is worth the goal: rows, rising.
+    def best(self, starts: list[Tensor], most_restarts: int, most_kicks: int, goal: float) -> Tensor:
+        """The best of the masks after exchanges, and of what drawn ones and kicks of it lead to until it is worth the goal:
+        rows, rising.
 
         Source: iterated local search, Lourenço, Martin and Stützle 2003.
         """
         found = max((self._improved(start_T.numpy()) for start_T in starts), key=_Mask.value)
-        value = found.value()
-        size, chosen = len(self.worth_N), len(found.picks_K)
+        found = self._kicked(found, most_kicks, goal)
+        begun = self._begun_anew(found, most_restarts, goal)
+        if begun is not found:
+            found = self._kicked(begun, most_kicks, goal)
+        return torch.from_numpy(np.sort(found.picks_K))
+
+    def _begun_anew(self, found: _Mask, most: int, goal: float) -> _Mask:
+        """The best of a mask and of what exchanges of drawn ones end at."""
+        value, size, chosen = found.value(), len(self.worth_N), len(found.picks_K)
+        # A table, summed twice, and more exchanges the more places there are.
+        work, again = size**2 * (10 + chosen / 8), 0
+        for turn in range(min(most, int(RESTART_WORK / work))):
+            if value * self.scale >= goal or again == FOUND_AGAIN:
+                break
+            drawn = self._improved(self._drawn(found.picks_K, turn))
+            again += drawn.value() >= value - self.least
+            if drawn.value() > value + self.least:
+                found, value, again = drawn, drawn.value(), 0
+        return found
+
+    def _kicked(self, found: _Mask, most: int, goal: float) -> _Mask:
+        """The best of a mask and of what exchanges end at from it, exchanged in part at random."""
+        value, size, chosen = found.value(), len(self.worth_N), len(found.picks_K)
         # Some exchanges for the root of a mask's size, a table summed anew, and some looks at it.
         work = size * (12 * size / math.sqrt(chosen) + size + 3 * chosen)
-        for turn in range(min(most_kicks, int(KICK_WORK / work))):
+        for turn in range(min(most, int(KICK_WORK / work))):
             if value * self.scale >= goal:
                 break
             kicked = found.copy()
@@ -109,7 +133,7 @@ class Exchanges:
             self._improve(kicked)
             if kicked.value() > value + self.least:
                 found, value = kicked, kicked.value()
-        return torch.from_numpy(np.sort(found.picks_K))
+        return found
 
     def _improved(self, picks_K: Places) -> _Mask:
         mask = _Mask(self, picks_K)
@@ -136,6 +160,16 @@ class Exchanges:
             anew = not made
             if anew:
                 mask.sum_up()
+
+    def _drawn(self, picks_K: Places, turn: int) -> Places:
+        """As many documents of each group as some others are, drawn."""
+        order_N = torch.randperm(len(self.worth_N), generator=generator(self.seed, "restarts", turn)).numpy()
+        groups, counts = np.unique(self.groups_N[picks_K], return_counts=True)
+        drawn = [
+            order_N[self.groups_N[order_N] == group][:count]
+            for group, count in zip(groups, counts, strict=True)
+        ]
+        return np.concatenate(drawn)
 
     def _kick(self, mask: _Mask, turn: int) -> Iterator[tuple[int, int]]:
         """Some places, and a document of the same group for each: about the root of a mask's size, or half of that."""

@@ -42,7 +42,7 @@ def test_no_exchange_is_left_that_gains(grouped: bool) -> None:
         groups_N = torch.arange(SIZE) % (2 if grouped else 1)
         block, linear_N = block_of(seed, groups_N)
         start_T = torch.randperm(SIZE, generator=torch.Generator().manual_seed(seed))[:CHOSEN]
-        rows_ND, chosen_T = rows_of(seed), block.best([start_T], 0, float("inf"))
+        rows_ND, chosen_T = rows_of(seed), block.best([start_T], 0, 0, float("inf"))
         assert len(set(chosen_T.tolist())) == CHOSEN
         assert torch.equal(groups_N[chosen_T].sort().values, groups_N[start_T].sort().values)
         reached = value(rows_ND, linear_N, chosen_T)
@@ -60,12 +60,26 @@ def test_kicks_lose_nothing_and_keep_quotas() -> None:
         groups_N = torch.arange(SIZE) % 2
         block, linear_N = block_of(seed, groups_N)
         start_T = torch.arange(CHOSEN)
-        plain_T, kicked_T = (block.best([start_T], kicks, float("inf")) for kicks in (0, 24))
+        plain_T, kicked_T = (block.best([start_T], 0, kicks, float("inf")) for kicks in (0, 24))
         assert torch.equal(groups_N[kicked_T].sort().values, groups_N[start_T].sort().values)
         plain, kicked = (value(rows_of(seed), linear_N, rows_T) for rows_T in (plain_T, kicked_T))
         assert kicked >= plain - 1e-9
         better += kicked > plain + 1e-6
-        assert torch.equal(block.best([start_T], 24, -1.0), plain_T), "what reaches the goal is not kicked"
+        assert torch.equal(block.best([start_T], 8, 24, -1.0), plain_T), "what reaches the goal is not kicked"
+    assert better
+
+
+def test_drawn_masks_lose_nothing_and_keep_quotas() -> None:
+    better = 0
+    for seed in range(8):
+        groups_N = torch.arange(SIZE) % 2
+        block, linear_N = block_of(seed, groups_N)
+        start_T = torch.arange(CHOSEN)
+        plain_T, begun_T = (block.best([start_T], restarts, 0, float("inf")) for restarts in (0, 8))
+        assert torch.equal(groups_N[begun_T].sort().values, groups_N[start_T].sort().values)
+        plain, begun = (value(rows_of(seed), linear_N, rows_T) for rows_T in (plain_T, begun_T))
+        assert begun >= plain - 1e-9
+        better += begun > plain + 1e-6
     assert better
 
 
@@ -78,7 +92,7 @@ def test_threads_change_nothing() -> None:
 @pytest.mark.parametrize("count", [1, SIZE])
 def test_one_and_all(count: int) -> None:
     block, linear_N = block_of(0, torch.zeros(SIZE, dtype=torch.int64))
-    chosen_T = block.best([torch.arange(count)], 4, float("inf"))
+    chosen_T = block.best([torch.arange(count)], 2, 4, float("inf"))
     assert len(chosen_T) == count
     if count == 1:
         alone = [value(rows_of(0), linear_N, torch.tensor([row])) for row in range(SIZE)]
