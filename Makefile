@@ -33,10 +33,10 @@ demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on t
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## The tests: all but what takes long (no network, no browser)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not ui and not ray and not chaos" -n auto --dist loadfile --maxfail=40
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
 test-all: setup ## With every case of every test, and what takes long (an hour on two cores)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --maxfail=40
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
 test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'

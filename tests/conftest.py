@@ -21,9 +21,23 @@ settings.register_profile("exact", deadline=None, derandomize=True)
 settings.load_profile("exact")
 
 
+#: Files whose few tests take longest.
+LONGEST = (
+    "test_chaos.py",
+    "test_s3_record.py",
+    "test_two_machines.py",
+    "test_given_release.py",
+    "test_kill.py",
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked ``sampled(n)`` all but n cases are slow: always the same, drawn by the test's name."""
+    """Of a test marked ``sampled(n)`` all but n cases are slow: always the same, drawn by the test's name.
+
+    Files of few long tests come first, so that no process works on one alone at the end.
+    """
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     cases = defaultdict(list)
     for item in items:
         if (sampled := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):

@@ -198,7 +198,7 @@ def test_copies_of_copies_do_not_chain(tmp_path: Path) -> None:
     assert len(np.unique(rows)) == 20
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("most_listed", [1, 64, 2**20])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_large_group_is_taken_by_halves_with_the_same_result(

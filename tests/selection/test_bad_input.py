@@ -225,7 +225,7 @@ def test_what_is_no_metric_is_refused_with_what_would_be(given, clustered) -> No
         select_documents(*clustered, diversity=given)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("normalisation", ["affine", "none"])
 def test_disf_of_two_documents_is_refused_where_it_counts(normalisation: str, tmp_path: Path) -> None:
     """All correlations of two points are 1 or -1, and float32 products do not tell a small difference from none."""

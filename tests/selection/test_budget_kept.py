@@ -72,7 +72,7 @@ SIZE = 100
 SCALED = (clustered, near_copies)
 """Kinds whose scale is measured, which takes longer than all else."""
 FEW: dict[str, dict[str, Any]] = {
-    "datamask": {"num_steps": 8, "num_kicks": 1, "num_restarts": 2},
+    "datamask": {"num_steps": 8, "num_kicks": 1, "num_restarts": 1, "num_swap_rounds": 1},
     "policy_gradient": {"num_epochs": 3, "num_rollouts": 6, "partial": 0.5},
 }
 

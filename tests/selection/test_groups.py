@@ -129,6 +129,7 @@ def test_over_shards_floats_are_refused_by_document(clustered, tmp_path: Path) -
 MISSPELT = {"bda": 0.0, "*": 1.0}
 
 
+@pytest.mark.slow
 def test_a_quota_of_no_document_is_told_with_the_nearest_name(clustered, tmp_path: Path, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         select_documents(*clustered, groups=NAMES, quotas=QUOTAS)

@@ -43,7 +43,7 @@ def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) ->
     assert result.timings["total"] >= result.timings["learning"] > 0
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", sorted(METRICS.classes()))
 def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) -> None:
     rows, quality = clustered
@@ -75,7 +75,7 @@ def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(m
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", [*CONCAVE, "DiSF"])
 def test_datamask_is_no_worse_than_greedy(metric, clustered) -> None:
     rows, quality = clustered

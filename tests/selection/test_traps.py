@@ -10,7 +10,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.selection.reasons import TOO_LONG
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "dim", "num_documents"),
     [("Pair_simi", 3, 20), ("DiSF_uncentred", 8, 2), ("Vendi", 8, 2), ("LogDet", 2, 20), ("DiSF", 3, 20)],
@@ -106,6 +106,7 @@ def test_equal_token_counts_are_a_budget_in_documents(clustered) -> None:
     assert tokens.objective.value > 0.98 * documents.objective.value
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility", "DiSF"])
 def test_with_tokens_the_default_is_no_worse_than_the_best_by_quality(metric: str) -> None:
     draws = np.random.default_rng(0)

@@ -69,7 +69,7 @@ def test_a_line_of_zeros_is_one_rejected_row(tmp_path: Path, kind: str) -> None:
     assert (found["rows"], found["reasons"]) == (2, [[1, "too_large"]])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_newlines_alone_are_no_rows(tmp_path: Path, kind: str) -> None:
     newlines = [b"\n" * (1 << 20)] * MEGABYTES

@@ -459,6 +459,7 @@ def test_other_commands_take_it(chain: Any) -> None:
         assert "earlier_release" in reasons[0] | reasons[1], changes
 
 
+@pytest.mark.slow
 def test_what_was_withdrawn_is_not_held(chain: Any, tmp_path: Path) -> None:
     pipeline, config, settings = chain
     shutil.copytree(pipeline.store.root, tmp_path / "record")

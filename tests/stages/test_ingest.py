@@ -297,6 +297,7 @@ ingest.run(ingest.IngestConfig(), store=Store(sys.argv[2]), crawl="crawl",
 """
 
 
+@pytest.mark.slow
 def test_a_real_kill_leaves_what_the_next_run_needs(tmp_path: Path, store: Store) -> None:
     source = crawl(tmp_path / "in", SHARDS)
     expected = ingested(Store(tmp_path / "undisturbed"), source)

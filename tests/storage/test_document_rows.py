@@ -58,6 +58,7 @@ def test_every_row_of_every_document_is_found(
     assert tables.scanned == []
 
 
+@pytest.mark.slow
 def test_hashes_that_stand_far_from_where_they_should_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,7 +218,7 @@ def near_copies(num_rows: int, seed: int, num_templates: int, noise: float, dim:
     return rows_ND / np.linalg.norm(rows_ND, axis=1, keepdims=True), quality
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_templates", "noise", "ratio", "lamb"), NEAR_COPIES)
 def test_near_copies_do_not_crowd_out_the_rest_whatever_the_arithmetic(num_templates, noise, ratio, lamb):
     embeddings, quality = near_copies(2000, 0, num_templates, noise)

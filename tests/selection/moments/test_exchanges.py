@@ -160,7 +160,7 @@ def test_a_large_block_is_left_alone() -> None:
         assert Exchanges.of(statistics, MomentObjective(objective=block.function), block.budget) is None
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LogDet", "Vendi", "DiSF"])
 def test_few_documents_of_small_blocks_are_chosen_best(name: str) -> None:
     """Exhaustively: of all masks none is better by more than .02 of the distance from random, on average by .002."""

@@ -69,6 +69,7 @@ def test_it_comes_nearer_than_gradients_in_as_many_steps(limits: tuple[float, ..
     assert min(left["climb"]) < 1e-3 < 0.1 * min(left["ascend"])
 
 
+@pytest.mark.slow
 def test_the_bound_of_weights_of_either_sign_holds_and_is_theirs() -> None:
     """Told again from what is stored beside the mask, as a proof does."""
     draws = np.random.default_rng(2)
