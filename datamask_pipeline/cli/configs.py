@@ -67,7 +67,9 @@ def check(
     for line in lines:
         typer.echo(f"# {inert(line)}")
     if quiet:
-        typer.echo("the configuration is sound: a run would not refuse it")
+        typer.echo(
+            "the configuration is sound: no run refuses it but for documents that cannot meet a budget or quota"
+        )
 
 
 def _asks_them_all(config: PipelineConfig) -> Iterator[str]:
