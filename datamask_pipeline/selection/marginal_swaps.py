@@ -75,8 +75,12 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
 
 
 def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
-    """The solution after exchanges of one document for another and what then fits, where that raises the objective."""
-    if problem.held is not None or not _num_looks(problem) or not can_swap_by_marginals(problem):
+    """The solution after exchanges of one document for another and what then fits, where that raises the objective.
+
+    As it is where there is no time for a look at each of its documents.
+    """
+    too_large = _num_looks(problem) < int(solution.mask_N.sum())
+    if problem.held is not None or too_large or not can_swap_by_marginals(problem):
         return solution
     exchanged_N, _ = _exchanged(_batch(problem), solution.mask_N, _ties(problem), config, _num_looks(problem))
     moved = int((exchanged_N & ~solution.mask_N).sum())

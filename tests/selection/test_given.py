@@ -258,6 +258,9 @@ def test_what_cannot_be_taken_as_held_is_refused(clustered) -> None:
         select_documents(rows, quality, given=given, diversity="DiSF_uncentred", **FAST)
     with pytest.raises(InputError, match=r"given\.first_D.*\(16,\)|\(16,\).*given\.first_D"):
         select_documents(rows, quality, given=Given.of(vectors(9, 4, 0), np.ones(9)), **FAST)
+    whole: Any = select_documents(rows, quality, **FAST)
+    with pytest.raises(InputError, match=r"SelectionResult.*an earlier result's `held`"):
+        select_documents(rows, quality, given=whole, **FAST)
     with pytest.raises(InputError, match="scores held are"):
         select_documents(rows, {"edu": quality}, given=given, **FAST)
 

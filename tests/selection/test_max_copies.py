@@ -95,3 +95,12 @@ def test_what_is_no_number_of_copies_or_too_much_is_refused() -> None:
             select_documents(rows, quality, max_copies=wrong)
     with pytest.raises(ConfigurationError, match="the budget is 21 documents, the block has 20"):
         select_documents(rows, quality, max_copies=2, num_documents=21)
+
+
+def test_more_copies_than_the_budget_holds_are_as_many_as_it_holds() -> None:
+    rows, quality = block(40)
+    found, most = (
+        select_documents(rows, quality, max_copies=copies, num_documents=3) for copies in (3, 10**9)
+    )
+    assert found.counts.tolist() == most.counts.tolist()
+    assert found.objective.value == most.objective.value
