@@ -4,6 +4,8 @@ PYTHON ?= python3
 PORT ?= 3000
 VENV := .venv
 BIN := $(VENV)/bin
+# What is imported is compiled then: most of what is installed never is.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
@@ -22,8 +24,9 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (make PYTHON=python3.12 ...)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (about two minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,s3]'
+	@$(INSTALL) --upgrade pip
+	@$(INSTALL) torch
+	@$(INSTALL) -e '.[test,s3]'
 	@touch $@
 
 $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
@@ -39,11 +42,11 @@ test-all: setup ## With every case of every test, and what takes long (an hour o
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
 test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ui-test]'
+	@$(INSTALL) -e '.[ui-test]'
 	@$(BIN)/python -m pytest -m ui tests/ui
 
 test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(INSTALL) -e '.[ray]'
 	@$(BIN)/python -m pytest -m ray tests/pipeline tests/selection/shards
 
 chaos: setup ## A hundred random kill -9 of steps, workers and whole trees of processes (KILLS=20 SEED=7)
@@ -61,38 +64,38 @@ check: setup ## Lint, types, layers, and licences of what is installed
 	@$(BIN)/python .ci/licences.py
 
 bench: setup ## The engine against its fair opponents (up to 30 minutes)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks
 
 bench-kinds: setup ## Every metric on four kinds of vectors against greedy and exchanges (long)
 	@$(BIN)/python -m benchmarks --long --only four_kinds
 
 bench-long: setup ## What takes longer than that
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --long
 
 bench-reselection: setup ## Five crawls one after the other: going on from the last release against selecting anew
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only reselection
 
 bench-shards: setup ## One objective over shards of a million and ten million documents (long)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only shards shards_facility
 
 bench-release: setup ## A subset joined and published, with texts and without, against a copy (long)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only release
 
 bench-stages: setup ## Every stage of a release from a hundred thousand documents to three million (long); STEPS=pool for some alone
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only stages $(if $(STEPS),--steps $(STEPS))
 
 bench-audit: setup ## Questions put to a record of ten million documents (long)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only audit_10m
 
 bench-orchestration: setup ## Dagster against datamask run: one more turn of the demo and of imported embeddings (STEPS=demo)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only orchestration $(if $(STEPS),--steps $(STEPS))
 
 clean: ## Remove results and the Dagster instance (not .venv)

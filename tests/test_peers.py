@@ -63,6 +63,7 @@ def shortfall_of_coverage(task: Task, picks: NDArray[np.int64]) -> float:
     return worst / max(1, task.scale)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("kind", [Products, SquaredProducts])
 @pytest.mark.parametrize("block", [8, 64, 4096])
 @pytest.mark.parametrize("seed", SEEDS)

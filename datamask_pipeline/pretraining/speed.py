@@ -1,5 +1,6 @@
 """How fast a model was trained, and what share of the device's arithmetic that is. Knows no data and no trainer."""
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -35,25 +36,30 @@ def speed_of(config: PretrainConfig, *, vocab_size: int, tokens: int, seconds: f
         return None
     flop = config.flop_per_token + 6 * config.hidden_size * vocab_size
     rate = tokens / seconds
-    return Speed(rate, rate * flop / (config.processes * product_rate(config)))
+    products = product_rate(config.device, config.dtype, config.threads)
+    return Speed(rate, rate * flop / (config.processes * products))
 
 
-def product_rate(config: PretrainConfig) -> float:
-    """Floating-point operations a second of plain matrix products on one of the run's devices: the best of a few."""
-    rows = _PRODUCT_ROWS[config.device] // 8
-    with torch_threads(config.threads):
-        while (seconds := _product_seconds(rows, config)) < _LONG and rows < _PRODUCT_ROWS[config.device]:
+@functools.cache
+def product_rate(device: str, dtype: str, threads: int) -> float:
+    """Floating-point operations a second of plain matrix products on one of the run's devices: the best of a few.
+
+    Once in a process, however many models it trains.
+    """
+    rows = _PRODUCT_ROWS[device] // 8
+    with torch_threads(threads):
+        while (seconds := _product_seconds(rows, device, dtype)) < _LONG and rows < _PRODUCT_ROWS[device]:
             rows *= 2
     return 2 * rows**3 / seconds
 
 
-def _product_seconds(rows: int, config: PretrainConfig) -> float:
-    left = torch.ones(rows, rows, dtype=getattr(torch, config.dtype), device=config.device)
+def _product_seconds(rows: int, device: str, dtype: str) -> float:
+    left = torch.ones(rows, rows, dtype=getattr(torch, dtype), device=device)
     best = float("inf")
     for _ in range(_PRODUCTS):
         begun = time.perf_counter()
         left @ left
-        if config.device == "cuda":
+        if device == "cuda":
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - begun)
         if best > 2 * _LONG:

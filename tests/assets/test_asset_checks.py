@@ -214,7 +214,7 @@ CASES: list[tuple[Any, str, str, Callable[[pa.Table], pa.Table]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("check", "stage", "key", "change"),
     CASES,

@@ -188,6 +188,7 @@ def reason(mine: Row, other: Row | None, crawls: set[str], *, configured: bool) 
     return "diversity" if by_diversity < by_quality else "quality"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_every_document_has_the_reason_that_a_count_gives_it(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

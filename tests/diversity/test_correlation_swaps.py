@@ -38,6 +38,7 @@ def model_of(rows_ND: Tensor, mask_N: Tensor) -> CorrelationSwaps:
     return model
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("form", [Joined, Settled])
 @pytest.mark.parametrize("kind", ["dense", "still", "sparse", "copies"])
 @pytest.mark.parametrize("count", [3, 5, 9])

@@ -104,6 +104,7 @@ def test_levels_keep_the_sum_and_the_largest() -> None:
                     assert held >= float(eigenvalues_D[:taken].sum()) - 1e-9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SPECTRAL)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_mask_exceeds_the_bound_of_a_selection_smaller_than_its_dimensions(name: str, seed: int) -> None:

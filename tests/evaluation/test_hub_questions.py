@@ -95,6 +95,7 @@ def test_every_task_asks_the_rows_of_its_split_and_its_record_names_commit_and_f
         )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", sorted(set(FILES) - {"race_high", "race_middle", "nq_open", "triviaqa"}))
 def test_prompts_are_those_of_stock_lm_eval(asked: Asked, tmp_path: Path, task: str) -> None:
     (found,) = prepare_questions(asked(task, shots=2), tmp_path)

@@ -98,6 +98,7 @@ def asked(hub: HubServer, tmp_path: Path) -> Asked:
     return make
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("task", "shots"),
     [
@@ -175,6 +176,7 @@ def test_a_task_whose_questions_are_drawn_by_chance_is_refused(asked: Asked, tmp
         prepare_questions(asked("gpqa_main_zeroshot"), tmp_path)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("task", "told"),
     [

@@ -74,6 +74,7 @@ def found(index: NearCopyIndex) -> tuple[Rows, NDArray[np.float32]]:
     return np.concatenate([part.rows_Q for part in parts]), np.concatenate([part.cosines_Q for part in parts])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("threshold", [0.95, 0.98, 0.995])
 def test_finds_what_an_exhaustive_search_finds(tmp_path: Path, seed: int, threshold: float) -> None:

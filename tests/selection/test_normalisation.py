@@ -106,6 +106,7 @@ def test_a_value_is_right_or_its_range_is_refused(name: str, spread: float) -> N
     assert (result.objective.raw[name] - float(exact[0])) / (one - zero) == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("budget", ["documents", "quotas", "tokens"])
 @pytest.mark.parametrize("name", METRIC_NAMES)
 def test_the_scale_of_few_documents_is_that_of_the_documents_not_of_their_order(

@@ -270,6 +270,7 @@ def test_tables_of_the_earlier_crawls_are_carried_over(chain: Any, tmp_path: Pat
     assert same[0] == same[1]
 
 
+@pytest.mark.slow
 def test_a_third_release_goes_on_from_the_second(chain: Any, tmp_path: Path) -> None:
     """Nobody is held twice, budgets are met, and all of it is proved; the same bytes from two processes."""
     pipeline, config, settings = chain

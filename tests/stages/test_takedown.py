@@ -72,6 +72,7 @@ def withdrawn(store: Store, documents: Ref, *entries: str, **settings: Any) -> s
     return {row["id"] for row in rows if row["exclusion"] == "takedown"}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("entry", "found"),
     [

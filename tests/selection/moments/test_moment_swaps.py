@@ -56,6 +56,7 @@ class Block:
             return swap(self.mask_N, statistics, objective, self.budget, num_rounds, torch.float32, goal)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", BUDGETS)
 @pytest.mark.parametrize("name", MOMENTS)
 def test_the_result_is_of_its_own_mask_and_keeps_the_budget(name: str, kind: str) -> None:

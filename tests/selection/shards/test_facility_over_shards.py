@@ -88,6 +88,7 @@ def test_near_one_block_and_its_bound_holds_there(
     assert {"below threshold", "above threshold"} <= set(read.reasons)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [4, 11])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bound_holds_for_every_mask(
