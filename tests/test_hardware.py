@@ -25,7 +25,7 @@ def held():
 torch.set_num_threads(1)
 with freed_pages_kept():
     faults()
-    within, most = faults(), held()
+    within, most = min(faults() for _ in range(5)), held()  # where the heap has no room, now and then a page is new
 print(within, faults(), most - held())
 """
 

@@ -52,9 +52,7 @@ def check_bound(
         if (problem_of := _unusable(name, given[name], problem)) is not None:
             yield contradiction(f"{said.rpartition('/')[0]}/{name}.npy", problem_of)
             return
-    if problem.budget.tokens:
-        yield contradiction(said, "a bound is stated where a budget in tokens has none")
-    elif problem.objective.moment_terms is not None and not problem.moment_objective.concave:
+    if problem.objective.moment_terms is not None and not problem.moment_objective.concave:
         yield from _check_ceiling(problem, objective, bound, said)
     elif problem.objective.moment_terms is not None:
         yield from _check_tangent(problem, given, objective, bound, said)
@@ -79,12 +77,13 @@ def _covers(problem: Any) -> bool:
 
 def _has_bound(problem: Any) -> bool:
     """Whether policy `datamask` gives a bound here."""
-    if problem.config.policy != "datamask" or problem.budget.tokens:
+    if problem.config.policy != "datamask":
         return False
     if problem.objective.moment_terms is None:
-        return _covers(problem)
-    concave: bool = problem.moment_objective.concave
-    return concave
+        return _covers(problem) and not problem.budget.tokens
+    of_moments = problem.moment_objective
+    known = not problem.budget.tokens or of_moments.gain_of_fewer(3.0, 2.0, 1.0) is not None
+    return bool(of_moments.concave and known)
 
 
 def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | None:
@@ -93,11 +92,12 @@ def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | N
         return f"row {int(np.argmin(np.isfinite(values_m)))} of its block has no number, and others have"
     if name == "dual":
         return f"holds {values_m.min():.9g}, which is below 0" if values_m.min() < 0 else None
-    groups_m = problem.budget.groups_N.numpy()
+    groups_m, costs_m = problem.budget.groups_N.numpy(), problem.budget.costs_N.numpy()
+    unit = "tokens" if problem.budget.tokens else "documents"
     for group, limit in enumerate(problem.budget.limits):
-        total = float(values_m[groups_m == group].sum())
+        total = float((values_m * costs_m)[groups_m == group].sum())
         if abs(total - limit) > SUM_TOLERANCE * max(1.0, limit):
-            return f"sums to {total:.9g} documents where the budget is {limit:.0f}"
+            return f"sums to {total:.9g} {unit} where the budget is {limit:.0f}"
     return None
 
 
@@ -124,7 +124,7 @@ def _check_tangent(
     moments = problem.statistics.moments(torch.from_numpy(np.ascontiguousarray(weights_m)))
     gradient_N, form = relaxed.gradient(moments, torch.float32)
     again = relaxed.bound(gradient_N, form, moments)
-    assert again is not None, "the relaxation is concave, and the budget counts documents"
+    assert again is not None, "the relaxation is concave, and what fewer documents gain is known"
     again = max(again, objective["value"])
     if bound > again + TOLERANCE or (is_stored and bound < again - TOLERANCE):
         yield contradiction(said, f"the bound is {bound}, and its tangent gives {again}")

@@ -229,7 +229,7 @@ def _summary(result: "SelectionResult", output: Path) -> Iterator[str]:
     if certificate.bound is None:
         yield certificate.method
     else:
-        reach = f"no mask exceeds {certificate.bound:.6f}, beyond float32 rounding"
+        reach = f"no mask that fills the budget exceeds {certificate.bound:.6f}, beyond float32 rounding"
         yield f"{reach}: gap {certificate.gap:.4%} ({certificate.method})"
     for reason, count in result.record["reasons"].items():
         yield f"  {count:>10}  {reason}"

@@ -41,6 +41,10 @@ class DiSFUncentred(MomentMetric):
         between = 2 * count / sample.count * float((_second(held) * _second(sample)).sum())
         return -(within + between + float(_second(held).square().sum())) / (held.count + count) ** 2
 
+    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
+        del count, least, variance
+        return 0.0  # only shares count
+
     def form(self, moments: Moments) -> LinearForm:
         return LinearForm(
             vector_D=torch.zeros_like(moments.first_D),

@@ -35,6 +35,10 @@ class PairSimilarity(MomentMetric):
         within = float(held.first_D @ held.first_D) - held.squared - mean * _pairs(count)
         return -(within + between) / _pairs(held.count + count)
 
+    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
+        # The value is K / (K - 1) times the variance, less the mean of the |x_i|^2.
+        return variance * count / (count - 1) * least / (least - 1)
+
     def form(self, moments: Moments) -> LinearForm:
         scale = 1 / _pairs(moments.count)
         return LinearForm(vector_D=-2 * scale * moments.first_D, matrix_DD=None, squared=scale)

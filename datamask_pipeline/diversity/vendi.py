@@ -39,6 +39,10 @@ class Vendi(MomentMetric):
         empty = float(_entropy(torch.zeros(1, dtype=torch.float64)))
         return float(_entropy(torch.linalg.eigvalsh(density_KK)).sum()) + (dim - len(products_KK)) * empty
 
+    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
+        del count, least, variance
+        return 0.0  # only shares count
+
     def form(self, moments: Moments) -> LinearForm:
         eigenvalues_D, vectors_DD = torch.linalg.eigh(_density(moments))
         return _form(moments, eigenvalues_D, vectors_DD, eigenvalues_D)

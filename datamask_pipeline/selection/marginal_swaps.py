@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import CoverageMetric
+from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
@@ -35,9 +35,16 @@ MOST_RESTARTS, MOST_IN_TOKENS = 4, 12
 """Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
 LENGTHS = (0, 1, -1)
 """In tokens these are, in turns, of any documents, rather of long ones, or rather of short ones: their number is free."""
-MOST_WORK, SPECTRAL_WORK, LOOK_WORK = 2e10, 8, 2e7
-"""Products that all exchanges may take, some seconds; what a spectrum takes, in cubes of the dimensions; and what each look
-takes however small the block."""
+MOST_SECONDS = 2.5
+"""Of one core that all exchanges may take, by what looks took where they were measured: the same on every machine, as masks
+depend on it."""
+OF_A_LOOK, OF_A_ROW, OF_A_NUMBER = 2e-3, 2.3e-6, 3e-9
+"""Seconds of a look however small the block, for each of its documents, and for each of their coordinates."""
+OF_A_SECOND_MOMENT, OF_A_SPECTRUM = 1.3e-10, 2e-9
+"""For each product of two coordinates of a document, where a metric needs them; for each cube of the dimensions, where one
+needs eigenvalues or determinants."""
+OF_A_PAIR, OF_A_PRODUCT = 2e-8, 7e-11
+"""For each pair of documents where a metric compares all, and for each of the products that this takes."""
 
 
 def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Solution:
@@ -93,8 +100,15 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
 def _num_looks(problem: Problem) -> int:
     """How many documents exchanges may look at."""
     size, dim = problem.num_rows, problem.rows.dim
-    covers = any(isinstance(term.metric, CoverageMetric) for term in problem.objective.terms)
-    return int(MOST_WORK / (size * dim * (size * covers + dim) + SPECTRAL_WORK * dim**3 + LOOK_WORK))
+    metrics = [term.metric for term in problem.objective.terms]
+    seconds = OF_A_LOOK + size * (OF_A_ROW + dim * OF_A_NUMBER)
+    if problem.objective.needs_second:
+        seconds += OF_A_SECOND_MOMENT * size * dim**2
+    if any(isinstance(metric, MomentMetric) and metric.spectral for metric in metrics):
+        seconds += OF_A_SPECTRUM * dim**3
+    if not all(isinstance(metric, MomentMetric) for metric in metrics):
+        seconds += size**2 * (OF_A_PAIR + dim * OF_A_PRODUCT)
+    return int(MOST_SECONDS / seconds)
 
 
 def _batch(problem: Problem) -> Batch:

@@ -98,9 +98,12 @@ class MomentObjective:
 
     Attributes:
         objective: Whose terms are all moment metrics.
+        moving_count: Whether masks differ in their number of documents: extensions for fewer documents than dimensions,
+            which are of one number, are not used then.
     """
 
     objective: ObjectiveFunction
+    moving_count: bool = False
 
     @property
     def _terms(self) -> tuple[tuple[Term, MomentMetric], ...]:
@@ -113,6 +116,16 @@ class MomentObjective:
         """Whether the relaxation is concave, so that its linearisation bounds every mask."""
         return all(metric.concave for _, metric in self._terms)
 
+    def gain_of_fewer(self, count: float, least: float, variance: float) -> float | None:
+        """`MomentMetric.gain_of_fewer` of the diversity part, weighted by ``1 - lamb``; none where one metric has none."""
+        total = 0.0
+        for term, metric in self._terms:
+            gain = metric.gain_of_fewer(count, least, variance)
+            if gain is None:
+                return None
+            total += (1 - self.objective.lamb) * term.scale * gain
+        return total
+
     @property
     def spectral(self) -> bool:
         """Whether a value takes an eigendecomposition."""
@@ -120,7 +133,7 @@ class MomentObjective:
 
     def levels(self, count: float, dim: int) -> bool:
         """Whether a quadratic metric's extension is levelled at so many documents: see `MomentMetric.levelled_below`."""
-        return any(count < dim < metric.levelled_below for _, metric in self._terms)
+        return not self.moving_count and any(count < dim < metric.levelled_below for _, metric in self._terms)
 
     @property
     def quadratic(self) -> bool:
@@ -146,6 +159,8 @@ class MomentObjective:
 
     def relaxed_raw(self, moments: Moments) -> dict[str, float]:
         """Each metric's extension to relaxed masks."""
+        if self.moving_count:
+            return self.raw(moments)
         return {term.name: metric.relaxed_value(moments) for term, metric in self._terms}
 
     def form(self, moments: Moments) -> LinearForm:
@@ -154,6 +169,8 @@ class MomentObjective:
 
     def relaxed_form(self, moments: Moments) -> LinearForm:
         """The derivative of the diversity part's extension at a relaxed mask, weighted by ``1 - lamb``."""
+        if self.moving_count:
+            return self.form(moments)
         return self._weighted([metric.relaxed_form(moments) for _, metric in self._terms])
 
     def _combined(self, weights_N: Tensor, moments: Moments, raw: Mapping[str, float]) -> float:

@@ -78,7 +78,7 @@ class Problem:
         if self.objective.moment_terms is None:
             names = [term.name for term in self.objective.terms]
             raise ConfigurationError(f"policy {self.config.policy!r} needs moment metrics, not {names}")
-        return MomentObjective(objective=self.objective)
+        return MomentObjective(objective=self.objective, moving_count=self.budget.tokens)
 
     def gap(self, bound: float, value: float) -> float:
         """How far a value is from a bound, as a share of the bound's distance from random; 0 where there is none."""

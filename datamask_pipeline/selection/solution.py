@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 TANGENT = "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
 """How a relaxed mask gives a bound."""
+TANGENT_IN_TOKENS = (
+    "Frank-Wolfe: the tangent at the relaxed optimum, concave in each document's share of the selection, maximised over all "
+    "masks that fill the budget: none that is left out would still fit"
+)
+"""The same where documents differ in length."""
 
 Report = Callable[[dict[str, Any]], None]
 """Called once a step with ``step``, ``num_steps``, ``objective`` (solver's units) and optionally ``bound``."""

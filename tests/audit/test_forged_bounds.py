@@ -90,7 +90,7 @@ ARRAYS = {"one": one_more, "below zero": below_zero, "scaled": scaled, "exchange
 FORGERIES: dict[str, Callable[[Forger], None]] = {
     **{
         f"{arm} bound {name}": of_block(change)
-        for arm in ("disf", "quotas", "facility", "facility_quotas", "blocks")
+        for arm in ("disf", "quotas", "facility", "facility_quotas", "blocks", "tokens")
         for name, change in MOVED.items()
     },
     **{
@@ -98,13 +98,13 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
         for arm, array in (
             ("disf", "tangent"),
             ("quotas", "tangent"),
+            ("tokens", "tangent"),
             ("facility", "dual"),
             ("facility_quotas", "dual"),
         )
         for name, change in ARRAYS.items()
         if (array, name) != ("dual", "exchanged")
     },
-    "tokens bound made up": of_block(bound_made_up),
     "mixture bound made up": of_block(bound_made_up),
     "quotas threshold of a group": of_block(threshold_of_a_group),
 }

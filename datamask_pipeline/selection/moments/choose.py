@@ -30,7 +30,7 @@ from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.solution import TANGENT, Solution
+from datamask_pipeline.selection.solution import TANGENT, TANGENT_IN_TOKENS, Solution
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
@@ -291,10 +291,12 @@ def _argument(problem: Problem, bound: float | None) -> str:
     if bound is not None and not problem.moment_objective.concave:
         return "rank: so many documents span no more directions, and correlate least where all count alike; best quality"
     if bound is not None:
-        return TANGENT
-    if problem.budget.tokens:
-        return "no bound: a budget in tokens lets the number of documents vary, the relaxation is not concave"
-    names = [t.name for t, metric in problem.objective.moment_terms or () if not metric.concave]
+        return TANGENT_IN_TOKENS if problem.budget.tokens else TANGENT
+    terms = problem.objective.moment_terms or ()
+    names = [term.name for term, metric in terms if not metric.concave]
     if names:
         return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
+    if problem.budget.tokens:
+        names = [term.name for term, _ in terms]
+        return f"no bound: {', '.join(names)} does not say what fewer documents of the same shares gain"
     raise ConfigurationError("a concave objective in documents has a bound")

@@ -20,6 +20,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.full_masks import fewest_documents, largest_mean
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 
@@ -96,14 +97,45 @@ class RelaxedObjective:
         return form.total(self.statistics.held) + quality
 
     def bound(self, gradient_N: Tensor, form: LinearForm, moments: Moments) -> float | None:
-        """The linearisation's maximum over all masks; none where the relaxation is not concave or masks grow.
+        """The linearisation's maximum over all masks, in tokens all full ones; none where the relaxation is not concave.
 
         The moments may be any point of the metrics' domain: the tangent of a concave function lies above it
         everywhere, so errors in the moments loosen the bound and cannot break it. The scores must be accurate.
         """
-        if self.budget.tokens or not self.objective.concave:
+        if not self.objective.concave:
             return None
+        if self.budget.tokens:
+            return self._bound_in_tokens(gradient_N, form, moments)
         return self.bound_of(self.budget.most(gradient_N), form, moments)
+
+    def _bound_in_tokens(self, gradient_N: Tensor, form: LinearForm, moments: Moments) -> float | None:
+        """The same where the number of documents is free: concave in each document's share of the selection.
+
+        A metric says what fewer documents of the same shares may add. None where one does not.
+        Source: Charnes and Cooper 1962 (a ratio becomes linear in shares).
+        """
+        held, count = self.statistics.held, moments.count
+        beside = 0.0 if held is None else held.count
+        least = min(fewest_documents(self.budget) + beside, count)
+        gain = self.objective.gain_of_fewer(count, least, 1.0)
+        if gain is None:
+            return None
+        scores_N, added = count * gradient_N, count * self._held_part(form, count)
+        most = largest_mean(self.budget, scores_N, added, beside)
+        if gain and least < count:
+            gain *= self._largest_variance(moments)
+            most = max(most, largest_mean(self.budget, scores_N, added + gain, beside) - gain / count)
+        function = self.objective.objective
+        diversity = (1 - function.lamb) * function.diversity(self.objective.raw(moments))
+        return diversity - form.total(moments) + most
+
+    def _largest_variance(self, moments: Moments) -> float:
+        """No full mask, what is held included, has a larger mean of ``|x_i|^2`` less the square of the mean's norm."""
+        mean_D, held = moments.first_D / moments.count, self.statistics.held
+        form = LinearForm(vector_D=-2 * mean_D, matrix_DD=None, squared=1.0)
+        scores_N = self.statistics.scores(form, torch.float32)
+        added, beside = (0.0, 0.0) if held is None else (form.total(held), held.count)
+        return largest_mean(self.budget, scores_N, added, beside) + float(mean_D @ mean_D)
 
     def bound_of(self, most: float, form: LinearForm, moments: Moments) -> float:
         """The same from the largest sum of the gradient over any mask."""
@@ -146,7 +178,7 @@ def ascend(
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)
         target = problem.statistics.moved(ascent.moments, ascent.weights_N, target_N)
         segment = Segment(problem.objective, ascent, target_N, target)
-        slope = float(gradient_N @ (target_N - ascent.weights_N))
+        slope = float(direction_N @ (target_N - ascent.weights_N))
         share, ascent.value = segment.best_by(slope, problem.budget.tokens)
         ascent.previous_N, ascent.gradient_N, ascent.step_length = ascent.weights_N, direction_N, length
         if share == 1.0:

@@ -103,6 +103,8 @@ def _no_worse_than_quality(problem: Problem, solution: Solution) -> Solution:
         scores_N=quality_N.clone(),
         method=solution.method,
         notes={"best_by_quality": True},
+        bound=solution.bound,
+        tangent_N=solution.tangent_N,
     )
     return max((solution, plain), key=lambda found: evaluate(problem, found).value)
 

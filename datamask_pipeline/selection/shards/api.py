@@ -715,7 +715,7 @@ def _argument(learner: Learner, bound: float | None) -> str:
             "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
         )
     if learner.population.limits.tokens:
-        return "no bound: a budget in tokens lets the number of documents vary, the relaxation is not concave"
+        return "no bound: over shards none is computed where the budget is in tokens"
     names = [term.name for term, metric in learner.function.moment_terms or () if not metric.concave]
     return f"no bound: {', '.join(names)} is not concave in the relaxed mask"
 
