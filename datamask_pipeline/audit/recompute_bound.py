@@ -77,10 +77,15 @@ def _covers(problem: Any) -> bool:
 
 def _has_bound(problem: Any) -> bool:
     """Whether policy `datamask` gives a bound here."""
+    from datamask_pipeline.selection.facility.choose import MOST_EXACT
+
     if problem.config.policy != "datamask":
         return False
     if problem.objective.moment_terms is None:
-        return _covers(problem) and not problem.budget.tokens
+        if not (_covers(problem) and problem.budget.tokens):
+            return _covers(problem)
+        references_R = problem.objective.terms[0].metric.references(problem.num_rows)
+        return len(references_R) == problem.num_rows <= MOST_EXACT
     of_moments = problem.moment_objective
     known = not problem.budget.tokens or of_moments.gain_of_fewer(3.0, 2.0, 1.0) is not None
     return bool(of_moments.concave and known)
@@ -172,6 +177,9 @@ def coverage_bound(problem: Any, dual_m: NDArray[np.float64]) -> float:
     """
     import torch
 
+    from datamask_pipeline.selection.facility.tokens import largest_of_means
+    from datamask_pipeline.selection.full_masks import FullMasks
+
     objective, rows_mD = problem.objective, problem.rows.everything()
     (term,) = objective.terms
     weight = (1 - objective.lamb) * term.scale
@@ -187,6 +195,10 @@ def coverage_bound(problem: Any, dual_m: NDArray[np.float64]) -> float:
         return total_n
 
     sums_m = torch.cat(list(problem.workers.map(above, range(0, len(rows_mD), _TILE_DOCUMENTS))))
-    linear_m = objective.quality_N * (objective.lamb / problem.budget.num_documents)
-    reached = problem.budget.most(linear_m + weight / len(rows_mD) * sums_m)
+    offered_m, quality_m = weight / len(rows_mD) * sums_m, objective.lamb * objective.quality_N
+    if problem.budget.tokens:
+        full = FullMasks(problem.budget.costs_N, problem.budget.limits[0])
+        reached, _ = largest_of_means(offered_m, quality_m, full)
+    else:
+        reached = problem.budget.most(quality_m / problem.budget.num_documents + offered_m)
     return float(weight * dual_m.mean() + reached + (1 - objective.lamb) * term.offset)

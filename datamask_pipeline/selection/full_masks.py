@@ -1,4 +1,4 @@
-"""The masks that fill a budget in tokens, and the best mean among them. Knows no score's meaning.
+"""The masks that fill a budget in tokens: their largest sum of scores, and their largest mean. Knows no meaning of a score.
 
 A mask is full where none of the documents left out would still fit. Its tokens are then more than the budget less the
 shortest document left out. So either the shortest of all is left out, and hardly a token is left; or it is in, and what is
@@ -15,56 +15,77 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datamask_pipeline.selection.budget import Budget
-
 MOST_TURNS = 100
 """Of Newton's method for one mean, which takes a handful."""
 NOTHING = 1e-12
 """Of the largest numerator: a mean that is known so well."""
 
 
-def fewest_documents(budget: Budget) -> int:
-    """A number of documents that every full mask of a budget in tokens has, two at least."""
-    longest_N = budget.costs_N.sort(descending=True).values
-    least = budget.limits[0] - float(longest_N[0])
-    return max(2, 1 + int((longest_N.cumsum(0) <= least).sum()))
-
-
-def largest_mean(budget: Budget, scores_N: Tensor, added: float = 0.0, held: float = 0.0) -> float:
-    """At least ``(sum of scores + added) / (documents + held)`` of every full mask: the largest of relaxed ones.
-
-    Source: Dinkelbach 1967, a ratio by the largest differences of numerator and multiples of the denominator; Dantzig 1957,
-    such a difference by what a token is worth.
+class FullMasks:
+    """Full masks, relaxed ones among them.
 
     Args:
-        budget: Of tokens.
-        scores_N: float64.
-        added: To every numerator.
-        held: To every denominator.
+        costs_N: float64, each document's tokens.
+        limit: The budget.
     """
-    costs_N, limit = budget.costs_N, budget.limits[0]
-    everything = float(scores_N.sum() + added) / (len(scores_N) + held)
-    if budget.takes_everything:
-        return everything
-    kinds = list(_kinds(costs_N, limit))
-    size = float(scores_N.abs().sum()) + abs(added) + 1e-300
-    mean = min(float(scores_N.min()), everything)  # what follows rises from there
-    for turn in range(MOST_TURNS):
-        worth_N = scores_N - mean
-        order_N = torch.argsort(worth_N / costs_N, descending=True, stable=True)
-        best = max((kind.best(worth_N, costs_N, order_N) for kind in kinds), key=lambda found: found[0])
-        excess = best[0] + added - mean * held
-        if excess <= NOTHING * size or turn == MOST_TURNS - 1:
-            # Of two documents at least: all means are at most this.
-            return mean + max(0.0, excess) / (2 + held)
-        mean += excess / (best[1] + held)
-    raise AssertionError("the last turn returns")
+
+    def __init__(self, costs_N: Tensor, limit: float) -> None:
+        self.costs_N, self.limit = costs_N, limit
+        self._kinds = list(_kinds(costs_N, limit))
+
+    @property
+    def fewest(self) -> int:
+        """A number of documents that every full mask has, two at least."""
+        longest_N = self.costs_N.sort(descending=True).values
+        least = self.limit - float(longest_N[0])
+        return max(2, 1 + int((longest_N.cumsum(0) <= least).sum()))
+
+    def largest(self, worth_N: Tensor) -> tuple[float, Tensor]:
+        """At least the sum of worths of every full mask, and a relaxed mask that has it, float64 of shape (N,).
+
+        Source: Dantzig 1957, documents in falling order of what a token of theirs is worth.
+
+        Args:
+            worth_N: float64, of any sign.
+        """
+        order_N = torch.argsort(worth_N / self.costs_N, descending=True, stable=True)
+        first, *others = self._kinds
+        best = first.largest(worth_N, self.costs_N, order_N)
+        if float(self.costs_N[worth_N > 0].sum()) < first.least:
+            # Else documents that are worth something fill it, and no mask has a larger sum.
+            found = (kind.largest(worth_N, self.costs_N, order_N) for kind in others)
+            best = max((best, *found), key=lambda one: one[0])
+        return best
+
+    def largest_mean(self, scores_N: Tensor, added: float = 0.0, held: float = 0.0) -> float:
+        """At least ``(sum of scores + added) / (documents + held)`` of every full mask.
+
+        Source: Dinkelbach 1967, a ratio by the largest differences of numerator and multiples of the denominator.
+
+        Args:
+            scores_N: float64.
+            added: To every numerator.
+            held: To every denominator.
+        """
+        size = float(scores_N.abs().sum()) + abs(added) + 1e-300
+        mean = float(scores_N.min())
+        for _ in range(MOST_TURNS):
+            total, mask_N = self.largest(scores_N - mean)
+            excess = total + added - mean * held
+            if excess <= NOTHING * size:
+                break
+            mean += excess / (float(mask_N.sum()) + held)
+        # Of two documents at least: all means are at most this.
+        return mean + max(0.0, excess) / (2 + held)
 
 
 def _kinds(costs_N: Tensor, limit: float) -> Iterator[_Kind]:
     """Full masks by how many of the shortest documents they all have: none, one, three, seven and so on."""
     order_N = torch.argsort(costs_N, stable=True)
     totals_N = torch.cumsum(costs_N[order_N], 0)
+    if float(totals_N[-1]) <= limit:
+        yield _Kind(inside_N=torch.ones(len(costs_N), dtype=torch.bool), least=limit, most=limit)
+        return
     num_in = 0
     while num_in < len(costs_N) and (num_in == 0 or float(totals_N[num_in - 1]) <= limit):
         inside_N = torch.zeros(len(costs_N), dtype=torch.bool)
@@ -89,8 +110,8 @@ class _Kind:
     least: float
     most: float
 
-    def best(self, worth_N: Tensor, costs_N: Tensor, order_N: Tensor) -> tuple[float, float]:
-        """The largest sum of worths of a relaxed mask, and how many documents it has.
+    def largest(self, worth_N: Tensor, costs_N: Tensor, order_N: Tensor) -> tuple[float, Tensor]:
+        """The largest sum of worths of a relaxed mask, and that mask.
 
         Args:
             worth_N: Of each document, of any sign.
@@ -100,13 +121,9 @@ class _Kind:
         taken = float(costs_N[self.inside_N].sum())
         order_n = order_N[~self.inside_N[order_N]]
         worth_n, costs_n = worth_N[order_n], costs_N[order_n]
-        tokens_n = torch.cumsum(costs_n, 0)
         wanted = float(costs_n[worth_n > 0].sum())
         wanted = min(max(wanted, self.least - taken), self.most - taken)
-        whole = int((tokens_n <= wanted).sum())
-        total = float(worth_N[self.inside_N].sum() + worth_n[:whole].sum())
-        number = float(self.inside_N.sum()) + whole
-        if whole < len(order_n):
-            part = (wanted - (float(tokens_n[whole - 1]) if whole else 0.0)) / float(costs_n[whole])
-            total, number = total + part * float(worth_n[whole]), number + part
-        return total, number
+        before_n = torch.cumsum(costs_n, 0) - costs_n
+        mask_N = self.inside_N.to(worth_N)
+        mask_N[order_n] = ((wanted - before_n) / costs_n).clamp_(0, 1)
+        return float(mask_N @ worth_N), mask_N

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 TANGENT = "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
 """How a relaxed mask gives a bound."""
+OF_FULL_MASKS = "over all masks that fill the budget: none that is left out would still fit"
 TANGENT_IN_TOKENS = (
-    "Frank-Wolfe: the tangent at the relaxed optimum, concave in each document's share of the selection, maximised over all "
-    "masks that fill the budget: none that is left out would still fit"
+    f"Frank-Wolfe: the relaxed optimum's tangent, concave in documents' shares, maximised {OF_FULL_MASKS}"
 )
 """The same where documents differ in length."""
 

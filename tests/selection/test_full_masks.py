@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linprog
 
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.full_masks import fewest_documents, largest_mean
+from datamask_pipeline.selection.full_masks import FullMasks
 
 LENGTHS = {"few": (1, 4), "many": (1, 40), "alike": (90, 110)}
 
@@ -20,6 +20,10 @@ def drawn(kind: str, seed: int, size: int) -> tuple[Budget, torch.Tensor, np.ran
     no_groups_N = torch.zeros(size, dtype=torch.int64)
     budget = Budget(costs_N=costs_N, groups_N=no_groups_N, limits=(limit,), tokens=True, seed=seed)
     return budget, torch.from_numpy(draws.normal(size=size)), draws
+
+
+def of(budget: Budget) -> FullMasks:
+    return FullMasks(budget.costs_N, budget.limits[0])
 
 
 def full_masks(budget: Budget) -> torch.Tensor:
@@ -37,8 +41,8 @@ def test_no_full_mask_has_a_larger_mean_or_fewer_documents(kind: str) -> None:
         added, held = (0.0, 0.0) if seed % 2 else (float(draws.normal()), float(draws.integers(1, 5)))
         masks_GN = full_masks(budget)
         means_G = (masks_GN.double() @ scores_N + added) / (masks_GN.sum(1) + held)
-        over.append(largest_mean(budget, scores_N, added, held) - float(means_G.max()))
-        assert fewest_documents(budget) <= max(2, int(masks_GN.sum(1).min()))
+        over.append(of(budget).largest_mean(scores_N, added, held) - float(means_G.max()))
+        assert of(budget).fewest <= max(2, int(masks_GN.sum(1).min()))
     assert min(over) >= -1e-9
     assert min(over) < 0.02
 
@@ -59,10 +63,10 @@ def test_of_many_documents_it_is_the_mean_of_a_relaxed_mask(kind: str) -> None:
             A_eq=np.append(ones_N, 0.0)[None],
             b_eq=[1.0],
         )
-        assert -found.fun - 1e-9 <= largest_mean(budget, scores_N) <= -found.fun + 0.05
+        assert -found.fun - 1e-9 <= of(budget).largest_mean(scores_N) <= -found.fun + 0.05
 
 
 def test_a_budget_that_everything_meets_has_one_mask() -> None:
     budget, scores_N, _ = drawn("many", 0, 20)
     whole = Budget(costs_N=budget.costs_N, groups_N=budget.groups_N, limits=(1e6,), tokens=True, seed=0)
-    assert largest_mean(whole, scores_N, 1.0, 2.0) == pytest.approx((float(scores_N.sum()) + 1) / 22)
+    assert of(whole).largest_mean(scores_N, 1.0, 2.0) == pytest.approx((float(scores_N.sum()) + 1) / 22)

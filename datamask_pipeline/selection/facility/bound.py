@@ -20,6 +20,7 @@ from torch import Tensor
 
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.quotas import Quotas
+from datamask_pipeline.selection.facility.token_budget import TokenBudget
 
 MOMENTUM = 0.7
 FIRST_SOFTNESS, LAST_SOFTNESS, SOFTNESS_DECAY = 0.3, 0.01, 0.97
@@ -37,7 +38,7 @@ def dual_bound(
     lists: NeighbourLists,
     linear_N: Tensor,
     weight: float,
-    quotas: Quotas,
+    budget: Quotas | TokenBudget,
     start_R: Tensor,
     width: float,
     value: float,
@@ -49,7 +50,7 @@ def dual_bound(
         lists: With a ceiling; without one, the floor takes its place and the bound holds for listed entries only.
         linear_N: float64 linear part of each document.
         weight: Of the mean coverage, not negative.
-        quotas: The feasible masks.
+        budget: The feasible masks.
         start_R: First dual variables; midway between best and second-best similarity is a good start.
         width: Mean distance between these two; no result but the time depends on it.
         value: Objective of a mask: what the steps aim at. The bound holds whatever it is.
@@ -67,7 +68,7 @@ def dual_bound(
     softness, factor, before = FIRST_SOFTNESS, FIRST_FACTOR, float("inf")
     for index in range(num_steps + 1):
         scores_N, above_A = entries.scores(linear_N, scale, dual_R)
-        total, cut_N = quotas.top(scores_N)
+        total, cut_N = budget.top(scores_N)
         bound = weight * float(dual_R.mean()) + total
         if bound < best:
             best, best_dual_R = bound, dual_R

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -27,11 +28,19 @@ from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
 from datamask_pipeline.selection.facility.parts import Part, Parts
 from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, missed_excess
-from datamask_pipeline.selection.facility.solve import CoverageMask, CoverageTask, Improve, certified_mask
+from datamask_pipeline.selection.facility.solve import (
+    PULLS,
+    CoverageMask,
+    CoverageTask,
+    Improve,
+    certified_mask,
+)
+from datamask_pipeline.selection.facility.tokens import token_bound
+from datamask_pipeline.selection.full_masks import FullMasks
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
-from datamask_pipeline.selection.solution import Solution
+from datamask_pipeline.selection.solution import OF_FULL_MASKS, Solution
 
 NEIGHBOURS_PER_RATIO = 3.6
 """List length times ratio: how many selected documents a list would hold were they drawn at random."""
@@ -48,6 +57,11 @@ Lists from clusters are not: finding them again costs more than all else, and th
 counts what any list leaves out."""
 LEAST_SILENT = 1e-5
 """Mean similarity that is too little to search for again, as where all documents are one."""
+SHARES, FEWER = (0.0, 0.5, 0.9), (1, 2, 4)
+"""Where the number of documents is free: mean qualities that greedy is led by, from that of all documents to the largest;
+and how many times fewer documents than expected a mask may have."""
+MOST_AGAIN = 8
+"""Times greedy is led by the mean quality of its last mask, where the number of documents is free."""
 LISTED, BEGUN, CHOSEN, CERTIFIED = 70, 80, 95, 100
 """What is reported as a step: about so many hundredths of the time until lists, a first mask, the best one, the
 certificate."""
@@ -144,9 +158,7 @@ def choose_by_coverage(problem: Problem, config: DataMaskConfig) -> Solution:
     lists, first = _listed(task)
     problem.report({"step": BEGUN, "num_steps": CERTIFIED})
     if problem.budget.tokens:
-        solution = _solution(task, lists, first)
-        solution.method = "no bound: masks of a token budget differ in their number of documents"
-        return solution
+        return _in_tokens(task, lists, first)
     certified = certified_mask(task.on(lists), lists, first, _exchanges(task, config))
     solution = _solution(task, lists, certified.mask)
     solution.notes["swaps"] = certified.num_swaps
@@ -177,6 +189,39 @@ def choose_by_coverage(problem: Problem, config: DataMaskConfig) -> Solution:
             "gap": gap,
         }
     )
+    return solution
+
+
+def _in_tokens(task: Shuffled, lists: NeighbourLists, first: CoverageMask) -> Solution:
+    """Greedy's mask, again by what documents exceed its mean quality by while that helps, and led by the bound, if any."""
+    problem = task.problem
+    quality_N = problem.objective.lamb * problem.objective.quality_N[task.order_N]
+
+    def value(mask: CoverageMask) -> float:
+        return float(quality_N[mask.selected_T].mean()) + task.weight * mask.coverage.mean
+
+    full, best = FullMasks(problem.budget.costs_N[task.order_N], problem.budget.limits[0]), first
+    mean, most = float(quality_N.mean()), full.largest_mean(quality_N)
+    for share, fewer in product(SHARES, FEWER) if problem.objective.lamb else ():
+        beyond_N = (quality_N - mean - share * (most - mean)) * (fewer / problem.budget.num_documents)
+        best = max(best, replace(task, linear_N=beyond_N).greedy(lists), key=value)
+    for _ in range(MOST_AGAIN if problem.objective.lamb else 0):
+        beyond_N = (quality_N - quality_N[best.selected_T].mean()) / len(best.selected_T)
+        again = replace(task, linear_N=beyond_N).greedy(lists)
+        if value(again) <= value(best):
+            break
+        best = again
+    if lists.ceiling_R is None:
+        solution = _solution(task, lists, best)
+        solution.method = "no bound: in tokens there is none on neighbour lists from clusters"
+        return solution
+    found = token_bound(lists, quality_N, task.weight, full, best.selected_T, best.coverage)
+    led = replace(task, linear_N=found.linear_N).on(lists)
+    floors = ((found.dual_R - pull * found.width).clamp(min=0).float() for pull in PULLS)
+    best = max((best, *(led.measured(led.picks(lists, floor_R)) for floor_R in floors)), key=value)
+    solution = _solution(task, lists, best)
+    solution.bound, solution.dual_N = found.bound + task.offset, found.dual_R
+    solution.method = f"Lagrangian dual on exact neighbour lists, at every mean quality, {OF_FULL_MASKS}"
     return solution
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
-from datamask_pipeline.selection.full_masks import fewest_documents, largest_mean
+from datamask_pipeline.selection.full_masks import FullMasks
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 
@@ -116,18 +117,22 @@ class RelaxedObjective:
         """
         held, count = self.statistics.held, moments.count
         beside = 0.0 if held is None else held.count
-        least = min(fewest_documents(self.budget) + beside, count)
+        least = min(self._full.fewest + beside, count)
         gain = self.objective.gain_of_fewer(count, least, 1.0)
         if gain is None:
             return None
         scores_N, added = count * gradient_N, count * self._held_part(form, count)
-        most = largest_mean(self.budget, scores_N, added, beside)
+        most = self._full.largest_mean(scores_N, added, beside)
         if gain and least < count:
             gain *= self._largest_variance(moments)
-            most = max(most, largest_mean(self.budget, scores_N, added + gain, beside) - gain / count)
+            most = max(most, self._full.largest_mean(scores_N, added + gain, beside) - gain / count)
         function = self.objective.objective
         diversity = (1 - function.lamb) * function.diversity(self.objective.raw(moments))
         return diversity - form.total(moments) + most
+
+    @cached_property
+    def _full(self) -> FullMasks:
+        return FullMasks(self.budget.costs_N, self.budget.limits[0])
 
     def _largest_variance(self, moments: Moments) -> float:
         """No full mask, what is held included, has a larger mean of ``|x_i|^2`` less the square of the mean's norm."""
@@ -135,7 +140,7 @@ class RelaxedObjective:
         form = LinearForm(vector_D=-2 * mean_D, matrix_DD=None, squared=1.0)
         scores_N = self.statistics.scores(form, torch.float32)
         added, beside = (0.0, 0.0) if held is None else (form.total(held), held.count)
-        return largest_mean(self.budget, scores_N, added, beside) + float(mean_D @ mean_D)
+        return self._full.largest_mean(scores_N, added, beside) + float(mean_D @ mean_D)
 
     def bound_of(self, most: float, form: LinearForm, moments: Moments) -> float:
         """The same from the largest sum of the gradient over any mask."""

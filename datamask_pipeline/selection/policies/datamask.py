@@ -105,6 +105,7 @@ def _no_worse_than_quality(problem: Problem, solution: Solution) -> Solution:
         notes={"best_by_quality": True},
         bound=solution.bound,
         tangent_N=solution.tangent_N,
+        dual_N=solution.dual_N,
     )
     return max((solution, plain), key=lambda found: evaluate(problem, found).value)
 

@@ -1,6 +1,6 @@
 """Facility location through the public function: determinism, ties, quotas, budgets, large blocks, certificate."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -137,13 +137,36 @@ def test_quotas_are_met_and_bounded():
     assert free.objective.value > found.objective.value
 
 
-def test_a_token_budget_is_kept_and_has_no_bound():
+@pytest.mark.parametrize("lamb", [0.0, 0.7])
+def test_a_token_budget_is_kept_and_certified(lamb: float):
     embeddings, quality = clumped(600, seed=3)
     tokens = np.random.default_rng(0).integers(10, 200, size=600)
-    found = select_documents(embeddings, quality, diversity="Facility", num_tokens=5000, token_counts=tokens)
+    found = facility(embeddings, quality, lamb=lamb, num_tokens=5000, token_counts=tokens, num_restarts=0)
     assert 4900 < tokens[found.mask].sum() <= 5000
-    assert found.certificate.bound is None
-    assert "token budget" in found.certificate.method
+    assert 0 <= found.certificate.gap < 0.05
+    assert "fill the budget" in found.certificate.method
+
+
+@pytest.mark.parametrize("lamb", [0.0, 0.3, 0.9])
+def test_of_full_masks_none_exceeds_the_bound(lamb: float):
+    """Coverage and mean quality of every mask of nine documents that no other fits beside, in float64."""
+    gaps = []
+    for seed in range(4):
+        embeddings, quality = clumped(9, seed, num_clumps=4, dim=4)
+        tokens = np.random.default_rng(seed).integers(5, 40, size=9)
+        limit = max(2 * int(tokens.max()), int(0.6 * tokens.sum()))
+        settings = {"lamb": lamb, "num_tokens": limit, "token_counts": tokens, "normalisation": "none"}
+        found = facility(embeddings, quality, **settings)
+        similarities = np.maximum(embeddings.astype(np.float64) @ embeddings.T.astype(np.float64), 0)
+        values = []
+        for chosen in (np.flatnonzero(mask) for mask in product([0, 1], repeat=9)):
+            left = limit - tokens[chosen].sum()
+            if len(chosen) > 1 and 0 <= left < np.delete(tokens, chosen).min(initial=1000):
+                coverage = similarities[:, chosen].max(1).mean()
+                values.append(lamb * quality[chosen].mean() + (1 - lamb) * coverage)
+        assert found.certificate.bound >= max(values) - 1e-6
+        gaps.append(found.certificate.bound - max(values))
+    assert min(gaps) < 0.1
 
 
 def test_blocks_beyond_exact_lists_are_certified_too():
