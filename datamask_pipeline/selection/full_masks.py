@@ -40,18 +40,19 @@ class FullMasks:
         least = self.limit - float(longest_N[0])
         return max(2, 1 + int((longest_N.cumsum(0) <= least).sum()))
 
-    def largest(self, worth_N: Tensor) -> tuple[float, Tensor]:
+    def largest(self, worth_N: Tensor, *, every_kind: bool = True) -> tuple[float, Tensor]:
         """At least the sum of worths of every full mask, and a relaxed mask that has it, float64 of shape (N,).
 
         Source: Dantzig 1957, documents in falling order of what a token of theirs is worth.
 
         Args:
             worth_N: float64, of any sign.
+            every_kind: Whether to look at those that have the shortest documents in, too.
         """
         order_N = torch.argsort(worth_N / self.costs_N, descending=True, stable=True)
         first, *others = self._kinds
         best = first.largest(worth_N, self.costs_N, order_N)
-        if float(self.costs_N[worth_N > 0].sum()) < first.least:
+        if every_kind and float(self.costs_N[worth_N > 0].sum()) < first.least:
             # Else documents that are worth something fill it, and no mask has a larger sum.
             found = (kind.largest(worth_N, self.costs_N, order_N) for kind in others)
             best = max((best, *found), key=lambda one: one[0])
@@ -68,13 +69,18 @@ class FullMasks:
             held: To every denominator.
         """
         size = float(scores_N.abs().sum()) + abs(added) + 1e-300
-        mean = float(scores_N.min())
+        share = min(1.0, self.limit / float(self.costs_N.sum()))  # of every document: a relaxed full mask
+        mean = (share * float(scores_N.sum()) + added) / (share * len(scores_N) + held)
+        every_kind = False
         for _ in range(MOST_TURNS):
-            total, mask_N = self.largest(scores_N - mean)
+            total, mask_N = self.largest(scores_N - mean, every_kind=every_kind)
             excess = total + added - mean * held
-            if excess <= NOTHING * size:
+            if excess > NOTHING * size:
+                mean += excess / (float(mask_N.sum()) + held)
+            elif every_kind:
                 break
-            mean += excess / (float(mask_N.sum()) + held)
+            else:
+                every_kind = True  # those that have all of the shortest documents seldom have a larger mean
         # Of two documents at least: all means are at most this.
         return mean + max(0.0, excess) / (2 + held)
 

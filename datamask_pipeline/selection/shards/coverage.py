@@ -132,7 +132,7 @@ def _chosen(
     }
     raw = number_of(covered) / people.num_rows
     if limits.tokens:
-        method = "no bound: masks of a token budget differ in their number of documents"
+        method = "no bound: over shards none is computed where the budget is in tokens"
         return Covered(raw=raw, bound=None, method=method, notes=notes)
     bound, missed, method = _bound(people, function, scale, len(sizes_PG) == 1, num_rows)
     return Covered(raw=raw, bound=bound, method=method, notes=notes | {"missed_excess": missed})
