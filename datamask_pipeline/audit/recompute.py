@@ -49,6 +49,9 @@ _COLUMNS: Final = tuple(
 
 _NAMES: Final = ("crawl", "id")
 
+#: The version of `select` from which on budgets in tokens have a bound.
+_FIRST_IN_TOKENS: Final = 34
+
 
 def check_selection(
     store: Store,
@@ -106,11 +109,13 @@ def check_selection(
     if len(found) != len(blocks):
         yield contradiction(said, f"tells of {len(found)} blocks where its settings make {len(blocks)}")
         return
+    # Over shards, and by earlier versions, no bound is computed where the budget is in tokens.
+    in_tokens = config.over == "blocks" and int(basis["version"]) >= _FIRST_IN_TOKENS
     for number, (block, budgeted) in enumerate(
         zip(blocks, budgets_of(config, blocks, before, rows.token_counts_N), strict=True)
     ):
         of_block = given_block(before, block)
-        yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said)
+        yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said, in_tokens)
     yield from _check_totals(manifest, stored, index, before, said)
 
 

@@ -32,8 +32,9 @@ def check_block(
     found: Mapping[str, Any],
     file: str,
     said: str,
+    in_tokens: bool,
 ) -> Iterator[Finding]:
-    """One block: its problem is posed again, and the stored mask is evaluated."""
+    """One block: its problem is posed again, and the stored mask is evaluated; budgets in tokens may have a bound or not."""
     import torch
 
     from datamask_pipeline.selection.api import beside, check_settings, normalised_problem, raw_problem
@@ -86,7 +87,7 @@ def check_block(
             problem = replace(problem, random_value=of_all[1])
         kept = block[pruned.kept_N]
         yield from _check_mask(policy, problem, stored, kept, file)
-        yield from _check_figures(problem, engine, stored, kept, found, file, said)
+        yield from _check_figures(problem, engine, stored, kept, found, file, said, in_tokens)
     yield from _check_reasons(policy.decision, problem, stored, kept, found, file, said)
 
 
@@ -161,6 +162,7 @@ def _check_figures(
     found: Mapping[str, Any],
     file: str,
     said: str,
+    in_tokens: bool,
 ) -> Iterator[Finding]:
     """Objective, its parts, every marginal, and the certificate."""
     import torch
@@ -203,7 +205,7 @@ def _check_figures(
             room = TOLERANCE * float(np.nanmax(np.abs(again_m), initial=0.0))
             yield from differing(file, name, stored[name][kept], again_m, room, kept)
     given = {name: stored[name][kept] for name in ("tangent", "dual", "probability")}
-    yield from check_bound(problem, given, found, said)
+    yield from check_bound(problem, given, found, said, in_tokens)
 
 
 def _check_listed(problem: Any, mask_m: Any, found: Mapping[str, Any], said: str) -> Iterator[Finding]:

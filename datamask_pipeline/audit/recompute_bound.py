@@ -25,6 +25,7 @@ def check_bound(
     given: Mapping[str, NDArray[np.float64]],
     found: Mapping[str, Any],
     said: str,
+    in_tokens: bool,
 ) -> Iterator[Finding]:
     """Hold a block's certificate against its objective and what its bound was computed from.
 
@@ -33,6 +34,7 @@ def check_bound(
         given: ``tangent``, ``dual`` and ``probability`` of the block's rows; the first two NaN where not stored.
         found: What the manifest says of the block.
         said: The manifest's path.
+        in_tokens: Whether budgets in tokens are bounded.
     """
     objective, certificate = found["objective"], found["certificate"]
     bound = certificate["bound"]
@@ -40,7 +42,7 @@ def check_bound(
     if bound is None:
         if certificate["gap"] is not None:
             yield contradiction(said, "a gap is stated without a bound")
-        if stored or _has_bound(problem):
+        if stored or (_has_bound(problem) and (in_tokens or not problem.budget.tokens)):
             yield contradiction(said, "no bound is stated where its metrics, policy and budget give one")
         return
     if bound < objective["value"]:
