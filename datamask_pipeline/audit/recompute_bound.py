@@ -89,7 +89,7 @@ def _has_bound(problem: Any) -> bool:
         references_R = problem.objective.terms[0].metric.references(problem.num_rows)
         return len(references_R) == problem.num_rows <= MOST_EXACT
     of_moments = problem.moment_objective
-    known = not problem.budget.tokens or of_moments.gain_of_fewer(3.0, 2.0, 1.0) is not None
+    known = not problem.budget.tokens or of_moments.gain_of_fewer(3.0, 2.0) is not None
     return bool(of_moments.concave and known)
 
 

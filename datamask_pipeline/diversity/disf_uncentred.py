@@ -41,8 +41,8 @@ class DiSFUncentred(MomentMetric):
         between = 2 * count / sample.count * float((_second(held) * _second(sample)).sum())
         return -(within + between + float(_second(held).square().sum())) / (held.count + count) ** 2
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
-        del count, least, variance
+    def gain_of_fewer(self, count: float, least: float) -> float:
+        del count, least
         return 0.0  # only shares count
 
     def form(self, moments: Moments) -> LinearForm:

@@ -40,8 +40,8 @@ class LikenedMetric(MomentMetric):
     def value(self, moments: Moments) -> float:
         return self.metric.value(moments) + self.own.total(moments) / moments.count
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float | None:
-        return self.metric.gain_of_fewer(count, least, variance)
+    def gain_of_fewer(self, count: float, least: float) -> float | None:
+        return self.metric.gain_of_fewer(count, least)
 
     def form(self, moments: Moments) -> LinearForm:
         return self.metric.form(moments).plus(self.own.scaled(1 / moments.count))

@@ -51,8 +51,8 @@ class LogDeterminant(MomentMetric):
         regularised_KK = products_KK * (self._weight(dim) / count) + torch.eye(count).to(products_KK)
         return float(torch.linalg.slogdet(regularised_KK).logabsdet) / dim
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
-        del count, least, variance
+    def gain_of_fewer(self, count: float, least: float) -> float:
+        del count, least
         return 0.0  # only shares count
 
     def form(self, moments: Moments) -> LinearForm:

@@ -200,19 +200,19 @@ class MomentMetric(DiversityMetric):
         del sample, fourth, count, held
         return None
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float | None:
+    def gain_of_fewer(self, count: float, least: float) -> float | None:
         """Most that the value of fewer documents exceeds that of `count` documents of the same shares.
 
         Args:
             count: K.
             least: No fewer than these.
-            variance: The mean of ``|x_i|^2`` less the square of the mean's norm is no larger.
 
         Returns:
-            A factor of ``1 / k - 1 / K`` for every k from `least` to K, where more documents than K of the same shares are
-            worth no more; none where that is not known, as for a metric that does not say.
+            A factor of ``variance * (1 / k - 1 / K)`` for every k from `least` to K, where the variance is the mean of
+            ``|x_i|^2`` less the square of the mean's norm, and more documents than K of the same shares are worth no more;
+            none where that is not known, as for a metric that does not say.
         """
-        del count, least, variance
+        del count, least
         return None
 
     def common_with(self, shown: Moments) -> LinearForm | None:

@@ -35,9 +35,9 @@ class PairSimilarity(MomentMetric):
         within = float(held.first_D @ held.first_D) - held.squared - mean * _pairs(count)
         return -(within + between) / _pairs(held.count + count)
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
+    def gain_of_fewer(self, count: float, least: float) -> float:
         # The value is K / (K - 1) times the variance, less the mean of the |x_i|^2.
-        return variance * count / (count - 1) * least / (least - 1)
+        return count / (count - 1) * least / (least - 1)
 
     def form(self, moments: Moments) -> LinearForm:
         scale = 1 / _pairs(moments.count)

@@ -39,8 +39,8 @@ class Vendi(MomentMetric):
         empty = float(_entropy(torch.zeros(1, dtype=torch.float64)))
         return float(_entropy(torch.linalg.eigvalsh(density_KK)).sum()) + (dim - len(products_KK)) * empty
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float:
-        del count, least, variance
+    def gain_of_fewer(self, count: float, least: float) -> float:
+        del count, least
         return 0.0  # only shares count
 
     def form(self, moments: Moments) -> LinearForm:

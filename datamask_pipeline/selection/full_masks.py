@@ -58,6 +58,18 @@ class FullMasks:
             best = max((best, *found), key=lambda one: one[0])
         return best
 
+    def top(self, scores_N: Tensor) -> tuple[float, Tensor]:
+        """The largest sum of scores, but for masks that have the shortest documents in, and the least score that comes in.
+
+        Args:
+            scores_N: float64.
+
+        Returns:
+            The sum; float64 of shape (N,): what the last token is worth, times the document's.
+        """
+        total, mask_N = self.largest(scores_N, every_kind=False)
+        return total, self.costs_N * (scores_N / self.costs_N)[mask_N > 0].min()
+
     def largest_mean(self, scores_N: Tensor, added: float = 0.0, held: float = 0.0) -> float:
         """At least ``(sum of scores + added) / (documents + held)`` of every full mask.
 
@@ -71,16 +83,16 @@ class FullMasks:
         size = float(scores_N.abs().sum()) + abs(added) + 1e-300
         share = min(1.0, self.limit / float(self.costs_N.sum()))  # of every document: a relaxed full mask
         mean = (share * float(scores_N.sum()) + added) / (share * len(scores_N) + held)
-        every_kind = False
-        for _ in range(MOST_TURNS):
-            total, mask_N = self.largest(scores_N - mean, every_kind=every_kind)
-            excess = total + added - mean * held
-            if excess > NOTHING * size:
+        for every_kind in (
+            False,
+            True,
+        ):  # those that have all of the shortest documents seldom have a larger mean
+            for _ in range(MOST_TURNS):
+                total, mask_N = self.largest(scores_N - mean, every_kind=every_kind)
+                excess = total + added - mean * held
+                if excess <= NOTHING * size:
+                    break
                 mean += excess / (float(mask_N.sum()) + held)
-            elif every_kind:
-                break
-            else:
-                every_kind = True  # those that have all of the shortest documents seldom have a larger mean
         # Of two documents at least: all means are at most this.
         return mean + max(0.0, excess) / (2 + held)
 

@@ -116,11 +116,11 @@ class MomentObjective:
         """Whether the relaxation is concave, so that its linearisation bounds every mask."""
         return all(metric.concave for _, metric in self._terms)
 
-    def gain_of_fewer(self, count: float, least: float, variance: float) -> float | None:
+    def gain_of_fewer(self, count: float, least: float) -> float | None:
         """`MomentMetric.gain_of_fewer` of the diversity part, weighted by ``1 - lamb``; none where one metric has none."""
         total = 0.0
         for term, metric in self._terms:
-            gain = metric.gain_of_fewer(count, least, variance)
+            gain = metric.gain_of_fewer(count, least)
             if gain is None:
                 return None
             total += (1 - self.objective.lamb) * term.scale * gain

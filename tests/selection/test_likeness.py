@@ -71,15 +71,22 @@ def test_what_is_to_be_avoided_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
-@pytest.mark.parametrize("held", [False, True])
-def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(name: str, held: bool) -> None:
+@pytest.mark.parametrize(("held", "in_tokens"), [(False, False), (True, False), (False, True)])
+def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(
+    name: str, held: bool, in_tokens: bool
+) -> None:
     rows, _, shown = planted(2)
     rows = rows[np.r_[:6, -5:0]]
     draws = np.random.default_rng(5)
     quality, others = draws.random(11), unit(draws.normal(size=(4, 32)))
     settings = {"diversity": name, "num_documents": 4, "target": shown, "avoid": others, "dtype": "float32"}
-    first = select_documents(unit(draws.normal(size=(8, 32))), draws.random(8), **settings)
-    given = first.held if held else None
+    lengths = draws.integers(5, 40, 11)
+    if in_tokens:
+        del settings["num_documents"]
+        settings |= {"num_tokens": 100, "token_counts": lengths}
+    given = None
+    if held:
+        given = select_documents(unit(draws.normal(size=(8, 32))), draws.random(8), **settings).held
     result = select_documents(rows, quality, given=given, **settings)
     power = 1 if name == "Pair_simi" else 2
 
@@ -97,6 +104,10 @@ def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(name: st
     }  # fmt: skip
     ends, values = result.normalisation, {}
     masks = [list(mask) for mask in combinations(range(11), 4)]
+    if in_tokens:
+        every = (list(mask) for count in range(2, 11) for mask in combinations(range(11), count))
+        left = ((mask, 100 - lengths[mask].sum()) for mask in every)
+        masks = [mask for mask, rest in left if 0 <= rest < np.delete(lengths, mask).min()]
     for mask in masks:
         terms = {
             kind: (scores[kind][mask].mean() - ends[kind][0]) / (ends[kind][1] - ends[kind][0])
@@ -106,7 +117,8 @@ def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(name: st
         values[tuple(mask)] = (
             0.5 * (terms["quality"] + 9 * terms["target"] + 9 * terms["avoid"]) / 19 + 0.5 * spread
         )
-    assert np.mean([diversity(rows[mask]) for mask in masks]) == pytest.approx(ends[name][0], abs=1e-6)
+    if not in_tokens:
+        assert np.mean([diversity(rows[mask]) for mask in masks]) == pytest.approx(ends[name][0], abs=1e-6)
     chosen = tuple(np.flatnonzero(result.mask).tolist())
     assert result.objective.value == pytest.approx(values[chosen], abs=1e-5)
     assert result.certificate.bound >= max(values.values()) - 1e-5
@@ -115,10 +127,11 @@ def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(name: st
     fewer = [row for row in chosen if row != inside]
     pairs = (rows[[inside]] @ rows[fewer].T) ** power
     alone = 0 if power == 1 else 1
-    scale = 4 * 3 if power == 1 else 16
+    count = len(chosen)
+    scale = count * (count - 1) if power == 1 else count**2
     moved = -(2 * pairs.sum() + alone) / scale
     moved += (
-        2 * (((rows[inside] @ shown.T) ** power).mean() - ((rows[inside] @ others.T) ** power).mean()) / 4
+        2 * (((rows[inside] @ shown.T) ** power).mean() - ((rows[inside] @ others.T) ** power).mean()) / count
     )
     expected = 0.5 * moved / (ends[name][1] - ends[name][0])
     assert result.marginals.diversity_N[inside] == pytest.approx(expected, abs=1e-5)

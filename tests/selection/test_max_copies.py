@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.errors import ConfigurationError
@@ -54,6 +55,41 @@ def test_total_value_and_certificate_are_those_of_every_count_vector(name: str, 
         rows, quality, max_copies=max_copies, num_documents=5, lamb=1.0, policy="quality_topk"
     )
     assert top.counts[best].tolist() == ([2, 2, 1, 0, 0, 0] if max_copies == 2 else [3, 2, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "Facility"])
+def test_in_tokens_no_full_count_vector_exceeds_the_bound(name: str) -> None:
+    import torch
+
+    rows, quality = block(6, seed=7)
+    tokens = np.array([3, 5, 8, 4, 7, 6])
+    result = select_documents(
+        rows,
+        quality,
+        max_copies=2,
+        num_tokens=25,
+        token_counts=tokens,
+        diversity=name,
+        lamb=0.4,
+        normalisation="none",
+        dtype="float32",
+    )
+
+    def value(counts: NDArray[np.int64]) -> float:
+        chosen = np.repeat(np.arange(6), counts)
+        everything = torch.from_numpy(np.concatenate([rows[chosen], rows]) if name != "Facility" else rows)
+        mask = torch.zeros(1, len(everything), dtype=torch.bool)
+        mask[0, torch.arange(len(chosen)) if name != "Facility" else torch.from_numpy(np.unique(chosen))] = (
+            True
+        )
+        return 0.4 * quality[chosen].mean() + 0.6 * float(METRICS.make(name).values(everything, mask)[0])
+
+    every = [np.array(counts) for counts in product(range(3), repeat=6) if sum(counts) > 1]
+    left = [(counts, 25 - int(counts @ tokens)) for counts in every]
+    full = [counts for counts, rest in left if 0 <= rest < tokens[counts < 2].min(initial=100)]
+    assert result.counts.tolist() in [counts.tolist() for counts in full]
+    assert result.objective.value == pytest.approx(value(result.counts), abs=1e-5)
+    assert max(map(value, full)) - 1e-6 <= result.certificate.bound <= max(map(value, full)) + 0.3
 
 
 def test_counts_keep_budgets_quotas_and_pruning() -> None:

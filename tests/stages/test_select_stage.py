@@ -11,8 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from datamask_pipeline import schema
+from datamask_pipeline.audit.recompute import check_selection
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.selection.inputs import budget_of
+from datamask_pipeline.selection.moments.relaxed import RelaxedObjective
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.document_rows import CheckedTables
@@ -236,6 +238,30 @@ def test_a_selection_holds_no_vector_and_no_id_in_memory(
     Inputs(Store(tmp_path)).select(policy="quality_topk", num_documents=31, block_rows=50)
     assert [type(vectors) for vectors in given] == [ShardedVectors] * 3
     assert not list(tmp_path.rglob("*.f16")), "nothing is gathered"
+
+
+def test_a_budget_in_tokens_has_a_bound_from_this_version_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proved of a mask that an earlier version left without, and missed in one of this."""
+    monkeypatch.setattr(RelaxedObjective, "_bound_in_tokens", lambda *_: None)
+    inputs, problems = Inputs(Store(tmp_path)), []
+    for version in ("33", select.VERSION):
+        monkeypatch.setattr(select, "VERSION", version)
+        ref, _ = select.run(
+            select.SelectConfig.of({"num_tokens": 900, "num_restarts": 0}),
+            store=inputs.store,
+            release="r",
+            arm="a",
+            index=inputs.index,
+            embeddings=inputs.embeddings,
+        )
+        manifest = inputs.store.manifest(ref)
+        assert manifest["basis"]["version"] == version
+        assert manifest["metadata"]["blocks"][0]["certificate"]["bound"] is None
+        found = check_selection(inputs.store, ref, manifest, inputs.index, inputs.embeddings)
+        problems.append([each.problem for each in found])
+    assert problems == [[], ["no bound is stated where its metrics, policy and budget give one"]]
 
 
 def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.quotas import Quotas
-from datamask_pipeline.selection.facility.token_budget import TokenBudget
+from datamask_pipeline.selection.full_masks import FullMasks
 
 MOMENTUM = 0.7
 FIRST_SOFTNESS, LAST_SOFTNESS, SOFTNESS_DECAY = 0.3, 0.01, 0.97
@@ -38,7 +38,7 @@ def dual_bound(
     lists: NeighbourLists,
     linear_N: Tensor,
     weight: float,
-    budget: Quotas | TokenBudget,
+    budget: Quotas | FullMasks,
     start_R: Tensor,
     width: float,
     value: float,

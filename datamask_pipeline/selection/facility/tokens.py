@@ -19,7 +19,6 @@ from torch import Tensor
 from datamask_pipeline.selection.facility.bound import dual_bound
 from datamask_pipeline.selection.facility.evaluate import Coverage
 from datamask_pipeline.selection.facility.lists import NeighbourLists
-from datamask_pipeline.selection.facility.token_budget import TokenBudget
 from datamask_pipeline.selection.full_masks import FullMasks
 
 NARROW, MOST_HALVED = 2.0**-10, 128
@@ -68,8 +67,7 @@ def token_bound(
     linear_N = (quality_N - quality_N[selected_T].mean()) / len(selected_T)
     start_R = (covered.best_R + covered.second_R) / 2
     width = float((covered.best_R - covered.second_R).double().mean())
-    budget = TokenBudget(full.costs_N, full.limit)
-    _, dual_R = dual_bound(lists, linear_N, weight, budget, start_R, width, weight * covered.mean, NUM_STEPS)
+    _, dual_R = dual_bound(lists, linear_N, weight, full, start_R, width, weight * covered.mean, NUM_STEPS)
     reached, linear_N = largest_of_means(_offered(lists, dual_R, weight), quality_N, full)
     bound = weight * float(dual_R.mean()) + reached
     return TokenBound(bound=bound, dual_R=dual_R, linear_N=linear_N, width=width)

@@ -118,7 +118,7 @@ class RelaxedObjective:
         held, count = self.statistics.held, moments.count
         beside = 0.0 if held is None else held.count
         least = min(self._full.fewest + beside, count)
-        gain = self.objective.gain_of_fewer(count, least, 1.0)
+        gain = self.objective.gain_of_fewer(count, least)
         if gain is None:
             return None
         scores_N, added = count * gradient_N, count * self._held_part(form, count)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.moments import MomentMetric, Moments
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
@@ -183,3 +184,26 @@ def test_clusters_with_near_copies_are_climbed_in_forty_steps(seed: int) -> None
         )
         ascend(problem, start_at(problem, budget.best(quality_N, exact=True)), 40, told)
     assert min(left) < 5e-5
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"])
+def test_in_tokens_the_ascent_ends_where_its_bound_is_met(name: str) -> None:
+    """Positive vectors: few have a mean near none, where Pair_simi would be a question of how few."""
+    draws = np.random.default_rng(100)
+    rows, quality = np.abs(draws.normal(size=(500, 32))).astype(np.float32), draws.random(500)
+    lengths = np.exp(draws.normal(5, 0.8, size=500)).astype(int) + 5
+    gaps = [
+        select_documents(
+            rows,
+            quality,
+            diversity=name,
+            lamb=lamb,
+            num_tokens=int(lengths.sum() // 5),
+            token_counts=lengths,
+            num_swap_rounds=0,
+            num_kicks=0,
+            num_restarts=0,
+        ).certificate.gap
+        for lamb in (0.1, 0.5)
+    ]
+    assert max(gaps) < 0.08
