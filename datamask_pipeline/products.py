@@ -91,6 +91,13 @@ def second_moment(rows_nD: Tensor, weighted_nD: Tensor) -> Tensor:
     return second_DD
 
 
+def product_into(out_nm: Tensor, rows_nD: Tensor, columns_mD: Tensor) -> Tensor:
+    """Products of each two of these float32 rows, written into a tensor on the CPU, wherever the rows live; that tensor."""
+    if rows_nD.device.type == "cpu":
+        return torch.mm(rows_nD, columns_mD.T, out=out_nm)
+    return out_nm.copy_(rows_nD @ columns_mD.T)
+
+
 def _product(rows_nD: Tensor, block_Dd: Tensor, packed: bool) -> Tensor:
     if not packed:
         return rows_nD @ block_Dd

@@ -56,7 +56,7 @@ class DiSF(MomentMetric):
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor:
         # Means and deviations held fixed; exact only to first order in what they move.
-        _, inverse_D, mean_D = correlation(moments)
+        _, inverse_D, mean_D = (part.to(left_TD.device) for part in correlation(moments))
         left_TD = ((left_TD - mean_D) * inverse_D).to(left_TD.dtype)
         right_ND = ((right_ND - mean_D) * inverse_D).to(right_ND.dtype)
         products_TN = (left_TD @ right_ND.T).square_()

@@ -29,7 +29,7 @@ KEPT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Moments:
-    """Sums over a mask, relaxed or binary, in float64.
+    """Sums over a mask, relaxed or binary, in float64 on the CPU, wherever the rows live.
 
     Attributes:
         count: ``sum m_i``.
@@ -298,14 +298,16 @@ class MomentMetric(DiversityMetric):
 
 
 def moments_of(embeddings_ND: Tensor, weights_N: Tensor, needs_second: bool) -> Moments:
-    """The moments of a mask, relaxed or binary, over rows in memory, products in the rows' dtype."""
+    """The moments of a mask, relaxed or binary, over rows in memory, products in the rows' dtype; on the CPU as all are."""
+    weights_N = weights_N.to(embeddings_ND.device)
     chosen = torch.nonzero(weights_N).squeeze(1)
     rows_TD, weights_T = embeddings_ND[chosen], weights_N[chosen].to(torch.float64)
     weighted_TD = rows_TD if weights_N.dtype == torch.bool else rows_TD * weights_T.to(rows_TD.dtype)[:, None]
+    second_DD = second_moment(rows_TD, weighted_TD).to(torch.float64).cpu() if needs_second else None
     return Moments(
         count=float(weights_T.sum()),
-        first_D=weighted_TD.sum(0, dtype=torch.float64),
-        second_DD=second_moment(rows_TD, weighted_TD).to(torch.float64) if needs_second else None,
+        first_D=weighted_TD.sum(0, dtype=torch.float64).cpu(),
+        second_DD=second_DD,
         squared=float((squared_norms(rows_TD) * weights_T).sum()),
     )
 

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.products import product_into
 from datamask_pipeline.selection.parallel import Workers
 
 MATRIX_BYTES = 4 << 30
@@ -114,9 +115,8 @@ class _InMemory(_Similarities):
 
         def work(start: int) -> NDArray[np.float32]:
             rows_bR = torch.from_numpy(self._matrix_NR[start : start + CHUNK_DOCUMENTS])
-            torch.mm(
-                self.documents_ND[start : start + CHUNK_DOCUMENTS], self.references_RD.T, out=rows_bR
-            ).clamp_(min=0)
+            chunk_bD = self.documents_ND[start : start + CHUNK_DOCUMENTS]
+            product_into(rows_bR, chunk_bD, self.references_RD).clamp_(min=0)
             sums: NDArray[np.float32] = rows_bR.numpy().sum(1)
             return sums
 
@@ -139,15 +139,15 @@ class _OnDemand(_Similarities):
     first, most = FIRST_ON_DEMAND, MOST_ON_DEMAND
 
     def first_gains(self) -> list[float]:
-        self._best_R = torch.zeros(len(self.references_RD))
+        self._best_R = self.references_RD.new_zeros(len(self.references_RD))
         self._recent: dict[int, NDArray[np.float32]] = {}
 
         def work(start: int) -> Tensor:
             chunk_bD = self.documents_ND[start : start + CHUNK_DOCUMENTS]
-            sums_b = torch.zeros(len(chunk_bD), dtype=torch.float64)
+            sums_b = chunk_bD.new_zeros(len(chunk_bD), dtype=torch.float64)
             for span_rD in torch.split(self.references_RD, SPAN_REFERENCES):
                 sums_b += (chunk_bD @ span_rD.T).clamp_(min=0).sum(1, dtype=torch.float64)
-            return sums_b
+            return sums_b.cpu()
 
         return torch.cat(
             list(self.workers.map(work, range(0, len(self.documents_ND), CHUNK_DOCUMENTS)))
@@ -160,8 +160,8 @@ class _OnDemand(_Similarities):
         def work(start: int) -> Tensor:
             span = slice(start, start + SPAN_REFERENCES)
             similar_br = rows_bD @ self.references_RD[span].T
-            similar_bR[:, span] = similar_br.numpy()
-            return similar_br.sub_(self._best_R[span]).clamp_(min=0).sum(1, dtype=torch.float64)
+            similar_bR[:, span] = similar_br.cpu().numpy()
+            return similar_br.sub_(self._best_R[span]).clamp_(min=0).sum(1, dtype=torch.float64).cpu()
 
         total_b = torch.zeros(len(documents), dtype=torch.float64)
         for part_b in self.workers.map(work, range(0, len(self.references_RD), SPAN_REFERENCES)):
@@ -172,7 +172,7 @@ class _OnDemand(_Similarities):
 
     def select(self, document: int) -> None:
         if document in self._recent:
-            similar_R = torch.from_numpy(self._recent[document])
+            similar_R = torch.from_numpy(self._recent[document]).to(self._best_R.device)
         else:
             similar_R = self.references_RD @ self.documents_ND[document]
         torch.maximum(self._best_R, similar_R, out=self._best_R)

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.products import product_into
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.seeds import generator
 
@@ -78,8 +79,8 @@ class Exchanges:
 
         def work(start: int) -> None:
             rows_CN = torch.from_numpy(similar_NN[start : start + CHUNK_ROWS])
-            torch.mm(documents_ND[start : start + CHUNK_ROWS].float(), documents_ND.float().T, out=rows_CN)
-            rows_CN.clamp_(min=0)
+            chunk_CD = documents_ND[start : start + CHUNK_ROWS].float()
+            product_into(rows_CN, chunk_CD, documents_ND.float()).clamp_(min=0)
 
         for _ in workers.map(work, range(0, size, CHUNK_ROWS)):
             pass
