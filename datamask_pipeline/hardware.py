@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 #: Tokens of a batch, padding included. On a processor the widest activations of a base model must stay below
 #: the 32 MiB from which the C library maps and clears new pages for every tensor.
 CPU_BATCH_TOKENS: Final = 2_048
-ACCELERATOR_BATCH_TOKENS: Final = 16_384
+ACCELERATOR_BATCH_TOKENS: Final = 65_536
+#: Of one accelerator: while it computes for one, the others make their batches ready.
+WORKERS_OF_ACCELERATOR: Final = 3
 
 #: Parameters of mallopt(3).
 _TRIM_THRESHOLD: Final = -1
@@ -42,7 +44,7 @@ def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:
 
     Args:
         device: ``auto``: every accelerator, else the processor; ``cpu``: a worker for each core that torch may
-            use; a tuple is taken as it stands.
+            use; an accelerator's name: workers that keep it busy; a tuple is taken as it stands.
 
     Raises:
         ConfigurationError: no device, or processors beside accelerators, whose results differ in the last bits.
@@ -50,10 +52,11 @@ def resolve_devices(device: str | tuple[str, ...]) -> tuple[str, ...]:
     import torch
 
     if device == "auto":
-        device = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) or "cpu"
+        found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        device = tuple(name for name in found for _ in range(WORKERS_OF_ACCELERATOR)) or "cpu"
     if device == "cpu":
         return ("cpu",) * torch.get_num_threads()
-    named = (device,) if isinstance(device, str) else device
+    named = (device,) * WORKERS_OF_ACCELERATOR if isinstance(device, str) else device
     if not named or len({name.split(":")[0] for name in named}) > 1:
         raise ConfigurationError(f"device {list(named)} must name devices of one kind, e.g. [cuda:0, cuda:1]")
     return named
@@ -142,16 +145,28 @@ def freed_pages_kept() -> Iterator[None]:
 
 
 @contextmanager
-def one_thread_each(num_workers: int) -> Iterator[ThreadPoolExecutor]:
+def one_thread_each(
+    num_workers: int, device_of: Callable[[], torch.device | None] = lambda: None
+) -> Iterator[ThreadPoolExecutor]:
     """A pool of workers. While it is open, every torch operation of this process takes one thread.
 
     What a worker computes then depends on its item alone, not on the number of cores.
+
+    Args:
+        num_workers: Threads.
+        device_of: Where they compute, asked when a thread begins; none is the processor.
     """
     import torch
 
+    def begin() -> None:
+        torch.set_num_threads(1)  # threads do not inherit it
+        device = device_of()
+        if device is not None and device.type != "cpu":
+            # A library that finds no context in the thread that first calls it warns, and makes one.
+            torch.zeros((), device=device)
+
     with torch_threads(1):
-        # Threads yet to come do not inherit the number.
-        pool = ThreadPoolExecutor(num_workers, initializer=torch.set_num_threads, initargs=(1,))
+        pool = ThreadPoolExecutor(num_workers, initializer=begin)
         try:
             yield pool
         finally:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.audit.recompute import given_settings
 from datamask_pipeline.audit.recompute_block import MOST_COMPARED
+from datamask_pipeline.hardware import present_device
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.report.objectives import objective_names
@@ -120,7 +121,7 @@ def _evaluated(
 
     settings, metrics, _ = check_settings(**engine, normalisation_constants=dict(constants))
     curve, found = Curve(None), {}
-    with Workers(settings.num_workers) as workers, torch.inference_mode():
+    with Workers(settings.num_workers, present_device(settings.device)) as workers, torch.inference_mode():
         checked = checked_rows(rows.vectors, settings, workers)
         scores = checked_quality(rows.quality_N, len(rows))
         budget = budget_of(settings, len(rows), None, None)

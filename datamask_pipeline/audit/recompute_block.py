@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, differing, first, near
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.audit.recompute_bound import check_bound
+from datamask_pipeline.hardware import present_device
 from datamask_pipeline.stages.release_rows import ReleaseRows
 from datamask_pipeline.stages.select import BlockGiven, SelectConfig, shards_of
 
@@ -55,7 +56,7 @@ def check_block(
     groups = [rows.groups[place] for place in block] if rows.groups else None
     mask = stored["selected"][block]
     curve = Curve(None)
-    with Workers(engine.num_workers) as workers, torch.inference_mode():
+    with Workers(engine.num_workers, present_device(engine.device)) as workers, torch.inference_mode():
         checked = checked_rows(rows.vectors.chosen(block), engine, workers)
         scores = checked_quality(rows.quality_N[block], len(block))
         budget = budget_of(engine, len(block), None if np.isnan(tokens_n).any() else tokens_n, groups)

@@ -56,8 +56,8 @@ class EncoderConfig(Settings):
     )
     device: str | tuple[str, ...] = execution_field(
         "auto",
-        description="`cpu` (a worker a core), `cuda:1`, several workers such as [cuda:0, cuda:1] or [cpu, cpu], or "
-        "auto: every accelerator, else the CPU. Order and bytes are the same for any number of workers.",
+        description="`cpu` (a worker a core), `cuda:1` (three), workers such as [cuda:0, cuda:1] or [cpu, cpu], or auto: "
+        "every accelerator, else the CPU. Order and bytes are the same for any number of workers.",
     )
 
     @pydantic.field_validator("device")

@@ -66,11 +66,14 @@ class Encoder:
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         prefix = self.spec.prefix or ""
         prefixed = [prefix + text for text in texts]
-        encoded = self._tokenizer(
-            prefixed, truncation=True, max_length=self.max_tokens, return_attention_mask=False
-        )
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids
+        if not self._tokenizer.is_fast:
+            encoded = self._tokenizer(
+                prefixed, truncation=True, max_length=self.max_tokens, return_attention_mask=False
+            )
+            ids: list[list[int]] = encoded["input_ids"]
+            return ids
+        # Without the places of tokens in their text, which nobody asks for.
+        return [one.ids for one in self._tokenizer.backend_tokenizer.encode_batch_fast(prefixed)]
 
     @torch.inference_mode()
     def token_states(self, token_ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,14 +83,17 @@ class Encoder:
             states_BTH and the attention mask mask_BT.
         """
         longest = max(len(ids) for ids in token_ids)
-        ids_BT = torch.full((len(token_ids), longest), self._tokenizer.pad_token_id, dtype=torch.long)
-        mask_BT = torch.zeros((len(token_ids), longest), dtype=torch.long)
+        ids_BT = np.full((len(token_ids), longest), self._tokenizer.pad_token_id, dtype=np.int64)
+        mask_BT = np.zeros((len(token_ids), longest), dtype=np.int64)
         for row, ids in enumerate(token_ids):
-            ids_BT[row, : len(ids)] = torch.tensor(ids)
+            ids_BT[row, : len(ids)] = ids
             mask_BT[row, : len(ids)] = 1
-        mask_BT = mask_BT.to(self.device)
-        features = self._model[0]({"input_ids": ids_BT.to(self.device), "attention_mask": mask_BT})
-        return features["token_embeddings"].float(), mask_BT
+        batch = {
+            name: torch.from_numpy(values_BT).to(self.device)
+            for name, values_BT in (("input_ids", ids_BT), ("attention_mask", mask_BT))
+        }
+        features = self._model[0](batch)
+        return features["token_embeddings"].float(), batch["attention_mask"]
 
     @torch.inference_mode()
     def pool(self, states_BTH: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
@@ -176,6 +182,9 @@ def load_encoder(spec: EncoderSpec, *, device: str, dtype: str) -> Encoder:
     precision = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
     model[0].to(precision)
     pack_linears(model[0])
+    if model.tokenizer.is_fast:
+        model.tokenizer.backend_tokenizer.enable_truncation(limit, direction=model.tokenizer.truncation_side)
+        model.tokenizer.backend_tokenizer.no_padding()
     encoder = Encoder(
         spec=dataclasses.replace(spec, prefix=prefix),
         model_name=name,

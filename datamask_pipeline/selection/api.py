@@ -108,7 +108,7 @@ def select_documents(
     require_given(given)
     config, metrics, policy = check_settings(config=config, diversity=diversity, **settings)
     curve = Curve(progress)
-    with Workers(config.num_workers) as workers, torch.inference_mode():
+    with Workers(config.num_workers, present_device(config.device)) as workers, torch.inference_mode():
         with timings.phase("checks"):
             checked = checked_rows(embeddings, config, workers)
             scores = checked_quality(quality, checked.rows.num_rows)

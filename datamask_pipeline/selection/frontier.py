@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.api import (
     check_settings,
     normalised_problem,
@@ -122,7 +123,7 @@ def frontier(
     config, metrics, policy = check_settings(diversity=diversity, **{**settings, along: values[0]})
     configs = [check_settings(diversity=diversity, **{**settings, along: value})[0] for value in values]
     timings = Timings()
-    with Workers(config.num_workers) as workers, torch.inference_mode():
+    with Workers(config.num_workers, present_device(config.device)) as workers, torch.inference_mode():
         with timings.phase("checks"):
             checked = checked_rows(embeddings, config, workers)
             scores = checked_quality(quality, checked.rows.num_rows)

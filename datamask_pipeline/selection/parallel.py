@@ -27,14 +27,15 @@ class Workers:
 
     Args:
         num_workers: Threads; every core of this process when none.
+        device: Where they compute, until the first one begins to be set anew; none is the processor.
     """
 
-    def __init__(self, num_workers: int | None = None) -> None:
-        self.num_workers = num_workers or num_cores()
+    def __init__(self, num_workers: int | None = None, device: torch.device | None = None) -> None:
+        self.num_workers, self.device = num_workers or num_cores(), device
 
     def __enter__(self) -> Self:
         self._stack = ExitStack()
-        self._pool = self._stack.enter_context(one_thread_each(self.num_workers))
+        self._pool = self._stack.enter_context(one_thread_each(self.num_workers, lambda: self.device))
         return self
 
     def __exit__(self, *failure: object) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import present_device
 from datamask_pipeline.selection.budget import Budget, no_two_fit
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.outliers import outlying
@@ -100,7 +101,7 @@ def prune(
     whole = Pruned(rows=rows, scores=scores, budget=budget, why_N=np.full(rows.num_rows, "", dtype=object))
     left = _short_enough(whole)
     if config.outlier_deviations is not None:
-        with Workers(config.num_workers) as workers:
+        with Workers(config.num_workers, present_device(config.device)) as workers:
             out_n = outlying(left.rows, config.outlier_deviations, config.seed, workers)
         left = _with_enough(
             left.without(out_n, OUTLYING), f"outlier_deviations {config.outlier_deviations}", copies

@@ -170,7 +170,8 @@ def test_devices_are_one_worker_each_and_of_one_kind(monkeypatch: pytest.MonkeyP
     assert resolve_devices(("cpu",)) == ("cpu",)
     assert resolve_devices(("cuda:0", "cuda:1")) == ("cuda:0", "cuda:1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert resolve_devices("auto") == ("cuda:0", "cuda:1")
+    assert resolve_devices("auto") == ("cuda:0",) * 3 + ("cuda:1",) * 3
+    assert resolve_devices("cuda:1") == ("cuda:1",) * 3
     for wrong in (("cpu", "cuda:0"), ()):
         with pytest.raises(ConfigurationError, match="of one kind"):
             resolve_devices(wrong)

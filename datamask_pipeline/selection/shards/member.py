@@ -110,6 +110,7 @@ class Member:
         """Open the shards and look at every vector and number, see `inputs.checked_rows`."""
         if not self.shards:
             return {}, {"digests": np.zeros(0, np.uint8), "num_normalised": 0, "dim": 0}
+        self.workers.device = self.device()
         with self._numbered():
             held = opened(self.shards, self.tokens, self.config.quotas is not None)
             require_floats(held.vectors.dtype)
