@@ -10,6 +10,8 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.data import Base, base_of_file, base_of_installation, documents_of_installation
 from benchmarks.harness import Context, code_version, machine
 from benchmarks.orchestration import SIZES
@@ -43,6 +45,9 @@ ORDER = (
     "one_pass",
     "training",
     "orchestration",
+    "gpu_learner",
+    "gpu_embed",
+    "gpu_training",
 )
 RESULTS = Path("benchmarks/results")
 REPORT = Path("docs/benchmarks.md")
@@ -57,9 +62,11 @@ def main() -> None:
         _run_one(options, options.only[0])
         return
     chosen = options.only or [
-        name for name in ORDER if options.long or not import_module(f"benchmarks.{name}").LONG
+        name
+        for name in ORDER
+        if (options.long or not import_module(f"benchmarks.{name}").LONG) and not _on_device(name)
     ]
-    if options.embeddings is None:
+    if options.embeddings is None and not all(map(_on_device, chosen)):
         base_of_installation(options.folder / "installed.npy")
     failed = []
     for name in chosen:
@@ -114,7 +121,14 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _base(options: argparse.Namespace) -> Base:
+def _on_device(name: str) -> bool:
+    """Whether a benchmark needs a GPU, and makes its vectors there: those are run where they are named."""
+    return getattr(import_module(f"benchmarks.{name}"), "ON_DEVICE", False)
+
+
+def _base(options: argparse.Namespace, name: str) -> Base:
+    if _on_device(name):
+        return Base(vectors_MD=np.empty((0, 0), np.float16), quality_M=None, source="made on the device")
     if options.embeddings is None:
         return base_of_installation(options.folder / "installed.npy")
     return base_of_file(options.embeddings, options.column, options.quality_column)
@@ -122,7 +136,7 @@ def _base(options: argparse.Namespace) -> Base:
 
 def _run_one(options: argparse.Namespace, name: str) -> None:
     benchmark = import_module(f"benchmarks.{name}")
-    base = _base(options)
+    base = _base(options, name)
     context = Context(
         base=base,
         documents=options.documents or documents_of_installation(options.folder),

@@ -293,6 +293,8 @@ def machine() -> dict[str, str]:
     }
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     facts |= {"memory": f"{pages / 2**30:.0f} GiB", "python": platform.python_version()}
+    if torch.cuda.is_available():
+        facts["accelerator"] = torch.cuda.get_device_name()
     facts["arithmetic of the learners"] = resolve_dtype("auto", "cpu")
     for package in PACKAGES:
         try:
