@@ -10,7 +10,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-ui test-ray chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration clean
+.PHONY: help setup demo test test-all test-ui test-ray test-cuda chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -48,6 +48,9 @@ test-ui: setup ## Dagster's page and those of datamask look in a real browser (n
 test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
 	@$(INSTALL) -e '.[ray]'
 	@$(BIN)/python -m pytest -m ray tests/pipeline tests/selection/shards
+
+test-cuda: setup ## Selection, encoders and training on a GPU against the processor (needs a CUDA device and a CUDA build of torch)
+	@$(BIN)/python -m pytest tests/cuda -n auto
 
 chaos: setup ## A hundred random kill -9 of steps, workers and whole trees of processes (KILLS=20 SEED=7)
 	@OMP_NUM_THREADS=1 CHAOS_KILLS=$(or $(KILLS),100) CHAOS_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -s tests/test_chaos.py
@@ -97,6 +100,9 @@ bench-audit: setup ## Questions put to a record of ten million documents (long)
 bench-orchestration: setup ## Dagster against datamask run: one more turn of the demo and of imported embeddings (STEPS=demo)
 	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --only orchestration $(if $(STEPS),--steps $(STEPS))
+
+bench-gpu: setup ## Learning, embedding and training on a GPU
+	@$(BIN)/python -m benchmarks --only gpu_learner gpu_embed gpu_training
 
 clean: ## Remove results and the Dagster instance (not .venv)
 	rm -rf .datamask .dagster

@@ -28,8 +28,7 @@ normalisation, search, evaluation. `cpu_seconds` is the processor's time of the 
 an opponent's time are shares of it, though an opponent has no checks, evaluation or certificate to compute. Figures are
 medians over seeds. Results that name a commit ran while other work shared the cores: their seconds on the clock are
 upper limits. A gap is `(bound - value) / (bound - random)`, an attainment `(value - random) / (reference - random)`:
-shares of the distance from random masks, never of the raw value.
-Nothing on this page ran on a GPU.
+shares of the distance from random masks, never of the raw value. What ran on a GPU says so in its title.
 """
 
 
