@@ -54,11 +54,14 @@ class Budget:
 
     @property
     def ungrouped(self) -> Budget:
-        """The same number of documents (expected, for tokens) without quotas or costs."""
+        """The same number of documents (expected, for tokens) without quotas or costs; all only where there is no choice."""
+        number = self.num_documents
+        if self.tokens and not self.takes_everything:
+            number = min(number, len(self.costs_N) - 1)
         return Budget(
             costs_N=torch.ones_like(self.costs_N),
             groups_N=torch.zeros_like(self.groups_N),
-            limits=(self.num_documents,),
+            limits=(number,),
             tokens=False,
             seed=self.seed,
         )

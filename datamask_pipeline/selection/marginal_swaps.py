@@ -87,7 +87,7 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
     As it is where there is no time for a look at each of its documents.
     """
     too_large = _num_looks(problem) < int(solution.mask_N.sum())
-    if problem.held is not None or too_large or not can_swap_by_marginals(problem):
+    if too_large or not can_swap_by_marginals(problem):
         return solution
     exchanged_N, _ = _exchanged(_batch(problem), solution.mask_N, _ties(problem), config, _num_looks(problem))
     moved = int((exchanged_N & ~solution.mask_N).sum())
@@ -117,6 +117,7 @@ def _batch(problem: Problem) -> Batch:
         logits_N=torch.zeros(problem.num_rows),
         objective=problem.objective,
         budget=problem.budget,
+        held=problem.held,
     )
 
 

@@ -29,6 +29,7 @@ from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.facility.evaluate import coverage_of
 from datamask_pipeline.selection.facility.expected import expected_coverage, sampled_references
+from datamask_pipeline.selection.full_masks import FullMasks
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
@@ -67,11 +68,16 @@ Constants = dict[str, tuple[float, float]]
 
 def quality_constants(scores: Mapping[str, Tensor], budget: Budget, given: Given | None = None) -> Constants:
     """(zero, one) of each quality score: its mean over random masks, its mean over the best one; with what is held."""
-    constants = {
-        name: (budget.mean(q_N), float(q_N[budget.best(q_N, exact=True)].mean()))
-        for name, q_N in scores.items()
-    }
+    constants = {name: (budget.mean(q_N), _best_mean(q_N, budget)) for name, q_N in scores.items()}
     return with_held(constants, budget.num_documents, given)
+
+
+def _best_mean(scores_N: Tensor, budget: Budget) -> float:
+    """The mean over the best mask; in tokens, where what is best first leaves room for many of the rest, a bound on any."""
+    mean = float(scores_N[budget.best(scores_N, exact=True)].mean())
+    if budget.tokens and not _has_range(budget.mean(scores_N), mean) and not budget.takes_everything:
+        return FullMasks(budget.costs_N, budget.limits[0]).largest_mean(scores_N)
+    return mean
 
 
 def with_held(constants: Constants, added: float, given: Given | None) -> Constants:

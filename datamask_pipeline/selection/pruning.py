@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Pruned:
     budget: Budget
     why_N: NDArray[np.object_]
 
-    @property
+    @cached_property
     def kept_N(self) -> NDArray[np.bool_]:
         """Who is left: bool over the whole block."""
         return np.asarray(self.why_N == "", dtype=bool)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import checked_marginals, checked_values
-from datamask_pipeline.diversity.moments import MomentMetric, moments_of
+from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
 
@@ -25,9 +25,14 @@ def rewards(batch: Batch, masks_GN: Tensor) -> Tensor:
     """
     function = batch.objective
     weights_GN = masks_GN.to(torch.float64)
-    total_G = function.lamb * (weights_GN @ function.quality_N) / weights_GN.sum(1)
+    total_G = function.lamb * (weights_GN @ function.quality_N + function.held_quality)
+    total_G /= weights_GN.sum(1) + function.held_count
     for term in function.terms:
-        values_G = checked_values(term.metric, batch.embeddings_ND, masks_GN)
+        if batch.held is not None and isinstance(term.metric, MomentMetric):
+            unions = [_moments(batch, term.metric, mask_N) for mask_N in masks_GN]
+            values_G = torch.tensor([term.metric.value(moments) for moments in unions], dtype=torch.float64)
+        else:
+            values_G = checked_values(term.metric, batch.embeddings_ND, masks_GN)
         total_G += (1 - function.lamb) * (term.scale * values_G + term.offset)
     return total_G
 
@@ -50,13 +55,13 @@ def marginals(batch: Batch, weights_N: Tensor, count: float | None = None) -> Te
     Args:
         batch: The batch.
         weights_N: A bool mask; probabilities in float64 where every metric is quadratic.
-        count: Documents that means divide by; those of the budget where none is given.
+        count: Documents that means divide by, beside those held; those of the budget where none is given.
 
     Raises:
         ConfigurationError: a metric offers no marginals.
     """
     function = batch.objective
-    count = batch.budget.num_documents if count is None else count
+    count = (batch.budget.num_documents if count is None else count) + function.held_count
     total_N = function.lamb * function.quality_N / count
     for term in function.terms:
         if isinstance(term.metric, MomentMetric):
@@ -73,9 +78,15 @@ def marginals(batch: Batch, weights_N: Tensor, count: float | None = None) -> Te
 
 
 def _moment_marginals(batch: Batch, metric: MomentMetric, weights_N: Tensor, count: float) -> Tensor:
-    found = moments_of(batch.embeddings_ND, weights_N.to(batch.embeddings_ND.device), metric.needs_second)
+    found = _moments(batch, metric, weights_N)
     # The policy's masks hold the budget in expectation: that is what a metric divides by where it can.
     at_budget = metric.exact_marginals and not metric.moving_count
     moments = replace(found, count=count) if at_budget else found
     weights_N = weights_N.to(device=batch.embeddings_ND.device, dtype=torch.float64)
     return metric.marginals_at(moments)(batch.embeddings_ND, weights_N).cpu()
+
+
+def _moments(batch: Batch, metric: MomentMetric, weights_N: Tensor) -> Moments:
+    """Of a mask and of what is held."""
+    own = moments_of(batch.embeddings_ND, weights_N, metric.needs_second)
+    return own if batch.held is None else own.plus(batch.held)

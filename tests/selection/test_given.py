@@ -79,8 +79,8 @@ def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
     assert told["gain"] == pytest.approx(mine - alone, abs=2e-5)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "budget", [{"num_tokens": 40}, {"num_documents": CHOSEN, "quotas": {"a": 2 / 3, "b": 1 / 3}}]
 )
@@ -118,6 +118,7 @@ def test_tokens_and_quotas_are_of_what_is_added(metric: str, budget: dict[str, A
         left = {tuple(chosen): 40 - tokens[chosen].sum() for chosen in every}
         full = [c for c, rest in left.items() if 0 <= rest < np.delete(tokens, c).min()]
         best = max(value(chosen) for chosen in full)
+        assert result.objective.value == pytest.approx(best, abs=1e-5), "exchanges find the best of so few"
         assert best - 1e-6 <= result.certificate.bound <= best + 0.5
         return
     assert (groups[mine] == "a").sum() == 2
@@ -125,7 +126,7 @@ def test_tokens_and_quotas_are_of_what_is_added(metric: str, budget: dict[str, A
     every = itertools.combinations(range(NEW), CHOSEN)
     best = max(value(chosen) for chosen in every if (groups[list(chosen)] == "a").sum() == 2)
     assert result.certificate.bound is not None
-    assert best - 1e-6 <= result.certificate.bound <= best + 0.06
+    assert best - 1e-6 <= result.certificate.bound <= best + 0.15
 
 
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])

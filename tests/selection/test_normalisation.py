@@ -219,3 +219,20 @@ def test_of_few_wide_documents_as_many_masks_are_drawn_as_of_narrow_ones(
     rows, quality = block(60, 768)
     select_documents(rows, quality, num_documents=3, diversity=name, policy="quality_topk")
     assert max(seen) == 63
+
+
+def test_in_tokens_there_is_a_scale_wherever_there_is_a_choice() -> None:
+    """Where all but one document fit; and where the best by quality leave room for most of the short rest."""
+    draws = np.random.default_rng(0)
+    rows, quality, lengths = draws.normal(size=(60, 8)), draws.random(60), draws.integers(5, 60, 60)
+    settings = {"token_counts": lengths, "num_tokens": int(lengths.sum()) - 1, "num_restarts": 0}
+    for metric in ("Pair_simi", "LogDet", "Facility"):
+        found = select_documents(rows, quality, diversity=metric, **settings)
+        assert 59 >= found.mask.sum() > 50
+        zero, one = found.normalisation[metric]
+        assert one > zero
+    one_or_many = np.random.default_rng(1).choice([1, 100], size=60)
+    worst_short = np.where(one_or_many == 1, 0.1, 0.9) * draws.random(60)
+    settings = {"token_counts": one_or_many, "num_tokens": 300, "num_restarts": 0}
+    found = select_documents(rows, worst_short, diversity="Pair_simi", **settings)
+    assert found.normalisation["quality"][1] > found.normalisation["quality"][0]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from datamask_pipeline.diversity.moments import Moments
     from datamask_pipeline.selection.budget import Budget
     from datamask_pipeline.selection.objective import ObjectiveFunction
     from datamask_pipeline.selection.problem import Problem
@@ -29,12 +30,14 @@ class Batch:
         logits_N: What is learnt.
         objective: The block's objective, its quality cut to the batch.
         budget: The block's, scaled to the batch.
+        held: Moments of documents that stand beside every mask, if there are any.
     """
 
     embeddings_ND: Tensor
     logits_N: Tensor
     objective: ObjectiveFunction
     budget: Budget
+    held: Moments | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
