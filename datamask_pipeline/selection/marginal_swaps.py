@@ -31,7 +31,7 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
 CANDIDATES = 8
 """Documents that are tried in the place of one: those of the largest marginals without it."""
-MOST_RESTARTS, MOST_IN_TOKENS = 4, 12
+MOST_RESTARTS, MOST_IN_TOKENS = 4, 32
 """Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
 LENGTHS = (0, 1, -1)
 """In tokens these are, in turns, of any documents, rather of long ones, or rather of short ones: their number is free."""
