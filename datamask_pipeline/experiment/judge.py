@@ -139,11 +139,11 @@ def _of_pairs(values_R: Numbers) -> Numbers:
 
 def mean_over_pairs(values_R: Numbers) -> tuple[float, float]:
     """Mean over the draws, and half of its 95 % interval over pairs of draws; NaN where a draw has no value."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     mean_P = _of_pairs(values_R)
     error = float(mean_P.std(ddof=1)) / math.sqrt(len(mean_P))
-    return float(mean_P.mean()), float(t.ppf((1 + LEVEL) / 2, len(mean_P) - 1)) * error
+    return float(mean_P.mean()), float(stdtrit(len(mean_P) - 1, (1 + LEVEL) / 2)) * error
 
 
 def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
@@ -157,7 +157,7 @@ def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
     Source: the components of two crossed samples, as in Owen, The pigeonhole bootstrap, 2007: to draw pairs and questions
     again at once would count their interaction three times.
     """
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
 
     pairs, difference = len(delta_P), float(delta_P.mean())
     between_pairs = float(delta_P.var(ddof=1)) / pairs
@@ -167,9 +167,11 @@ def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
     if not between_pairs > 0:
         return Difference(difference, math.nan, math.nan, math.nan)
     error, freedom = math.sqrt(variance), (pairs - 1) * (variance / between_pairs) ** 2
-    edge = float(t.ppf((1 + LEVEL) / 2, freedom))
-    detectable = (edge + float(t.ppf(POWER, freedom))) * error
-    return Difference(difference, edge * error, detectable, 2 * float(t.sf(abs(difference) / error, freedom)))
+    edge = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    detectable = (edge + float(stdtrit(freedom, POWER))) * error
+    return Difference(
+        difference, edge * error, detectable, 2 * float(stdtr(freedom, -abs(difference) / error))
+    )
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

@@ -51,7 +51,7 @@ def bit_differences(rows: Sequence[Row], baseline: Sequence[Row]) -> list[dict[s
 
 
 def _difference(pairs: Sequence[tuple[float, int]]) -> dict[str, Any]:
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     number, size = len(pairs), sum(size for _, size in pairs)
     difference = math.fsum(bits for bits, _ in pairs) / size
@@ -59,7 +59,7 @@ def _difference(pairs: Sequence[tuple[float, int]]) -> dict[str, Any]:
     half_width = math.nan
     if number > 1 and squares > 0:
         error = math.sqrt(squares / (number - 1) / number) * number / size
-        half_width = float(t.ppf(0.975, number - 1)) * error
+        half_width = float(stdtrit(number - 1, 0.975)) * error
     return {"difference": difference, "half_width": half_width, "questions": number}
 
 

@@ -112,10 +112,10 @@ def luck(score: float, n: int, chance: float) -> float:
     Formula: P(Binomial(n, chance) >= k), k = n score, as Beta(k, n - k + 1) has it for any k: a mean over checkpoints need
     be no whole number of answers.
     """
-    from scipy.stats import beta
+    from scipy.special import betainc  # scipy.stats takes a second to import
 
     right = score * n
-    return float(beta.cdf(max(chance, 1 / n), right, n - right + 1)) if right > 0 else 1.0
+    return float(betainc(right, n - right + 1, max(chance, 1 / n))) if right > 0 else 1.0
 
 
 def beyond_luck(probabilities: Sequence[float]) -> list[bool]:
@@ -178,8 +178,8 @@ def interval_of(sample: Sequence[float]) -> float:
 
 def _half_width(sample: Sequence[float]) -> float:
     """Half of Student's 95 % interval of the mean; with many questions that is the normal one."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a second to import
 
     mean = sum(sample) / len(sample)
     variance = sum((value - mean) ** 2 for value in sample) / (len(sample) - 1)
-    return float(t.ppf(0.975, len(sample) - 1)) * math.sqrt(variance / len(sample))
+    return float(stdtrit(len(sample) - 1, 0.975)) * math.sqrt(variance / len(sample))
