@@ -17,7 +17,6 @@ from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import Held
 
 if TYPE_CHECKING:
-    from datamask_pipeline.selection.given import Given
     from datamask_pipeline.selection.result import Certificate, Objective, SelectionResult
 
 _CERTIFIED: Final = "certified"
@@ -34,7 +33,6 @@ class BlockTold:
     threshold: float
     normalisation: dict[str, tuple[float, float]]
     timings: dict[str, float]
-    held: "Given | None"
     record: dict[str, Any]
 
     @classmethod

@@ -3,7 +3,6 @@
 Knows the record and the engine's one function; knows no metric and no learner.
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,6 +41,7 @@ from datamask_pipeline.stages.release_rows import (
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, npy_bytes
 
 if TYPE_CHECKING:
+    from datamask_pipeline.diversity.moments import Moments
     from datamask_pipeline.selection.given import Given
     from datamask_pipeline.selection.result import SelectionResult
     from datamask_pipeline.selection.shards.source import Shard
@@ -243,7 +243,8 @@ def run(
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         _tell_of_unmet_quotas(config, rows, blocks, f"{where}: ")
         rows = rows if before is None else before.with_reserve(rows)
-        columns, told_of = MaskColumns(builder.scratch() / "columns", len(rows), before), []
+        columns = MaskColumns(builder.scratch() / "columns", len(rows), before)
+        told_of, held_now = [], _Sums()
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
             folder = builder.scratch() / f"{kind}-{number:05d}"
             with naming_documents(store, index, rows, block):
@@ -254,6 +255,7 @@ def run(
                     result = _select_block(budgeted, rows, block, of_block, folder, progress)
             columns.take(block, result)
             told_of.append(BlockTold.of(result))
+            held_now.add(result.held)
             del result  # the next block is learnt without it in memory
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from error
@@ -264,7 +266,7 @@ def run(
     curve = _curve_table(told_of)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
     selected, unscored = int(values["selected"].sum()), index.rows - len(rows)
-    sums = _held_now(told_of) if told_of or before is None else before.given
+    sums = held_now.given() if told_of or before is None else before.given
     metadata = _metadata(told_of, before) | {
         "arm": arm,
         "release": release,
@@ -508,16 +510,27 @@ def reserve_size(config: SelectConfig, columns: Mapping[str, NDArray[Any]], befo
     return round(config.reserve * (int(columns["selected"].sum()) - held))
 
 
-def _held_now(results: list[BlockTold]) -> "Given | None":
-    """Sums over all that the mask holds; ``None`` where a metric is none of moments."""
-    from datamask_pipeline.selection.given import Given
+class _Sums:
+    """Sums over all that the mask holds, added up block by block: each block's are a matrix of its own."""
 
-    parts = [result.held for result in results]
-    if any(part is None for part in parts):
-        return None
-    moments = [part.moments(needs_second=True) for part in parts if part is not None]
-    total = functools.reduce(lambda left, right: left.plus(right), moments)
-    return Given.of_moments(total, {}, None)
+    def __init__(self) -> None:
+        self._total: Moments | None = None
+        self._known = True
+
+    def add(self, held: "Given | None") -> None:
+        """What one block holds."""
+        self._known = self._known and held is not None
+        if held is None or not self._known:
+            self._total = None
+        else:
+            moments = held.moments(needs_second=True)
+            self._total = moments if self._total is None else self._total.plus(moments)
+
+    def given(self) -> "Given | None":
+        """Of all blocks; ``None`` where a metric is none of moments."""
+        from datamask_pipeline.selection.given import Given
+
+        return None if self._total is None else Given.of_moments(self._total, {}, None)
 
 
 def _curve_table(results: list[BlockTold]) -> pa.Table:
