@@ -1,14 +1,17 @@
 """Correlations of a mask's features, and what one document more or less does to them. Knows no quality, budget or learner.
 
-Shape suffixes: n rows, D embedding dimensions.
+Shape suffixes: n rows, D embedding dimensions; `...` for several masks side by side, or for none.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments
@@ -84,13 +87,13 @@ class Moved:
 
 @dataclass(frozen=True)
 class Spread:
-    """How a mask's documents are spread in each dimension, float64.
+    """How a mask's documents are spread in each dimension, or those of several masks, float64.
 
     Attributes:
         count: Of documents.
-        mean_D: Means.
-        variance_D: Variances.
-        second_D: Means of squares.
+        mean_D: Means, (..., D).
+        variance_D: Variances, (..., D).
+        second_D: Means of squares, (..., D).
     """
 
     count: float
@@ -98,13 +101,17 @@ class Spread:
     variance_D: Tensor
     second_D: Tensor
 
-    @property
+    @cached_property
     def inverse_D(self) -> Tensor:
         """Reciprocal deviations, 0 where constant."""
         return reciprocal_deviations(self.variance_D, self.second_D)
 
+    def at(self, places: NDArray[np.int64]) -> Spread:
+        """That of some of several masks."""
+        return Spread(self.count, self.mean_D[places], self.variance_D[places], self.second_D[places])
+
     def without(self, row_D: Tensor) -> Spread:
-        """That of the mask without a document."""
+        """That of the mask without a document, or with each of several of them left out, (..., D)."""
         count, away_D = self.count - 1, row_D - self.mean_D
         return Spread(
             count=count,
@@ -113,16 +120,18 @@ class Spread:
             second_D=(self.second_D * self.count - row_D.square()) / count,
         )
 
-    def settled(self, least_D: Tensor, most_D: Tensor) -> bool:
-        """Whether the dimensions that vary are the same with any one document more whose numbers are within these."""
-        if self.count < 2:
-            return False
+    def settled(self, least_D: Tensor, most_D: Tensor) -> Tensor:
+        """Whether the dimensions that vary are the same with any one document more whose numbers are within these.
+
+        Returns:
+            Booleans, (...). Where fewer than two documents are spread, nothing is.
+        """
         square_D = torch.maximum(least_D.square(), most_D.square())
         away_D = torch.maximum((least_D - self.mean_D).square(), (most_D - self.mean_D).square())
         with_D = self.variance_D + away_D / (self.count + 1)
         vary_D = self.variance_D > (CONSTANT * (self.second_D + square_D / self.count)).clamp(min=2 * NOTHING)
         constant_D = with_D <= (CONSTANT * self.second_D).clamp(min=NOTHING)
-        return bool(torch.where(self.inverse_D > 0, vary_D, constant_D).all())
+        return torch.where(self.inverse_D > 0, vary_D, constant_D).all(-1) & (self.count >= 2)
 
 
 class Settled:
@@ -132,14 +141,15 @@ class Settled:
     correlations Q change by ``m'Qm - 2 m'Q1 + 2 w v'Cv + (1'm)^2``, ``v = u - u m``.
 
     Args:
-        spread: Of the mask; it is settled.
-        correlation_DD: Its correlations, those with itself included, in the precision of the rows that it is asked about.
+        spread: Of the mask, or of several; it is settled.
+        correlation_DD: Its correlations, those with itself included, in the precision of the rows that it is asked about,
+            (..., D, D).
     """
 
     def __init__(self, spread: Spread, correlation_DD: Tensor) -> None:
         self.spread, self.correlation_DD = spread, correlation_DD
         self.squared_DD = correlation_DD.square()
-        self.slope_D = self.squared_DD.sum(0).mul_(-2)
+        self.slope_D = self.squared_DD.sum(-2).mul_(-2)
 
     @classmethod
     def of(cls, moments: Moments, dtype: torch.dtype) -> Settled:
@@ -152,34 +162,42 @@ class Settled:
         return cls(spread, covariance_DD.mul_(inverse_D).mul_(inverse_D[:, None]).to(dtype))
 
     def without(self, row_D: Tensor, spread: Spread) -> Settled:
-        """That of the mask without a document, whose spread then is this.
+        """That of the mask without a document, or with each of several left out, whose spread then is this.
 
         Args:
-            row_D: The document's.
+            row_D: The document's, (..., D).
             spread: As `Spread.without` has it.
         """
         grown = math.sqrt(self.spread.count / spread.count)
         inverse_D = spread.inverse_D * grown
         factor_D = torch.nan_to_num(inverse_D / self.spread.inverse_D).to(self.correlation_DD)
         away_D = (inverse_D * (row_D - self.spread.mean_D) / math.sqrt(spread.count)).to(factor_D)
-        correlation_DD = self.correlation_DD * factor_D
-        return Settled(spread, correlation_DD.mul_(factor_D[:, None]).addr_(away_D, away_D, alpha=-1))
+        correlation_DD = (self.correlation_DD * factor_D[..., None, :]).mul_(factor_D[..., None])
+        return Settled(spread, correlation_DD.addcmul_(away_D[..., None], away_D[..., None, :], value=-1))
 
     def change(self, rows_nD: Tensor) -> Tensor:
-        """The marginals of rows, as `Moved` has them."""
+        """The marginals of rows, as `Moved` has them.
+
+        Args:
+            rows_nD: For every mask the same, (n, D), or for each its own, (..., n, D).
+
+        Returns:
+            (..., n).
+        """
         inverse_D, weight = self.spread.inverse_D, 1 / (self.spread.count + 1)
         mean_D, inverse_D = (self.spread.mean_D * inverse_D).to(rows_nD), inverse_D.to(rows_nD)
+        mean_D, inverse_D, slope_D = mean_D[..., None, :], inverse_D[..., None, :], self.slope_D[..., None, :]
         totals = []
-        for part_nD in torch.split(rows_nD, max(FEWEST_ROWS, NUMBERS_AT_ONCE // rows_nD.shape[1])):
+        for part_nD in torch.split(rows_nD, max(FEWEST_ROWS, NUMBERS_AT_ONCE // mean_D.numel()), dim=-2):
             scaled_nD = torch.addcmul(-mean_D, part_nD, inverse_D)
             share_nD = scaled_nD.square().mul_(weight)
             share_nD /= share_nD + 1
-            total_n = torch.linalg.vecdot(torch.addmm(self.slope_D, share_nD, self.squared_DD), share_nD)
-            total_n += share_nD.sum(1).square_()
+            total_n = torch.linalg.vecdot((share_nD @ self.squared_DD).add_(slope_D), share_nD)
+            total_n += share_nD.sum(-1).square_()
             scaled_nD.addcmul_(scaled_nD, share_nD, value=-1)
             total_n.add_(torch.linalg.vecdot(scaled_nD @ self.correlation_DD, scaled_nD), alpha=2 * weight)
             totals.append(total_n)
-        return -torch.cat(totals).to(torch.float64)
+        return -torch.cat(totals, dim=-1).to(torch.float64)
 
 
 class Joined:

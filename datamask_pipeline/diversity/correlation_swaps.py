@@ -5,6 +5,8 @@ Shape suffixes: T candidates, O of them outside a mask, I inside it, D embedding
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,6 +22,12 @@ MOST_LEFT = 100
 """A document that is more of a dimension's variance than all but one in so many: of what is left, too few digits are."""
 LOOKED = 2e10
 """Numbers that all looks at pairs of one search may read."""
+AT_ONCE = 2**17
+"""Numbers of the forms without each of several documents that are made at once: of few dimensions most of the time of one
+goes into calls."""
+
+Form = Moved | Settled | Joined
+"""What joining a mask changes."""
 
 
 class CorrelationSwaps(SwapModel):
@@ -58,13 +66,12 @@ class CorrelationSwaps(SwapModel):
         return None
 
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
-        rows_OD = self.rows_TD[outside_O]
-        columns = []
-        for document in inside_I.tolist():
-            without = self._joined(document)
-            itself = self.rows_TD[document : document + 1]
-            columns.append(_numbers(without.change(rows_OD)) - _numbers(without.change(itself)))
-        return np.stack(columns, axis=1)
+        rows_OD, changes_IO = self.rows_TD[outside_O], np.empty((len(inside_I), len(outside_O)))
+        for places, without in self._without(inside_I, len(outside_O)):
+            own_ID = self.rows_TD[inside_I[places]]
+            itself = without.change(own_ID[:, None] if isinstance(without, Settled) else own_ID)
+            changes_IO[places] = _numbers(without.change(rows_OD) - itself)
+        return changes_IO.T
 
     def swap(self, into: int, out: int) -> None:
         self.add(into)
@@ -77,26 +84,53 @@ class CorrelationSwaps(SwapModel):
         if self.inside is not None:
             self.inside.append(into)
 
-    def _joined(self, left_out: int | None = None) -> Moved | Settled | Joined:
-        """What joining the mask, or the mask without a document, changes."""
-        count = self.moments.count - (left_out is not None)
+    def _joined(self) -> Form:
+        """What joining the mask changes."""
+        if self._are_few(self.moments.count):
+            return Joined(self._members())
+        if self.moments.count < 2 or not self._standardised().spread.settled(*self.range_2D):
+            return Moved(self.moments, 1)
+        return self._standardised()
+
+    def _without(self, inside_I: Places, num_rows: int) -> Iterator[tuple[Places, Form]]:
+        """What joining the mask without each of some documents changes: places among them, and the form of these masks.
+
+        Args:
+            inside_I: The documents.
+            num_rows: How many rows each form will be asked about.
+        """
+        settled_I = np.zeros(len(inside_I), bool)
+        are_few = self._are_few(self.moments.count - 1)
+        if not are_few and self.moments.count - 1 >= 2:
+            before, rows_ID = self._standardised().spread, self.whole_TD[inside_I].double().cpu()
+            spread = before.without(rows_ID)
+            kept_I = (spread.variance_D >= before.variance_D / MOST_LEFT).all(-1)
+            settled_I = (spread.settled(*self.range_2D) & kept_I).numpy()
+            dim = rows_ID.shape[1]
+            together = max(1, AT_ONCE // (dim * (dim + num_rows)))
+            for places in _parts(np.flatnonzero(settled_I), together):
+                of_part = spread if len(places) == len(inside_I) else spread.at(places)
+                yield places, self._standardised().without(rows_ID[places], of_part)
+        for place in np.flatnonzero(~settled_I).tolist():
+            document = int(inside_I[place])
+            form = Joined(self._members(document)) if are_few else Moved(self._moved(document, -1), 1)
+            yield np.array([place]), form
+
+    def _are_few(self, count: float) -> bool:
+        """Whether so many documents' products with each other are the cheapest form."""
         dim = self.rows_TD.shape[1]
-        if self.inside is not None and count >= 2 and numbers_joined(count, dim) < numbers_moved(dim):
-            return Joined(self.whole_TD[[one for one in self.inside if one != left_out]].double().cpu())
-        if count < 2:
-            return Moved(self.moments if left_out is None else self._moved(left_out, -1), 1)
+        return self.inside is not None and count >= 2 and numbers_joined(count, dim) < numbers_moved(dim)
+
+    def _members(self, left_out: int | None = None) -> Tensor:
+        """The vectors of the mask, or of all but one of its documents."""
+        assert self.inside is not None, "the mask is made of these"
+        return self.whole_TD[[one for one in self.inside if one != left_out]].double().cpu()
+
+    def _standardised(self) -> Settled:
+        """The form of the mask, whether it is settled or not."""
         if self.settled is None:
             self.settled = Settled.of(self.moments, self.rows_TD.dtype)
-        if left_out is None:
-            settled = self.settled.spread.settled(*self.range_2D)
-            return self.settled if settled else Moved(self.moments, 1)
-        row_D, before = self.whole_TD[left_out].double().cpu(), self.settled.spread
-        spread = before.without(row_D)
-        if spread.settled(*self.range_2D) and bool(
-            (spread.variance_D >= before.variance_D / MOST_LEFT).all()
-        ):
-            return self.settled.without(row_D, spread)
-        return Moved(self._moved(left_out, -1), 1)
+        return self.settled
 
     def _moved(self, document: int, sign: int) -> Moments:
         """The moments with (1) or without (-1) a document."""
@@ -108,6 +142,11 @@ class CorrelationSwaps(SwapModel):
             second_DD=torch.addr(self.moments.second_DD, row_D, row_D, alpha=sign),
             squared=self.moments.squared + sign * float(row_D @ row_D),
         )
+
+
+def _parts(places: Places, size: int) -> list[Places]:
+    """So many places at a time."""
+    return np.split(places, range(size, len(places), size)) if len(places) else []
 
 
 def _numbers(values_T: Tensor) -> Floats:

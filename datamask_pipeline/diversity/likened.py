@@ -19,7 +19,8 @@ class LikenedMetric(MomentMetric):
     Formula: ``f(S) + 2 mean k(x, y) - 2 mean k(x, z)`` over x in S, y of the target, z to be avoided, where k is what f
     averages over pairs: the cosine (Pair_simi), or its square (DiSF_uncentred). With a target this is, but for a constant
     and for pairs of a document with itself, minus the squared distance between the moments of selection and target: largest
-    where the selection is spread as the target is. What is to be avoided counts as if it had been chosen as well.
+    where the selection is spread as the target is. What is to be avoided counts as if as many documents like it
+    as are selected were so as well, however many are shown.
     Source: kernel herding (Chen, Welling and Smola 2010); the cross terms are those of a quadratic function's mutual
     information and conditional gain (Iyer et al. 2021).
     Cost: as of the metric. Concave in the relaxed mask if the metric is, as what is added is linear.

@@ -90,7 +90,7 @@ def select_documents(
         max_copies: How often a document may be taken at most; the budget, objective and certificate are those of the copies,
             and `counts` of the result says how often each is. Time and memory grow with it.
         target: Shape (T, D): what the selection shall be like. A document's largest cosine to one of these joins the quality
-            scores as ``target``, with nine times the weight of all others together unless `quality_weights` names it;
+            scores as ``target``, weighing nine times what all but it and ``avoid`` do unless `quality_weights` names it;
             Pair_simi and DiSF_uncentred then want the spread of these instead of the largest.
         avoid: The same of what it shall be unlike, as score ``avoid``.
         given: What is held already, as an earlier result's `held`: the budget is then that of the documents added, and

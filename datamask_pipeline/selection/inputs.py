@@ -231,32 +231,32 @@ def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
     return {name: _scores(values, num_rows, str(name)) for name, values in scores.items()}
 
 
-def _scores(values: Any, num_rows: int, name: str) -> Tensor:
+def _scores(values: Any, num_rows: int, name: str, what: str = "score") -> Tensor:
     _refuse_sparse(values, name)
     array = np.asarray(values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values)
     if array.shape != (num_rows,):
-        raise InputError(f"{num_rows} embeddings need as many scores", field=name, value=array.shape)
+        raise InputError(f"{num_rows} embeddings need as many {what}s", field=name, value=array.shape)
     texts = (
         [row for row, value in enumerate(array) if isinstance(value, str)] if array.dtype == object else []
     )
     if array.dtype.kind not in "biufO" or texts or np.ma.is_masked(values):
         raise InputError(
-            "scores must be real numbers, none of them missing",
+            f"{what}s must be real numbers, none of them missing",
             row=texts[0] if texts else None,
             field=name,
             value=array.dtype,
-            remedy="convert them, and score every document",
+            remedy=f"convert them, and give every document a {what}",
         )
     try:
         scores_N = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "a score is missing or no number", field=name, remedy="score every document"
+            f"a {what} is missing or no number", field=name, remedy=f"give every document a {what}"
         ) from error
     bad = np.flatnonzero(~np.isfinite(scores_N))
     if len(bad):
         raise InputError(
-            "a score is not finite",
+            f"a {what} is not finite",
             row=int(bad[0]),
             field=name,
             value=float(scores_N[bad[0]]),
@@ -319,11 +319,15 @@ def budget_of(
     if config.num_tokens is not None:
         if token_counts is None:
             raise InputError("a budget in tokens needs token_counts", field="token_counts")
-        costs_N = _scores(token_counts, num_rows, "token_counts")
+        costs_N = _scores(token_counts, num_rows, "token_counts", "token count")
         if not (costs_N > 0).all():
             row = int((costs_N <= 0).nonzero()[0])
             raise InputError(
-                "a document without tokens", row=row, field="token_counts", value=float(costs_N[row])
+                "a token count is not above 0",
+                row=row,
+                field="token_counts",
+                value=float(costs_N[row]),
+                remedy="drop the document, or count its tokens",
             )
         if config.num_tokens > copies * float(costs_N.sum()):
             raise ConfigurationError(
@@ -333,7 +337,7 @@ def budget_of(
         groups_N = torch.zeros(num_rows, dtype=torch.int64)
     else:
         if token_counts is not None:
-            _scores(token_counts, num_rows, "token_counts")
+            _scores(token_counts, num_rows, "token_counts", "token count")
         total = config.num_documents
         if total is None:
             total = documents_of(config.ratio, num_rows)

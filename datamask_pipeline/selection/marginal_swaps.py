@@ -163,8 +163,7 @@ def _exchanged(
 ) -> tuple[Tensor, float]:
     """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
     best_N, best = mask_N, float(rewards(batch, mask_N[None])[0])
-    if config.num_swap_rounds == 0 or int(mask_N.sum()) < 3:
-        # Without one of two documents there is no mask.
+    if config.num_swap_rounds == 0:
         return best_N, best
     most = MOST_IN_TOKENS if batch.budget.tokens else MOST_RESTARTS
     for turn in range(min(most, config.num_restarts) + 1):
@@ -202,7 +201,7 @@ def _improved(
         made, order_N = False, _marginals(batch, mask_N)
         selected_T = torch.nonzero(mask_N).squeeze(1)
         for leaves in selected_T[torch.argsort(order_N[selected_T], stable=True)].tolist():
-            if looks == 0 or int(mask_N.sum()) < 3:
+            if looks == 0:
                 return looks, mask_N, value
             if not mask_N[leaves]:
                 continue

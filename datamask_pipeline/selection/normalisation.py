@@ -58,6 +58,8 @@ EXACT_DOCUMENTS = 32_768
 SCALE_SEED = 0
 """Of every draw that a scale rests on."""
 HALF_BIT = 2.0**-24
+EQUAL = "all masks that the budget allows are worth the same"
+"""Why a term may have no range although documents differ."""
 RELATIVE_ZERO = 1e-9
 """Scores, which are float64, have no range where their best mean exceeds their mean by less than this share of either."""
 RESOLVED = 50
@@ -553,9 +555,12 @@ def _has_range(zero: float, one: float) -> bool:
 def _remedy(name: str, of_quality: bool, scores: Collection[str], metrics: Collection[str]) -> str:
     """Why a term may have no range, and which setting chooses without it; scores and metrics are those of weight."""
     if of_quality:
-        cause, alone = "as where all documents score alike", "choose by diversity alone with lamb 0"
+        cause, alone = (
+            f"as where all documents score alike, or {EQUAL}",
+            "choose by diversity alone with lamb 0",
+        )
         return f"{cause}: {alone if len(scores) == 1 else f'give {name!r} weight 0 in quality_weights'}"
-    cause, alone = "as where all documents are alike", "choose by quality alone with lamb 1"
+    cause, alone = f"as where all documents are alike, or {EQUAL}", "choose by quality alone with lamb 1"
     return f"{cause}: {alone if len(metrics) == 1 else f'leave {name!r} out of diversity'}"
 
 

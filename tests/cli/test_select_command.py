@@ -44,7 +44,7 @@ def selected(folder: Path, values: dict[str, list[Any]], *options: str) -> Any:
         ("doc", "d3", (), "an id stands in row 3 already"),
         ("doc", None, (), "an id is null"),
         ("edu", float("nan"), (), "not finite"),
-        ("length", 0.0, ("--token-column", "length", "--num-tokens", "2000"), "without tokens"),
+        ("length", 0.0, ("--token-column", "length", "--num-tokens", "2000"), "a token count is not above 0"),
         ("site", "c", ("--group-column", "site", "-s", "quotas={a: 0.5, b: 0.5}"), "has no quota"),
     ],
 )

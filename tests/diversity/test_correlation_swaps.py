@@ -38,6 +38,10 @@ def model_of(rows_ND: Tensor, mask_N: Tensor) -> CorrelationSwaps:
     return model
 
 
+def forms_without(model: CorrelationSwaps, inside: np.ndarray) -> set[type]:
+    return {type(form) for _, form in model._without(inside, 1)}
+
+
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("form", [Joined, Settled])
 @pytest.mark.parametrize("kind", ["dense", "still", "sparse", "copies"])
@@ -59,7 +63,7 @@ def test_exchanges_of_few_documents_are_followed_exactly(
             before = value(rows_ND, mask_N)
             outside, inside = np.flatnonzero(~mask_N)[:12], np.flatnonzero(mask_N)[:3]
             table, additions = model.table(outside, inside), model.additions()
-            used |= {type(model._joined(document)) for document in [None, *inside.tolist()]}
+            used |= {type(model._joined()), *forms_without(model, inside)}
             for row, into in enumerate(outside):
                 added_N = mask_N.clone()
                 added_N[into] = True
@@ -101,7 +105,7 @@ def test_a_single_precision_model_tells_what_a_double_one_does(
     monkeypatch.setattr(correlation_swaps, "numbers_joined", lambda *_: joined)
     told = model_of(rows_ND, mask_N)
     assert told.rows_TD.dtype == torch.float32
-    assert isinstance(told._joined(0), form)
+    assert forms_without(told, np.array([0])) == {form}
     monkeypatch.setattr(correlation_swaps, "SINGLE_FROM", 1_000)
     untold = CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND)
     assert untold.rows_TD.dtype == torch.float64
@@ -117,8 +121,8 @@ def test_a_document_that_is_most_of_a_dimension_leaves_by_moments() -> None:
     rows_ND[0, 7] = 0.5
     mask_N = torch.arange(N) < 9
     model = model_of(rows_ND, mask_N)
-    assert isinstance(model._joined(0), Moved)
-    assert isinstance(model._joined(1), Settled)
+    assert forms_without(model, np.array([0])) == {Moved}
+    assert forms_without(model, np.array([1])) == {Settled}
     table, before = model.table(np.arange(9, 20), np.array([0])), value(rows_ND, mask_N)
     for row, into in enumerate(range(9, 20)):
         moved_N = mask_N.clone()

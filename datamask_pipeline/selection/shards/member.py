@@ -523,7 +523,7 @@ def _whole(tokens_N: NDArray[Any]) -> NDArray[np.int64]:
     """Token counts, refused where they are not whole numbers above 0."""
     numbers_N = checked_quality({"token_counts": tokens_N}, len(tokens_N))["token_counts"].numpy()
     bad_N = (numbers_N != np.rint(numbers_N)) | (numbers_N > 2**52)
-    for wrong_N, problem in ((numbers_N <= 0, "a document without tokens"), (bad_N, "no whole number")):
+    for wrong_N, problem in ((numbers_N <= 0, "a token count is not above 0"), (bad_N, "no whole number")):
         if wrong_N.any():
             row = int(np.argmax(wrong_N))
             raise InputError(problem, row=row, field="token_counts", value=float(numbers_N[row]))
