@@ -26,6 +26,7 @@ from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline.chain import Artefact
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_of_releases
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
@@ -72,8 +73,8 @@ def run(
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
     What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
-    where it was. A release that fails stops those that go on from it, and no other, but where storage fails, which ends
-    the run; the last lines name each that failed, with exit status 1.
+    where it was. A release that fails stops those that go on from it, and an arm that fails what is made of it, and no
+    other, but where storage fails, which ends the run; the last lines name each that failed, with exit status 1.
 
     Examples:
 
@@ -198,13 +199,17 @@ def _others_go_on(
     try:
         yield
     except DataMaskError as error:
-        out_of_storage = isinstance(error, StorageError) and not isinstance(error, TakenOverError)
-        if len(names) == 1 or out_of_storage:
+        if len(names) == 1 or _is_storage(error):
             raise
         failed[name] = error
         tracker.clear()
         line = f"release {name} failed: {inert(error)}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _is_storage(error: DataMaskError) -> bool:
+    """Whether storage itself fails, on which every other step would fail too."""
+    return isinstance(error, StorageError) and not isinstance(error, TakenOverError)
 
 
 def _run_release(
@@ -222,15 +227,35 @@ def _run_release(
 def _run_steps(
     pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
 ) -> list[bool]:
-    """Run the steps, and tell of each; of each step whether it was computed."""
+    """Run the steps, and tell of each; of each step whether it was computed. Of arms, others go on where one fails.
+
+    Raises:
+        DataMaskError: the first that failed, once all that does not need it is done.
+    """
     say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
     computed: list[bool] = []
     told: set[str] = set()
+    errors: list[DataMaskError] = []
+    missing: set[Artefact] = set()
     for name, key, call in pipeline.steps(release, until):
         stage = FLOW.stage(name)
+        makes = {(output.artefact, key) for output in stage.makes}
+        if missing.intersection(_flat(pipeline.inputs(stage, key))):
+            missing |= makes
+            say(f"{cell(name, 14)}{cell(key, 44)}not made: it needs what failed")
+            continue
         before = current_manifest(pipeline.store, stage.makes[0].artefact, key)
         started, waited = time.monotonic(), pipeline.store.leases.waited
-        refs = call()
+        try:
+            refs = call()
+        except DataMaskError as error:
+            if stage.scope not in ("arm", "run") or _is_storage(error):
+                raise
+            missing |= makes
+            errors.append(error)
+            tracker.clear()
+            say(f"{cell(name, 14)}{cell(key, 44)}failed: {inert(error)}")
+            continue
         waited = pipeline.store.leases.waited - waited
         seconds = time.monotonic() - started - waited
         tracker.clear()
@@ -250,7 +275,15 @@ def _run_steps(
             told.update(lines)
         for line in lines:
             say(f"            {line}")
+    if errors:
+        raise errors[0]
     return computed
+
+
+def _flat(inputs: Mapping[str, Artefact | dict[str, Artefact]]) -> Iterator[Artefact]:
+    """The artefacts that a step reads."""
+    for read in inputs.values():
+        yield from read.values() if isinstance(read, dict) else [read]
 
 
 def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:

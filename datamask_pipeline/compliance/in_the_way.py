@@ -1,7 +1,7 @@
 """Tells which current versions stand in the way of a purge: of which document, who withdraws it, and what to do first."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.compliance.graph import Graph
@@ -12,6 +12,9 @@ from datamask_pipeline.storage.tombstones import hashed_sql
 
 if TYPE_CHECKING:
     import duckdb
+
+#: Releases and their arms that are named at most.
+MOST_NAMED: Final = 8
 
 
 def in_the_way(
@@ -35,11 +38,14 @@ def in_the_way(
     used_in = {each.split("/")[1] for each in blocking}
     retired = sorted(used_in & (releases.every_name(store) - releases.names(store)))
     undo = "".join(f"`datamask retire {release} --undo`, " for release in retired)
+    keys = sorted({"/".join(each.split("/")[1:-1]) for each in blocking})
+    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
     return (
         f"{len(blocking)} current versions still use a withdrawn document, e.g. {first}"
-        f"{_document(graph, connection, salt, held[first])}: {undo}run all releases with the withdrawal before (`datamask "
-        "run`, with every step and arm that made one configured), then purge with the same settings: of a stage that is off "
-        "in them, what it made is removed"
+        f"{_document(graph, connection, salt, held[first])}; they are of {', '.join(keys[:MOST_NAMED])}{more}: {undo}run "
+        "all releases with the withdrawal before (`datamask run`, with every step and arm that made one configured; of several "
+        "configurations each in turn), then purge with the same settings: of a stage that is off in them, what it made is "
+        "removed"
     )
 
 

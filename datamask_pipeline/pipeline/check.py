@@ -139,6 +139,11 @@ def _check_arm(config: PipelineConfig, arm: str, releases: Mapping[str, Sequence
                 f"{where}: crawl {without[0]!r} of release {release!r} has no quota in arm {arm!r}; name it, or give "
                 f"all others one as {OTHER_GROUPS!r}"
             )
+        if settings.quotas.get(OTHER_GROUPS) and not without:
+            raise ConfigurationError(
+                f"{where}: {OTHER_GROUPS!r} has a share of arm {arm!r}, and release {release!r} has no crawl without a "
+                f"quota of its own: {', '.join(crawls)}; leave {OTHER_GROUPS!r} out, or give it 0"
+            )
 
 
 @contextmanager

@@ -115,12 +115,12 @@ def read_rows(
 
 
 def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
-    """Refuse documents without a token count, for a budget in tokens.
+    """Refuse documents without a token count above 0, for a budget in tokens.
 
     Raises:
         InputError: naming the first of them, and how many each crawl has.
     """
-    missing_N = np.isnan(rows.token_counts_N)
+    missing_N = ~(rows.token_counts_N > 0)  # null is NaN
     if not missing_N.any():
         return
     missing_R = np.zeros(len(rows.scored_R), np.bool_)
@@ -134,10 +134,11 @@ def require_token_counts(store: Store, index: Ref, rows: ReleaseRows) -> None:
     document = _named(store, index, rows, int(np.argmax(missing_N)))
     crawls = ", ".join(f"{number} of crawl {crawl!r}" for crawl, number in found.items())
     raise InputError(
-        f"{int(missing_N.sum())} of {len(rows)} documents have no token count, which a budget in tokens needs: {crawls} "
-        f"(the first: {document})",
+        f"{int(missing_N.sum())} of {len(rows)} documents have no token count above 0, which a budget in tokens needs: "
+        f"{crawls} (the first: {document})",
         field="token_count",
-        remedy="fill token_count in the source's files and run again, or give the budget as ratio or num_documents",
+        remedy="fill token_count in the source's files and run again, which embeds and scores anew the files that change; "
+        "or withdraw the documents (`pool.takedown`); or give the budget as ratio or num_documents",
     )
 
 

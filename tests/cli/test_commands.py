@@ -217,3 +217,26 @@ def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
     assert Store(tmp_path / "record").keys("gather") == ["good"]
     alone = ["run", "-c", str(tiny_config_file), "--until", "gather", "--release", "bad", *options]
     assert str(runner.invoke(app, alone).exception).startswith("no document of release 'bad' is eligible")
+
+
+def test_an_arm_that_fails_stops_what_is_made_of_it_and_no_other(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Arms that stood after it in the configuration were not made."""
+    arms = {
+        "small": {"policy": "random"},
+        "large": {"policy": "random", "num_documents": 5_000},
+        "last": {"policy": "quality_topk"},
+    }
+    settings = [f"store={tmp_path / 'record'}", f"arms={json.dumps(arms)}", "compare.baseline=small"]
+    command = ["run", "-c", str(tiny_config_file), "--until", "materialise"]
+    command += [word for setting in settings for word in ("-s", setting)]
+    done = runner.invoke(app, command)
+    assert str(done.exception).startswith("arm 'large' of release 'first': the budget is 5000 documents")
+    lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert any(line.startswith("select first/large failed: arm 'large'") for line in lines)
+    assert "materialise first/large not made: it needs what failed" in lines
+    store = Store(tmp_path / "record")
+    assert sorted(store.keys("materialise")) == ["first/last", "first/small"]
+    runner.invoke(app, [*command, "-s", "arms.large.num_documents=7"])
+    assert sorted(store.keys("materialise")) == ["first/large", "first/last", "first/small"]

@@ -31,6 +31,10 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
             r"select\.quotas: crawl 'tiny-2024-18' .*'first' has no quota",
         ),
         (
+            {"select.quotas": {"tiny-2024-10": 0.5, "tiny-2024-18": 0.2, "*": 0.3}},
+            r"select\.quotas: '\*' has a share of arm 'random', and release 'first' has no crawl without a quota",
+        ),
+        (
             {"arms.random.quotas": {"nope": 0.5, "*": 0.5}},
             r"arms\.random\.quotas: unknown crawl of release 'first'.*'nope'",
         ),

@@ -59,7 +59,7 @@ class Inputs:
                 "id": name,
                 "content_hash": name,
                 "domain": f"site{number % 4}.example",
-                "token_count": 10 + number if number >= uncounted else None,
+                "token_count": 10 + number if number >= uncounted else None if number else 0,
                 "eligible": True,
             }
             for number, name in enumerate(names)
@@ -267,7 +267,10 @@ def test_a_budget_in_tokens_has_a_bound_from_this_version_on(
 def test_missing_token_counts_matter_to_token_budgets_alone(tmp_path: Path) -> None:
     inputs = Inputs(Store(tmp_path), uncounted=2)
     assert sum(row["selected"] for row in inputs.select(policy="quality_topk", num_documents=5)[1]) == 5
-    told = r"2 of 120 documents have no token count, .*: 2 of crawl 'one' \(the first: 'd000' of crawl 'one'\).*run again"
+    told = (
+        r"2 of 120 documents have no token count above 0, .*: 2 of crawl 'one' \(the first: 'd000' of crawl "
+        r"'one'\).*run again"
+    )
     with pytest.raises(InputError, match=told):
         inputs.select(policy="quality_topk", num_tokens=900)
 
