@@ -43,9 +43,9 @@ def in_the_way(
     return (
         f"{len(blocking)} current versions still use a withdrawn document, e.g. {first}"
         f"{_document(graph, connection, salt, held[first])}; they are of {', '.join(keys[:MOST_NAMED])}{more}: {undo}run "
-        "all releases with the withdrawal before (`datamask run`, with every step and arm that made one configured; of several "
-        "configurations each in turn), then purge with the same settings: of a stage that is off in them, what it made is "
-        "removed"
+        "all releases with the withdrawal before (`datamask run`, with every step and arm that made one configured; of "
+        "several configurations each in turn), then purge with the same settings: of a stage that is off in them, what it "
+        "made is removed"
     )
 
 
