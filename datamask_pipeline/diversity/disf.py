@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -86,14 +88,37 @@ class DiSF(MomentMetric):
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
         counts_G = masks_GN.sum(1)
-        size = int(counts_G[0])
-        if bool((counts_G != size).any()):
-            return super().values(embeddings_ND, masks_GN)
-        parts = [
-            _values_of_equal_sizes(embeddings_ND[part.nonzero()[:, 1]].view(len(part), size, -1))
-            for part in torch.split(masks_GN, MASKS_AT_ONCE)
-        ]
-        return torch.cat(parts)
+        values_G = torch.zeros(len(masks_GN), dtype=torch.float64, device=embeddings_ND.device)
+        for size in sorted({size for size in counts_G.tolist() if size > 1}):
+            for places in torch.split((counts_G == size).nonzero().squeeze(1), MASKS_AT_ONCE):
+                rows_GKD = embeddings_ND[masks_GN[places].nonzero()[:, 1]].view(len(places), size, -1)
+                values_G[places] = _values_of_equal_sizes(rows_GKD)
+        return values_G
+
+    def values_beside(self, held: Moments, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        # With u the reciprocal variances, H the second moments of what is held, and w the documents' vectors and the mean,
+        # covariances are H / n plus outer products of w, and u'(cov squared)u is a sum over H and products of w.
+        assert held.second_DD is not None, "needs_second was honoured"
+        rows, inverses, parts = [], [], []
+        for mask_N in masks_GN:
+            rows_KD = embeddings_ND[mask_N.nonzero().squeeze(1)].double().cpu()
+            count = held.count + len(rows_KD)
+            mean_D = (held.first_D + rows_KD.sum(0)) / count
+            second_D = (held.second_DD.diagonal() + rows_KD.square().sum(0)) / count
+            rows.append(torch.cat([rows_KD / math.sqrt(count), mean_D[None]]))
+            inverses.append(reciprocal_deviations(second_D - mean_D.square(), second_D).square())
+            parts.append(count)
+        inverse_GD, count_G = torch.stack(inverses), torch.tensor(parts, dtype=torch.float64)
+        scaled = [rows_JD * inverse_D for rows_JD, inverse_D in zip(rows, inverses, strict=True)]
+        total_G = torch.linalg.vecdot(inverse_GD @ held.second_DD.square(), inverse_GD) / count_G.square()
+        within = torch.linalg.vecdot(torch.cat(scaled) @ held.second_DD, torch.cat(scaled))
+        for mask, within_J in enumerate(torch.split(within, [len(rows_JD) for rows_JD in rows])):
+            products_JJ = (scaled[mask] @ rows[mask].T).square()
+            products_JJ[-1] *= -1  # the mean's outer product is taken away
+            products_JJ[:, -1] *= -1
+            within_J[-1] *= -1
+            total_G[mask] += 2 * within_J.sum() / count_G[mask] + products_JJ.sum()
+        return (inverse_GD > 0).sum(1) - total_G
 
 
 def _values_of_equal_sizes(rows_GKD: Tensor) -> Tensor:

@@ -92,6 +92,16 @@ class DiSFUncentred(MomentMetric):
         values_G: Tensor = -totals_G / masks_GN.sum(1).to(torch.float64).square()
         return values_G
 
+    def values_beside(self, held: Moments, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        second_DD, values = _second(held), []
+        rows = [embeddings_ND[mask_N.nonzero().squeeze(1)].double().cpu() for mask_N in masks_GN]
+        beside = torch.linalg.vecdot(torch.cat(rows) @ second_DD, torch.cat(rows))
+        alone = float(second_DD.square().sum())
+        for rows_KD, beside_K in zip(rows, torch.split(beside, list(map(len, rows))), strict=True):
+            total = alone + 2 * float(beside_K.sum()) + float((rows_KD @ rows_KD.T).square().sum())
+            values.append(-total / (held.count + len(rows_KD)) ** 2)
+        return torch.tensor(values, dtype=torch.float64)
+
 
 def _second(moments: Moments) -> Tensor:
     assert moments.second_DD is not None, "needs_second was honoured"

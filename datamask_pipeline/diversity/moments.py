@@ -292,6 +292,11 @@ class MomentMetric(DiversityMetric):
             dtype=torch.float64,
         )
 
+    def values_beside(self, held: Moments, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
+        """`values` of masks together with what is held, of which moments are known: float64 of shape (G,)."""
+        unions = (moments_of(embeddings_ND, mask_N, self.needs_second).plus(held) for mask_N in masks_GN)
+        return torch.tensor([self.value(moments) for moments in unions], dtype=torch.float64)
+
     def marginals(self, embeddings_ND: Tensor, mask_N: Tensor) -> Tensor:
         moments = moments_of(embeddings_ND, mask_N, self.needs_second)
         return self.marginals_at(moments)(embeddings_ND, mask_N.to(torch.float64))

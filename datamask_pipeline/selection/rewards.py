@@ -29,8 +29,7 @@ def rewards(batch: Batch, masks_GN: Tensor) -> Tensor:
     total_G /= weights_GN.sum(1) + function.held_count
     for term in function.terms:
         if batch.held is not None and isinstance(term.metric, MomentMetric):
-            unions = [_moments(batch, term.metric, mask_N) for mask_N in masks_GN]
-            values_G = torch.tensor([term.metric.value(moments) for moments in unions], dtype=torch.float64)
+            values_G = term.metric.values_beside(batch.held, batch.embeddings_ND, masks_GN)
         else:
             values_G = checked_values(term.metric, batch.embeddings_ND, masks_GN)
         total_G += (1 - function.lamb) * (term.scale * values_G + term.offset)

@@ -332,3 +332,28 @@ def value_on_the_way(
         else:
             values.append(metric.value(found if metric.moving_count else replace(found, count=float(size))))
     return values[0] - values[1]
+
+
+@pytest.mark.parametrize("name", ["DiSF", "DiSF_uncentred"])
+@pytest.mark.parametrize(("dim", "shift"), [(8, 0.2), (64, 3.0), (200, 0.2)])
+def test_values_of_masks_of_many_sizes_are_those_of_their_moments(name: str, dim: int, shift: float) -> None:
+    """Alone and beside what is held; one dimension is zero throughout, one nearly the same for all."""
+    draws = torch.Generator().manual_seed(dim)
+    rows_ND = torch.randn(65, dim, generator=draws, dtype=torch.float64) + shift
+    rows_ND[:, 3], rows_ND[:, 5] = 0, 2.0
+    rows_ND = torch.nn.functional.normalize(rows_ND)
+    held_HD, rows_ND = rows_ND[:25], rows_ND[25:]
+    held = moments_of(held_HD, torch.ones(25, dtype=torch.bool), True)
+    masks_GN = torch.zeros(6, 40, dtype=torch.bool)
+    for mask_N, size in zip(masks_GN, (1, 2, 5, 5, 20, 36), strict=True):
+        mask_N[torch.randperm(40, generator=draws)[:size]] = True
+    metric = METRICS.make(name)
+    assert isinstance(metric, MomentMetric)
+    for found, expected in (
+        (metric.values(rows_ND, masks_GN), MomentMetric.values(metric, rows_ND, masks_GN)),
+        (
+            metric.values_beside(held, rows_ND, masks_GN),
+            MomentMetric.values_beside(metric, held, rows_ND, masks_GN),
+        ),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
