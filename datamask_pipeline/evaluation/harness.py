@@ -39,8 +39,9 @@ from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_t
 
 RESAMPLES = 1_000
 """Of the questions, for standard errors that have no formula: they are known to two parts in a hundred."""
-NO_FORKS = "DISABLE_MULTIPROC"
-"""The variable of the environment by which lm-eval resamples in its own process."""
+
+# lm-eval resamples in this process: those that it forks beside torch's threads may never end.
+os.environ.setdefault("DISABLE_MULTIPROC", "1")
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,7 @@ def ask(
     Raises:
         DataMaskError: lm-eval left out a task or a headline metric.
     """
-    with _no_forks():
-        report = lm_eval.evaluator.evaluate(model, {"tasks": dict(tasks)}, bootstrap_iters=RESAMPLES)
+    report = lm_eval.evaluator.evaluate(model, {"tasks": dict(tasks)}, bootstrap_iters=RESAMPLES)
     results, answers = [], []
     for item in questions:
         name, metric = item.benchmark.task, item.benchmark.metric
@@ -293,19 +293,6 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
 def _num_generated(settings: Mapping[str, Any], harness: HFLM) -> int:
     """Tokens that lm-eval keeps free for a generation; a task that names no number gets lm-eval's own."""
     return int(normalize_gen_kwargs(dict(settings), harness.max_gen_toks)["max_gen_toks"])
-
-
-@contextmanager
-def _no_forks() -> Iterator[None]:
-    """lm-eval resamples here: processes that are forked beside torch's threads may never end."""
-    before = os.environ.get(NO_FORKS)
-    os.environ[NO_FORKS] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(NO_FORKS)
-        if before is not None:
-            os.environ[NO_FORKS] = before
 
 
 @contextmanager

@@ -135,7 +135,8 @@ def test_what_is_in_the_way_of_a_purge_is_named_with_its_entry_and_what_reaches_
     first = copy["representative_id"]
     expected = (
         rf"which holds {first} of {OLD}; release two withdraws it by pool\.takedown's id:{COPY}, and "
-        rf"content:{copy['content_hash']} reaches its text in every release: run all releases"
+        rf"content:{copy['content_hash']} reaches its text in every release; they are of "
+        r"one, one/random, two/random: run all releases"
     )
     with pytest.raises(ConfigurationError, match=expected):
         purge(asking.store, "x")
