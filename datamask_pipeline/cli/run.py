@@ -74,7 +74,8 @@ def run(
 
     What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
     where it was. A release that fails stops those that go on from it, and an arm that fails what is made of it, and no
-    other, but where storage fails, which ends the run; the last lines name each that failed, with exit status 1.
+    other, but where storage fails, which ends the run. A line names each that fails, the last ones the releases, with
+    the first arm of each; exit status is 1.
 
     Examples:
 
