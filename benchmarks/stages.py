@@ -29,9 +29,8 @@ TITLE = "Every stage, 1 000 to 3 000 000 documents"
 QUESTION = "Is the memory of every stage flat, and does its time grow as the documents do?"
 LONG = True
 FEW, SIZES = 1_000, (100_000, 1_000_000, 3_000_000)
-MOST = {"pool, near_duplicates": 100_000, "copies": 1_000_000}
-"""The most documents that some steps are measured with: the first holds every text's signature in memory, the second has a
-benchmark of its own. Releases of more documents go without them."""
+MOST = {"pool, near_duplicates": 100_000}
+"""The most documents that a step is measured with: it holds every text's signature in memory, and the others go without."""
 GROWTH, EXPONENT = 1.2, 1.1
 LEAST_SECONDS = 1.0
 """Beyond the fixed part; growth of less is noise."""
@@ -89,8 +88,7 @@ def _prepare(context: Context, folder: Path, size: int) -> None:
         whole = context.folder / "stages/whole"
         make_crawl(whole, context.base, context.size(SIZES[-1]), seed)
         part_of(whole, folder, size)
-    settings = configuration(folder, near_copies=size <= MOST["copies"])
-    (folder / "chain.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "chain.yaml").write_text(yaml.safe_dump(configuration(folder)))
     with pq.ParquetFile(folder / f"crawls/{CRAWL}/0000.parquet") as first:
         (folder / "asked").write_text(next(first.iter_batches(1, columns=["id"])).column(0)[0].as_py())
 

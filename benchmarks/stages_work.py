@@ -60,8 +60,8 @@ def with_needed(steps: Sequence[str]) -> list[str]:
     ]
 
 
-def configuration(folder: Path, *, near_copies: bool) -> dict[str, Any]:
-    """The chain: vectors from files, the score from a column, near-copies left out if asked, one arm of each kind."""
+def configuration(folder: Path) -> dict[str, Any]:
+    """The chain: vectors from files, the score from a column, near-copies left out, one arm of each kind."""
     return {
         "name": "made",
         "store": str(folder / "record"),
@@ -69,7 +69,7 @@ def configuration(folder: Path, *, near_copies: bool) -> dict[str, Any]:
         "embed": {"imported_file": str(folder / "vectors"), "imported_model": "made"},
         "score": {"scorers": ["column"], "options": {"column": {"column": "quality"}}},
         "pool": {"validation_share": 0.001},
-        "copies": {"threshold": 0.98 if near_copies else None},
+        "copies": {"threshold": 0.98},
         "arms": ARMS,
         "pretrain": {"preset": "smoke"},
         "compare": {"baseline": "blocks"},

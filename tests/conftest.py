@@ -31,6 +31,24 @@ LONGEST = (
 )
 
 
+#: Folders whose tests share what takes long to make: one process runs all of each.
+TOGETHER = ("assets", "compliance", "look", "pipeline", "publish")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files, or whole folders, for each process."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            folder = file.removeprefix("tests/").partition("/")[0]
+            return folder if folder in TOGETHER else file
+
+    return Scheduling(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test marked ``sampled(n)`` all but n cases are slow: always the same, drawn by the test's name.

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from chaos_tree import PRELOADED
 
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(
     [*PRELOADED, "sentence_transformers", "datamask_pipeline.cli", "datamask_pipeline.cli.app"]
 )
 
@@ -36,7 +36,7 @@ class Forked:
         folder = Path(tempfile.mkdtemp(prefix="forked"))
         self._files = [folder / name for name in ("stdin", "stdout", "stderr")]
         self._files[0].write_text(given, encoding="utf-8")
-        self._process = _CONTEXT.Process(
+        self._process = CONTEXT.Process(
             target=_run,
             args=(script, arguments, [str(file) for file in self._files], dict(environment or {})),
         )

@@ -71,7 +71,7 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             reached = _amount(level["documents_in"], level["tokens_in"], level["without_tokens_in"])
             yield f"{cell(level['stage'], 12)}{cell(level['key'], 40)}{reached}"
             for drop in level["dropped"]:
-                examples = ", ".join(drop["examples"])
+                examples = ", ".join(name or "''" for name in drop["examples"])
                 amount = _amount(drop["documents"], drop["tokens"], drop["without_tokens"])
                 yield f"  {cell('- ' + drop['rule'], 50)}{amount}" + (
                     f"  e.g. {examples}" if examples else ""

@@ -7,6 +7,7 @@ from datamask_pipeline.families import METRICS, SCORERS, SOURCES, Family
 from datamask_pipeline.listing import Block, block, default_of, lines
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.stages.select import SelectConfig
 
 
 def described(config: PipelineConfig) -> Iterator[str]:
@@ -21,7 +22,7 @@ def described(config: PipelineConfig) -> Iterator[str]:
         "source": block(source, options=SOURCES.config(source.name, source.options, "source.options")),
         "embed": block(embed, head_options=_options(SCORERS, embed.heads, embed.head_options)),
         "score": block(score, options=_options(SCORERS, score.scorers, score.options)),
-        "select": _base(config.select, arms.values()),
+        "select": _base(config.select, arms.values(), fixed=_instead_of_ratio(config.select)),
         "arms": {arm: _of_arm(settings) for arm, settings in arms.items()},
         "pretrain": _base(config.pretrain, models.values(), fixed=("seed",)),  # which `seeds` says
         "architectures": {name: block(settings).without("seed") for name, settings in models.items()},
@@ -38,7 +39,14 @@ def _base(given: Mapping[str, Any], read_by: Collection[Settings], fixed: Collec
 
 def _of_arm(settings: Any) -> Block:
     given = settings.diversity_options
-    return block(settings, diversity_options=_options(METRICS, settings.diversity_weights, given))
+    of_arm = block(settings, diversity_options=_options(METRICS, settings.diversity_weights, given))
+    return of_arm.without(*_instead_of_ratio(dict(settings)))
+
+
+def _instead_of_ratio(values: Mapping[str, Any]) -> Collection[str]:
+    """The ratio, where another budget stands, beside which it would be refused."""
+    others = [name for name in SelectConfig.one_of if name != "ratio"]
+    return ("ratio",) if any(values.get(name) is not None for name in others) else ()
 
 
 def _options(family: Family[Any], names: Collection[str], given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -347,7 +347,10 @@ def budget_of(
                 f"{getattr(config, config.budget)}"
             )
         if total > copies * num_rows:
-            raise ConfigurationError(f"the budget is {total} documents, the block has {copies * num_rows}")
+            raise ConfigurationError(
+                f"the budget is {total} documents, the block has {copies * num_rows}: lower `num_documents`, or select by "
+                "`ratio`"
+            )
         groups_N, limits = _quotas(config, num_rows, total, groups, copies)
     return Budget(
         costs_N=costs_N,

@@ -88,26 +88,6 @@ def test_the_funnel_is_that_of_the_command(tiny_run: Pipeline) -> None:
     assert of_ingest.keys() == rejected.keys() != set()
 
 
-def test_the_funnel_has_every_row_that_the_crawls_have(hostile: Pipeline) -> None:
-    """A row without an id is named by its place."""
-    connection = opened(hostile.store)
-    refs = [require(hostile.store, "ingest", key) for key in hostile.store.keys("ingest")]
-    rows_in = sum(hostile.store.manifest(ref)["counts"]["rows_in"] for ref in refs)
-    told = connection.execute("SELECT arm, sum(documents) FROM funnel GROUP BY 1").fetchall()
-    assert {number for _, number in told} == {rows_in}
-    names = connection.execute(
-        "SELECT DISTINCT unnest(examples) FROM funnel WHERE left_at = 'ingest'"
-    ).fetchall()
-    rejected = connection.execute("SELECT crawl, shard, row, id, reason FROM rejected_documents").fetchall()
-    assert {name for (name,) in names} <= {
-        name or f"{shard} row {row}" for _, shard, row, name, _ in rejected
-    }
-    decided = (
-        "SELECT crawl, shard, row, id, reason FROM decisions WHERE arm = 'datamask' AND left_at = 'ingest'"
-    )
-    assert sorted(connection.execute(decided).fetchall(), key=str) == sorted(rejected, key=str)
-
-
 def test_a_decision_is_told_of_every_document(tiny_run: Pipeline) -> None:
     connection = opened(tiny_run.store)
     mask = tiny_run.store.read_table(require(tiny_run.store, "select", f"{RELEASE}/datamask")).to_pylist()

@@ -209,6 +209,17 @@ def test_every_setting_stands_there_with_value_default_and_meaning(tiny_config_f
     assert all("#" in line for line in lines), "each setting says what it means"
 
 
+def test_beside_another_budget_no_ratio_stands_that_would_be_refused(tiny_config_file: Path) -> None:
+    arms = "arms={random: {policy: random}, small: {policy: datamask, num_documents: 5, ratio: null}}"
+    shown = yaml.safe_load(check(tiny_config_file, arms).output)
+    assert shown["select"]["ratio"] == shown["arms"]["random"]["ratio"] == 0.3
+    assert "ratio" not in shown["arms"]["small"]
+    SelectConfig.model_validate(shown["arms"]["small"])
+    for_all = yaml.safe_load(check(tiny_config_file, "select={num_tokens: 900}").output)
+    assert for_all["select"]["num_tokens"] == 900
+    assert not any("ratio" in settings for settings in (for_all["select"], *for_all["arms"].values()))
+
+
 def test_an_engine_that_is_not_installed_is_refused_before_any_work(
     tiny_config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
 from assets.metadata import table
+from datamask_pipeline.audit.views import views
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.look.page import page
 from datamask_pipeline.look.selected import selected
@@ -231,3 +233,24 @@ def test_the_payloads_reach_the_record(hostile: Hostile) -> None:
         assert any(payload in row["text"] and payload in row["id"] and payload in row["url"] for row in rows)
     assert COLUMN in rows[0]
     assert any(SCRIPT in row["id"] for row in rows)
+
+
+def test_the_views_funnel_has_every_row_that_the_crawls_have(hostile: Hostile) -> None:
+    """A row without an id is named by its place."""
+    connection = duckdb.connect()
+    connection.execute(views(hostile.store))
+    refs = [require(hostile.store, "ingest", key) for key in hostile.store.keys("ingest")]
+    rows_in = sum(hostile.store.manifest(ref)["counts"]["rows_in"] for ref in refs)
+    told = connection.execute("SELECT arm, sum(documents) FROM funnel GROUP BY 1").fetchall()
+    assert {number for _, number in told} == {rows_in}
+    names = connection.execute(
+        "SELECT DISTINCT unnest(examples) FROM funnel WHERE left_at = 'ingest'"
+    ).fetchall()
+    rejected = connection.execute("SELECT crawl, shard, row, id, reason FROM rejected_documents").fetchall()
+    assert {name for (name,) in names} <= {
+        name or f"{shard} row {row}" for _, shard, row, name, _ in rejected
+    }
+    decided = (
+        "SELECT crawl, shard, row, id, reason FROM decisions WHERE arm = 'datamask' AND left_at = 'ingest'"
+    )
+    assert sorted(connection.execute(decided).fetchall(), key=str) == sorted(rejected, key=str)

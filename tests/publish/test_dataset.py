@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import resource
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import forked
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -275,7 +275,7 @@ def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
 
 @pytest.mark.parametrize("limit", [2_000, 16_000])
 def test_where_no_file_can_grow_nothing_is_published(licensed: Store, tmp_path: Path, limit: int) -> None:
-    process = multiprocessing.get_context("spawn").Process(
+    process = forked.CONTEXT.Process(
         target=_publish_on_a_small_disk, args=(licensed.root, str(tmp_path / "mask"), limit)
     )
     process.start()
@@ -384,9 +384,9 @@ def test_two_writers_and_five_readers_see_one_whole_data_set(
     for reader in readers:
         assert reader.stdout is not None
         assert reader.stdout.readline() == b"reading\n"
-    context = multiprocessing.get_context("spawn")
     writers = [
-        context.Process(target=_publish_once, args=(licensed.root, str(folder), number)) for number in shards
+        forked.CONTEXT.Process(target=_publish_once, args=(licensed.root, str(folder), number))
+        for number in shards
     ]
     for writer in writers:
         writer.start()

@@ -104,7 +104,7 @@ def test_every_budget_of_every_metric(budget: str, metric: str, device: str) -> 
     same(device, rows, quality, metric, **BUDGETS[budget], **SHORT["datamask"], **columns)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "Facility"])
 @pytest.mark.parametrize("special", SPECIAL)
 def test_further_settings(special: str, metric: str, device: str) -> None:
@@ -113,6 +113,7 @@ def test_further_settings(special: str, metric: str, device: str) -> None:
     same(device, 3 * rows, quality, metric, **settings)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("estimator", ["expected", "counterfactual", "group_relative"])
 def test_every_estimator(estimator: str, device: str) -> None:
     rows, quality, _ = block()
@@ -155,10 +156,10 @@ def test_a_frontier(device: str) -> None:
     assert here == there
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", METRICS.names())
 def test_over_shards(metric: str, device: str, tmp_path: Path) -> None:
-    rows, quality, _ = block(600)
+    rows, quality, _ = block(300)
     np.save(tmp_path / "vectors.npy", rows.astype(np.float16))
     np.save(tmp_path / "quality.npy", quality)
     shards = [
@@ -166,10 +167,10 @@ def test_over_shards(metric: str, device: str, tmp_path: Path) -> None:
             vectors=tmp_path / "vectors.npy",
             quality={"quality": tmp_path / "quality.npy"},
             start=start,
-            num_rows=200,
+            num_rows=100,
             first=start,
         )
-        for start in range(0, 600, 200)
+        for start in range(0, 300, 100)
     ]
     found = [
         select_over_shards(

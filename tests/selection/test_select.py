@@ -78,7 +78,7 @@ def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(m
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", [*CONCAVE, "DiSF"])
 def test_datamask_is_no_worse_than_greedy(metric, clustered) -> None:
-    rows, quality = clustered
+    rows, quality = (values[::2] for values in clustered)
     ours = select_documents(rows, quality, diversity=metric).objective
     greedy = select_documents(rows, quality, diversity=metric, policy="greedy").objective
     assert ours.value >= greedy.value - 2e-3 * abs(greedy.value)

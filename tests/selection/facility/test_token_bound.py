@@ -37,6 +37,7 @@ def drawn(seed: int) -> tuple[np.random.Generator, NDArray[np.int64], int]:
     return draws, costs_N, int(max(2 * costs_N.max(), draws.uniform(0.3, 0.9) * costs_N.sum()))
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(150))
 def test_no_full_mask_has_a_larger_sum_and_mean(seed: int) -> None:
     draws, costs_N, limit = drawn(seed)
@@ -52,6 +53,7 @@ def test_no_full_mask_has_a_larger_sum_and_mean(seed: int) -> None:
         assert found <= full.largest_mean(torch.from_numpy(quality_N)) + 2e-3 * np.ptp(quality_N)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_no_full_mask_covers_more(seed: int) -> None:
     draws, costs_N, limit = drawn(seed)

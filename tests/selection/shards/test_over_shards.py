@@ -29,7 +29,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.glob("*.npy"))}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("metric", "kind"), CASES)
 def test_no_cut_order_or_process_changes_a_byte(
     metric: str, kind: str, cut: Any, budgets: dict[str, Any], tmp_path: Path
