@@ -42,9 +42,13 @@ test: setup ## The tests: all but what takes long (no network, no browser)
 test-all: setup ## With every case of every test, and what takes long (an hour on two cores)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
-test-ui: setup ## Dagster's page and those of datamask look in a real browser (needs a chromium)
+UI_STAMP := $(VENV)/.ui-test
+$(UI_STAMP): $(STAMP)
 	@$(INSTALL) -e '.[ui-test]'
-	@$(BIN)/python -m pytest -m ui tests/ui
+	@touch $@
+
+test-ui: $(UI_STAMP) ## Dagster's page and those of datamask look in a real browser (needs a chromium)
+	@$(BIN)/python -m pytest -m ui tests/ui --timeout=900
 
 test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
 	@$(INSTALL) -e '.[ray]'

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from tiny_chain import write_tiny_config
 
+from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 
 # The same examples every time, however slow the machine.
@@ -33,6 +34,12 @@ LONGEST = (
 
 #: Folders whose tests share what takes long to make: one process runs all of each.
 TOGETHER = ("assets", "compliance", "look", "pipeline", "publish")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: some tests wait, for servers, leases and other processes."""
+    return num_cores() + 1
 
 
 @pytest.hookimpl(optionalhook=True)

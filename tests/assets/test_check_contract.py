@@ -85,7 +85,7 @@ def of_arms(
         yield instance, tiny_config_file, settings
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_checks_pass_every_arm(
     arm: str, of_arms: tuple[dg.DagsterInstance, Path, dict[str, Any]]

@@ -161,7 +161,7 @@ def ends_of(turn: Turn, *, most: float = np.inf) -> list[tuple[float, float]]:
     return [pair for pair in (*below, *above) if min(pair) > 0 and max(pair) < most]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arm", ARMS)
 def test_the_threshold_rule_agrees_at_either_side(record: Record, arm: str) -> None:
     settings = {"policy": "datamask", **ARMS[arm]}

@@ -170,6 +170,7 @@ def test_another_commit_is_another_set(hub: HubServer, asked: Asked) -> None:
     check_questions(other)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -177,7 +177,7 @@ def test_a_task_whose_questions_are_drawn_by_chance_is_refused(asked: Asked, tmp
         prepare_questions(asked("gpqa_main_zeroshot"), tmp_path)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("task", "told"),
     [

@@ -542,6 +542,7 @@ def test_what_networks_found_before_there_were_curated_documents_is_found_still(
 PLANTED: dict[str, Any] = {"good_documents": 2, "good_share": 0.5, "copies": 8, "boilerplate": 8, "junk": 9}
 
 
+@pytest.mark.slow
 def test_what_is_planted_is_embedded_scored_and_told(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

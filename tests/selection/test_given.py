@@ -38,7 +38,7 @@ def objective_of(
     return lamb * mean + (1 - lamb) * (raw - constants[metric][0]) / scaled[metric]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("metric", EVERY)
 def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
@@ -79,7 +79,7 @@ def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
     assert told["gain"] == pytest.approx(mine - alone, abs=2e-5)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "budget", [{"num_tokens": 40}, {"num_documents": CHOSEN, "quotas": {"a": 2 / 3, "b": 1 / 3}}]
@@ -229,6 +229,7 @@ def test_what_is_held_changes_what_is_chosen(clustered) -> None:
     assert side[far][beside.mask].mean() < side[far][alone.mask].mean()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["greedy", "random", "quality_topk", "semdedup"])
 def test_other_policies_are_valued_with_what_is_held(clustered, policy: str) -> None:
     rows, quality = clustered

@@ -18,7 +18,7 @@ NAMES = np.where(BAD_N, "bad", "ok")
 NUMBERS = np.where(BAD_N, 0, 7)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "groups",
     [
@@ -41,7 +41,7 @@ def test_strings_of_every_kind_are_their_names(groups, clustered) -> None:
     assert found.mask.sum() == 40
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "groups",
     [

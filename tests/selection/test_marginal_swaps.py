@@ -59,7 +59,7 @@ def test_no_exchange_of_two_documents_raises_a_mixture(
             assert objectives(result, rows, quality, names, masks_CN).max() <= value + 1e-6, (seed, leaves)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["free", "quotas", "tokens"])
 @pytest.mark.parametrize(
     "names", [["Facility"], ["Facility", "Pair_simi"], ["Facility", "LogDet"]], ids="+".join

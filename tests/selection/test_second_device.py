@@ -86,7 +86,7 @@ def test_the_device_refuses_what_a_gpu_refuses(device: str) -> None:
         rows_ND.numpy()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", METRICS.names())
 @pytest.mark.parametrize("policy", POLICIES.names())
 def test_every_policy_of_every_metric(policy: str, metric: str, device: str) -> None:
@@ -94,7 +94,7 @@ def test_every_policy_of_every_metric(policy: str, metric: str, device: str) -> 
     same(device, rows, quality, metric, policy=policy, num_documents=20, **SHORT.get(policy, {}))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", METRICS.names())
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_every_budget_of_every_metric(budget: str, metric: str, device: str) -> None:
@@ -128,7 +128,7 @@ def test_what_is_held_and_what_is_shown(device: str) -> None:
     same(device, rows[80:], quality[80:], "Pair_simi", given=held, **settings)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "Facility"])
 def test_lists_from_clusters_and_learning_in_bands(
     metric: str, device: str, monkeypatch: pytest.MonkeyPatch
@@ -156,7 +156,7 @@ def test_a_frontier(device: str) -> None:
     assert here == there
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS.names())
 def test_over_shards(metric: str, device: str, tmp_path: Path) -> None:
     rows, quality, _ = block(300)

@@ -55,6 +55,7 @@ def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) ->
     assert result.objective.value == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", CONCAVE)
 def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(metric, clustered) -> None:
     rows, quality = clustered[0][:14], clustered[1][:14]

@@ -38,6 +38,7 @@ def test_a_scale_that_would_turn_a_term_round_is_refused(clustered) -> None:
         select_documents(*clustered, normalisation_constants=constants)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", ["quality_topk", "datamask"])
 def test_quotas_on_the_worse_group_take_its_best(policy: str) -> None:
     draws = np.random.default_rng(0)
@@ -63,6 +64,7 @@ def test_the_value_of_random_masks_is_theirs_under_quotas() -> None:
     assert abs(np.mean(reached) - found[0].objective.random) < 4 * np.std(reached) / np.sqrt(20)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["datamask", "policy_gradient"])
 @pytest.mark.parametrize("groups", [["a", "b"] * 150, ["a"] * 300])
 def test_a_quota_of_nothing_takes_nothing(policy: str, groups: list[str]) -> None:

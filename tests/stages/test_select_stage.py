@@ -104,7 +104,7 @@ class Inputs:
         return ref, self.store.read_table(ref).to_pylist()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_rows", [1_000, 50])
 @pytest.mark.parametrize("policy", ["random", "quality_topk", "datamask"])
 def test_the_budget_is_exact_however_many_blocks(tmp_path: Path, policy: str, block_rows: int) -> None:

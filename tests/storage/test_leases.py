@@ -380,6 +380,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", ["begins", "points"])
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_step_whose_run_was_killed_neither_begins_nor_points(

@@ -137,6 +137,7 @@ def test_quotas_are_met_and_bounded():
     assert free.objective.value > found.objective.value
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lamb", [0.0, 0.7])
 def test_a_token_budget_is_kept_and_certified(lamb: float):
     embeddings, quality = clumped(600, seed=3)
@@ -147,6 +148,7 @@ def test_a_token_budget_is_kept_and_certified(lamb: float):
     assert "fill the budget" in found.certificate.method
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("lamb", [0.0, 0.3, 0.9])
 def test_of_full_masks_none_exceeds_the_bound(lamb: float):
     """Coverage and mean quality of every mask of nine documents that no other fits beside, in float64."""

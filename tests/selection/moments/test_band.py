@@ -29,7 +29,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(band, "LEAST_SELECTED", 50)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["isotropic", "shifted", "copies"])
 @pytest.mark.parametrize(("ratio", "lamb"), [(0.15, 0.0), (0.3, 0.5), (0.9, 0.5)])

@@ -128,7 +128,7 @@ def never(*_: object) -> bool:
     return False
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tokens", [False, True], ids=["documents", "tokens"])
 @pytest.mark.parametrize("name", CONCAVE)
 def test_no_mask_exceeds_a_bound(name: str, tokens: bool) -> None:
