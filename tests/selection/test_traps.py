@@ -112,10 +112,10 @@ def test_equal_token_counts_are_a_budget_in_documents(clustered) -> None:
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility", "DiSF"])
 def test_with_tokens_the_default_is_no_worse_than_the_best_by_quality(metric: str) -> None:
     draws = np.random.default_rng(0)
-    rows, quality = draws.normal(size=(150, 16)).astype(np.float32), draws.normal(size=150)
-    tokens = draws.integers(50, 2000, 150).astype(float)
+    rows, quality = draws.normal(size=(80, 16)).astype(np.float32), draws.normal(size=80)
+    tokens = draws.integers(50, 2000, 80).astype(float)
     for lamb in (0.5, 1.0):
-        shared = {"diversity": metric, "lamb": lamb, "token_counts": tokens, "num_tokens": 15_000}
+        shared = {"diversity": metric, "lamb": lamb, "token_counts": tokens, "num_tokens": 10_000}
         ours, plain = (
             select_documents(rows, quality, policy=p, **shared) for p in ("datamask", "quality_topk")
         )
