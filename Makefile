@@ -11,7 +11,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-ui test-ray test-cuda chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
+.PHONY: help setup demo test test-all setup-ui test-ui test-ray test-cuda chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -43,12 +43,14 @@ test-all: setup ## With every case of every test, and what takes long (an hour o
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
 UI_STAMP := $(VENV)/.ui-test
+setup-ui: $(UI_STAMP) ## Install what the tests in a browser need besides
+
 $(UI_STAMP): $(STAMP)
 	@$(INSTALL) -e '.[ui-test]'
 	@touch $@
 
-test-ui: $(UI_STAMP) ## Dagster's page and those of datamask look in a real browser (needs a chromium)
-	@$(BIN)/python -m pytest -m ui tests/ui --timeout=900
+test-ui: setup-ui ## Dagster's page and those of datamask look in a real browser (needs a chromium)
+	@$(BIN)/python -m pytest -m ui tests/ui
 
 test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
 	@$(INSTALL) -e '.[ray]'

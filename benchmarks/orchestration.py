@@ -49,6 +49,11 @@ DEMO, IMPORTED = SIZES = ("demo", "imported")
 NAMES = {DEMO: "the demonstration", IMPORTED: f"{DOCUMENTS:,} documents with imported embeddings"}
 SECONDS_OVER = {"advance": 150, "job": 75}
 SHARE_OVER = 0.10
+TURNS = 3
+FEW_TURNS = (
+    "What may not be concluded. Of fewer than three turns: that a way is the slower one. A shared machine's speed may differ more "
+    "from one way to the next than the ways do, as their processor seconds show."
+)
 
 Turn = dict[str, Any]
 
@@ -95,6 +100,8 @@ def told(turns: list[Turn]) -> Outcome:
         share = seconds[IMPORTED, way] / seconds[IMPORTED, "run"] - 1
         claim = f"{NAMES[IMPORTED]}: `{way}` over `datamask run`, share"
         outcome.claims.append(at_most(claim, SHARE_OVER, share))
+    if any(row["turns"] < TURNS for row in outcome.rows):
+        outcome.notes.append(FEW_TURNS)
     return outcome
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from chaos_tree import PRELOADED
 
+#: Of processes that are forked from that server.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [*PRELOADED, "sentence_transformers", "datamask_pipeline.cli", "datamask_pipeline.cli.app"]

@@ -11,7 +11,7 @@ import pytest
 from old_record import unpack
 from typer.testing import CliRunner
 
-from datamask_pipeline.audit.funnel import funnel
+from datamask_pipeline.audit.funnel import funnel, funnel_lines
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -160,3 +160,10 @@ def test_the_command_prints_it(tiny_run: Pipeline, tiny_config_file: Path) -> No
         CliRunner().invoke(
             app, ["audit", "funnel", "frist", "-c", str(tiny_config_file)], catch_exceptions=False
         )
+
+
+def test_an_id_of_no_characters_is_seen(tiny_run: Pipeline) -> None:
+    found = funnel(tiny_run.store, RELEASE)
+    drop = next(drop for level in found["arms"][0]["levels"] for drop in level["dropped"])
+    drop["examples"] = ["", "b"]
+    assert any(line.endswith("  e.g. '', b") for line in funnel_lines(found))

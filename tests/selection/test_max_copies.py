@@ -130,7 +130,9 @@ def test_what_is_no_number_of_copies_or_too_much_is_refused() -> None:
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(ConfigurationError, match="max_copies must be a whole number above 0"):
             select_documents(rows, quality, max_copies=wrong)
-    with pytest.raises(ConfigurationError, match="the budget is 21 documents, the block has 20"):
+    with pytest.raises(
+        ConfigurationError, match="the budget is 21 documents, the block has 20: lower `num_documents`"
+    ):
         select_documents(rows, quality, max_copies=2, num_documents=21)
 
 
