@@ -51,8 +51,8 @@ SECONDS_OVER = {"advance": 150, "job": 75}
 SHARE_OVER = 0.10
 TURNS = 3
 FEW_TURNS = (
-    "What may not be concluded. Of fewer than three turns: that a way is the slower one. A shared machine's speed may differ more "
-    "from one way to the next than the ways do, as their processor seconds show."
+    "What may not be concluded. Of fewer than three turns: that a way is the slower one. A shared machine's speed may "
+    "differ more from one way to the next than the ways do, as their processor seconds show."
 )
 
 Turn = dict[str, Any]

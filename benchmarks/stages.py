@@ -35,9 +35,10 @@ GROWTH, EXPONENT = 1.2, 1.1
 LEAST_SECONDS = 1.0
 """Beyond the fixed part; growth of less is noise."""
 ONCE = (
-    "What may not be concluded. Each row is one run, on a machine shared with others: from one whole run to the next the largest "
-    "exponent of `select` over shards went from 1.42 to 0.95, that of `score` from 0.66 to 1.28, and the growth of its memory from 1.13 to "
-    "1.63. A stage's fixed part is measured at a thousand documents, and may by chance exceed what a hundred thousand take."
+    "What may not be concluded. Each row is one run, on a machine shared with others: from one whole run to the next the "
+    "largest exponent of `select` over shards went from 1.42 to 0.95, that of `score` from 0.66 to 1.28, and the growth "
+    "of its memory from 1.13 to 1.63. A stage's fixed part is measured at a thousand documents, "
+    "and may by chance exceed what a hundred thousand take."
 )
 
 
