@@ -49,6 +49,9 @@ class Elsewhere(torch.Tensor):
     def __repr__(self, **_: Any) -> str:
         return f"Elsewhere({self.below})"
 
+    def detach(self) -> "Elsewhere":
+        return self
+
     def item(self) -> Any:
         return self.below.item()
 

@@ -118,6 +118,8 @@ class Budget:
         draws_N = lots(self.seed, len(scores_N))
         if spread > 0:
             return self.fill(scores_N + spread * draws_N)
+        if not self.tokens and len(self.limits) == 1:
+            return highest(scores_N, int(self.limits[0]), draws_N)
         return self.fill(torch.unique(scores_N, return_inverse=True)[1] + draws_N)
 
     def fill(self, scores_N: Tensor) -> Tensor:
@@ -210,6 +212,20 @@ class Budget:
             members_N = self.groups_N == group
             relaxed_N[members_N] = _project(point_N[members_N], self.costs_N[members_N], limit)
         return relaxed_N
+
+
+def highest(scores_N: Tensor, count: int, draws_N: Tensor | None = None) -> Tensor:
+    """The mask of so many of the highest scores: bool; of equal ones the higher draws, or the earlier without draws."""
+    if count == 0:
+        return torch.zeros(len(scores_N), dtype=torch.bool)
+    threshold = torch.topk(scores_N, count, sorted=False).values.min()
+    mask_N = scores_N > threshold
+    equal_n = torch.nonzero(scores_N == threshold).squeeze(1)
+    num_left = count - int(mask_N.sum())
+    if draws_N is not None and num_left < len(equal_n):
+        equal_n = equal_n[torch.topk(draws_N[equal_n], num_left, sorted=False).indices]
+    mask_N[equal_n[:num_left]] = True
+    return mask_N
 
 
 def lots(seed: int, num_rows: int) -> Tensor:

@@ -86,7 +86,10 @@ class SelectionConfig(Settings):
         None, ge=1, description="Threads over chunks; none means every core. No result depends on it."
     )
     chunk_rows: int = Field(
-        4096, ge=64, description="Rows of one chunk: the unit of work, memory and summation."
+        4096,
+        ge=64,
+        description="Rows of one chunk: the unit of work, memory and summation. Of a block that lies in an accelerator's "
+        "memory 16 times as many.",
     )
     checkpoint_seconds: float = execution_field(
         60.0, ge=0, description="Seconds between checkpoints, where a folder is given."

@@ -166,6 +166,14 @@ def _converted(rows_nD: Tensor, dtype: torch.dtype) -> Tensor:
     return rows_nD.to(dtype)
 
 
+def on_processor(rows_nD: Tensor) -> Tensor:
+    """The rows in the processor's memory, from CUDA's by way of pages that it reaches without a copy between."""
+    if not (rows_nD.is_cuda and torch.cuda.is_available()):
+        return rows_nD.cpu()
+    pinned_nD = torch.empty(rows_nD.shape, dtype=rows_nD.dtype, pin_memory=True)
+    return pinned_nD.copy_(rows_nD)
+
+
 def unit(rows_nD: Tensor) -> Tensor:
     """The rows divided by their norms, in float32."""
     return (rows_nD.float() / norms(rows_nD)[:, None]).float()

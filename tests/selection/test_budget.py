@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from datamask_pipeline.selection.budget import Budget, shared_out
+from datamask_pipeline.selection.budget import Budget, highest, lots, shared_out
 
 
 def documents(limits: list[int], groups: list[int]) -> Budget:
@@ -118,6 +118,20 @@ def test_ties_are_broken_uniformly_and_by_the_seed_alone() -> None:
         counts_N += budget.best(scores_N, exact=True)
     assert counts_N[0] == 300
     assert (counts_N[1:] - 100).abs().max() < 4 * np.sqrt(300 * 2 / 9)
+
+
+@given(scores=st.lists(st.integers(-2, 3), min_size=1, max_size=14), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_of_equal_scores_the_higher_draws_or_the_earlier(scores: list[int], seed: int) -> None:
+    """Against sorting, for every count."""
+    scores_N, draws_N = torch.tensor(scores, dtype=torch.float64), lots(seed, len(scores))
+    for count in range(len(scores) + 1):
+        for ties, mask_N in (
+            (-draws_N, highest(scores_N, count, draws_N)),
+            (range(99), highest(scores_N, count)),
+        ):
+            order = sorted(range(len(scores)), key=lambda row: (-scores[row], float(ties[row])))
+            assert torch.nonzero(mask_N).flatten().tolist() == sorted(order[:count])
 
 
 def test_a_part_has_its_share_of_every_group() -> None:

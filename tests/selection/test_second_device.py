@@ -140,6 +140,17 @@ def test_lists_from_clusters_and_learning_in_bands(
     same(device, rows, quality, metric, ratio=0.1)
 
 
+def test_the_record_names_the_same_vectors_wherever_they_lay(device: str) -> None:
+    """Read in larger chunks there."""
+    rows, quality, _ = block(300)
+    settings = {"diversity": "Pair_simi", "num_documents": 20, "chunk_rows": 64, "policy": "quality_topk"}
+    here, there, lying = (
+        select_documents(given, quality, device=where, **settings).record["embeddings_digest"]
+        for given, where in ((rows, "cpu"), (rows, device), (torch.from_numpy(rows).to(device), device))
+    )
+    assert here == there == lying
+
+
 def test_greedy_without_a_matrix_of_similarities(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "MATRIX_BYTES", 0)
     rows, quality, _ = block()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.moments import Moments
-from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.budget import Budget, highest
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.moments.newton import climb
 from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
@@ -85,12 +85,9 @@ class Band:
         """
         size = max(LEAST_BAND, round(BAND_SHARE * problem.num_rows))
         count = int(problem.budget.limits[0])
-        order_N = torch.argsort(gradient_N, descending=True, stable=True)
         start = max(0, min(count - size // 2, problem.num_rows - size))
-        in_band_N = (weights_N > 0) & (weights_N < 1)
-        in_band_N[order_N[:start]] |= weights_N[order_N[:start]] < 1
-        in_band_N[order_N[start : start + size]] = True
-        in_band_N[order_N[start + size :]] |= weights_N[order_N[start + size :]] > 0
+        above_N, not_below_N = (highest(gradient_N, number) for number in (start, start + size))
+        in_band_N = torch.where(above_N, weights_N < 1, not_below_N | (weights_N > 0))
         index_B, inside_N = torch.nonzero(in_band_N).squeeze(1), (weights_N > 0) & ~in_band_N
         return cls(index_B=index_B, inside_N=inside_N, relaxed=_beside(problem, index_B, inside_N))
 

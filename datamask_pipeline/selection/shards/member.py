@@ -122,7 +122,8 @@ class Member:
             cpu = torch.device("cpu")
             source = MappedRows(held.vectors, chunk_rows, cpu, normalise=False)
             digests, squared, num_normalised = [], [], 0
-            for count, digest, squared_n in self.workers.map(partial(inspected, source), source.spans()):
+            inspect = partial(inspected, source, chunk_rows)
+            for count, digest, squared_n in self.workers.map(inspect, source.spans()):
                 num_normalised += count
                 digests.append(np.frombuffer(digest, np.uint8))
                 squared.append(squared_n)
