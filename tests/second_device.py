@@ -110,6 +110,7 @@ def _dispatched(func: Any, args: Any, kwargs: Any) -> Any:
     if func._can_decompose():
         with _Mode():
             return func.decompose(*args, **kwargs)
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     tensors: list[torch.Tensor] = []
     tree_map_only(torch.Tensor, tensors.append, (args, kwargs))
     there = [one for one in tensors if isinstance(one, Elsewhere)]
