@@ -89,7 +89,7 @@ class SelectionConfig(Settings):
         4096,
         ge=64,
         description="Rows of one chunk: the unit of work, memory and summation. Of a block that lies in an accelerator's "
-        "memory 16 times as many.",
+        "memory four times as many.",
     )
     checkpoint_seconds: float = execution_field(
         60.0, ge=0, description="Seconds between checkpoints, where a folder is given."

@@ -39,7 +39,7 @@ from datamask_pipeline.selection.rows import (
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 from datamask_pipeline.vectors import are_unit
 
-ON_DEVICE = 16
+ON_DEVICE = 4
 """Times the rows of a chunk where the block lies in an accelerator's memory."""
 
 
