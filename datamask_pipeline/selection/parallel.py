@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack
+from itertools import chain, islice
 from typing import Self, TypeVar
 
 import torch
@@ -42,9 +43,16 @@ class Workers:
         self._stack.close()
 
     def map(self, function: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
-        """The function of each item, in the items' order; two results a thread wait at most."""
+        """The function of each item, in the items' order; two results a thread wait at most.
+
+        An item that is alone is computed by who asks: handing it over takes longer than a small one.
+        """
+        first = list(islice(source := iter(items), 2))
+        if len(first) == 1:
+            yield function(first[0])
+            return
         waiting: deque[Future[Outcome]] = deque()
-        for item in items:
+        for item in chain(first, source):
             waiting.append(self._pool.submit(function, item))
             if len(waiting) >= 2 * self.num_workers:
                 yield waiting.popleft().result()

@@ -118,10 +118,10 @@ class ArtefactBuilder:
     def part(self, name: str) -> dict[str, Any] | None:
         """The record of a part that is already published whole, else ``None``, as for a damaged one."""
         path = self.part_path(name)
-        if not self.store.fs.exists(path + ".json"):
+        if (data := self.store.bytes_at(path + ".json")) is None:
             return None
         try:
-            record = json.loads(self.store.fs.cat_file(path + ".json"))
+            record = json.loads(data)
         except ValueError:
             return None
         if not isinstance(record, dict) or not set(record) >= PART_FIELDS:

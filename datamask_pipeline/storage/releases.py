@@ -114,13 +114,13 @@ def frozen_bytes(
 
 def _read(store: Store, release: str) -> dict[str, Any] | None:
     path = f"{store.root}/releases/{release}.json"
-    if not store.fs.exists(path):
+    if (data := store.bytes_at(path)) is None:
         return None
     remedy = (
         'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
         f"{store.root}/pool/{release}/*/manifest.json has them"
     )
-    found: dict[str, Any] = read_json(store.fs.cat_file(path), path, {"crawls": list}, remedy=remedy)
+    found: dict[str, Any] = read_json(data, path, {"crawls": list}, remedy=remedy)
     if not found["crawls"] or not all(isinstance(crawl, str) for crawl in found["crawls"]):
         raise IntegrityError(f"{path} names no crawls; {remedy}")
     for name in ("given", "rolls"):

@@ -177,10 +177,18 @@ class Store:
         """
         self.format()
         pointer = f"{self.root}/{stage}/{key}/{CURRENT}"
-        if not self.fs.exists(pointer):
+        if (data := self.bytes_at(pointer)) is None:
             return None
         remedy = "delete it and run the stage again, which points to its artefact anew"
-        return ref_of(read_json(self.fs.cat_file(pointer), pointer, REF_FIELDS, remedy=remedy))
+        return ref_of(read_json(data, pointer, REF_FIELDS, remedy=remedy))
+
+    def bytes_at(self, path: str) -> bytes | None:
+        """A small file's bytes by its full path, or ``None`` where there is none: one request; asking first would be two."""
+        try:
+            data: bytes = self.fs.cat_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return data
 
     def keys(self, stage: str) -> list[str]:
         """Every key of a stage that has a current artefact, sorted.
