@@ -90,6 +90,12 @@ class LocalConfig(Settings):
         return value
 
 
+@functools.cache
+def _tell_once(warning: str) -> None:
+    """In a process, however often the source is made anew."""
+    logger.warning(warning)
+
+
 class LocalSource(Source):
     """The files as crawls and shards.
 
@@ -205,11 +211,9 @@ class LocalSource(Source):
         """Crawl -> path inside it, and whole, sorted; listed once."""
         found, stray = self._readable, self._stray(self._readable)
         if stray:
-            logger.warning(
-                "%d files beside the folders of crawls belong to none and are left out, e.g. %s; %s",
-                len(stray),
-                stray[0],
-                _INTO_A_FOLDER,
+            _tell_once(
+                f"{len(stray)} files beside the folders of crawls belong to none and are left out, e.g. {stray[0]}; "
+                f"{_INTO_A_FOLDER}"
             )
         crawls: dict[str, list[tuple[str, str]]] = {}
         for path in sorted({*found} - {*stray}):
@@ -224,7 +228,7 @@ class LocalSource(Source):
         found = [path for path in shown if path.lower().endswith(self._suffixes)]
         if len(found) < len(shown):
             other = next(path for path in shown if not path.lower().endswith(self._suffixes))
-            logger.warning("%d files of other kinds are left out, e.g. %s", len(shown) - len(found), other)
+            _tell_once(f"{len(shown) - len(found)} files of other kinds are left out, e.g. {other}")
         if not found:
             raise InputError(
                 "no file to read",

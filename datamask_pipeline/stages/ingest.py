@@ -6,10 +6,11 @@ until every shard is through: a file that cannot be read as a whole refuses the 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import InputError, IntegrityError
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "8"
+VERSION: Final = "9"
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -121,12 +122,28 @@ class _Ingestion(ShardWork[tuple[Ref, Ref]]):
         }
         if empty := _empty_shards(self._shards, parts):
             metadata["empty_shards"] = empty
+        if without := sum(map(self._without_tokens, self.names)):
+            metadata["without_tokens"] = without
         rejected = self._writer.rejected.commit(rejected_parts, metadata=metadata)
         counts = _totals(parts, rejected_parts)
         return self._writer.documents.commit(parts, counts=counts, metadata=metadata), rejected
 
+    def _without_tokens(self, name: str) -> int:
+        with self.builder.open_part(name) as part:
+            counts = part.read(columns=["token_count"]).column(0)
+        return len(counts) - int(pc.sum(pc.greater(counts, 0)).as_py() or 0)
+
     def _shard(self, name: str) -> Shard:
         return self._shards[self.names.index(name)]
+
+
+def told(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """That documents lack what a budget in tokens needs, before they are embedded and scored."""
+    if without := manifest["metadata"].get("without_tokens"):
+        yield (
+            f"{without} of {manifest['rows']} documents have no token count above 0: a selection by num_tokens would "
+            "refuse them"
+        )
 
 
 def _empty_shards(shards: Sequence[Shard], parts: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -101,6 +101,8 @@ def test_a_file_beside_the_folders_of_crawls_is_no_crawl_and_is_told(tmp_path: P
     assert "1 files beside the folders of crawls belong to none and are left out, e.g. " in caplog.text
     assert f"{root}/stray.parquet; move it into the folder of its crawl" in caplog.text
     assert source.about_missing("crawls").startswith(f"{root}/stray.parquet lies beside the folders")
+    assert SOURCES.make("local", {"root": str(root)}).crawls() == ["a"]
+    assert caplog.text.count("beside the folders") == 1, "once in a process"
     assert SOURCES.make("local", {"root": str(root), "crawl": "all"}).crawls() == ["all"]
 
 
@@ -291,6 +293,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
             "field text, a string of length 6: it holds a lone",
         ),
         ('{"text": "t", "id": "x", "token_count": 1.5}', "wrong_type", "field token_count"),
+        ('{"text": "t", "id": "x", "token_count": 9007199254740992.0}', "wrong_type", "field token_count"),
         ('{"text": "t", "id": "x", "token_count": true}', "wrong_type", "field token_count"),
         ('{"text": "t", "id": "x", "language_score": "0.9"}', "wrong_type", "field language_score"),
         (r'{"text": "\ud800", "id": "x"}', "undecodable_text", "field text"),
@@ -307,6 +310,17 @@ def test_a_bad_line_is_rejected_and_its_neighbours_stand(
     assert (reject.row, reject.reason) == (1, reason)
     assert told in reject.detail
     assert "Jane" not in reject.detail
+
+
+def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
+    """As pandas writes a column of whole numbers and nulls."""
+    numbers = ["17.0", "-0.0", "9007199254740991.0", "3e2", "null", "12"]
+    lines = [f'{{"text": "t", "id": "{place}", "token_count": {n}}}' for place, n in enumerate(numbers)]
+    write_lines(tmp_path / "c" / "0.jsonl", lines)
+    batches = read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c")
+    found = [count for batch in batches for count in batch.documents.column("token_count").to_pylist()]
+    assert found == [17, 0, 2**53 - 1, 300, None, 12]
+    assert not any(batch.rejects for batch in batches)
 
 
 def broken(tmp_path: Path, kind: str) -> Path:

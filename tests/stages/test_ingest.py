@@ -327,6 +327,20 @@ def test_a_shard_without_rows_is_passed_over_and_told(
     assert "1 of 2 shards hold no row, e.g." in caplog.text
 
 
+def test_documents_without_a_token_count_are_told_of(tmp_path: Path, store: Store) -> None:
+    """Before they are embedded for a budget in tokens that refuses them."""
+    rows = [row(str(count), token_count=count) for count in (None, 0, 5)]
+    source = crawl(tmp_path, {"a": [*rows, row("5", token_count=None)], "b": [row("6", token_count=6)]})
+    documents, _ = ingested(store, source)
+    manifest = store.manifest(documents)
+    (line,) = ingest.told(manifest)
+    assert line.startswith("2 of 4 documents have no token count above 0")
+    plain, _ = ingested(
+        Store(tmp_path / "other"), crawl(tmp_path / "plain", {"b": [row("6", token_count=6)]})
+    )
+    assert not [*ingest.told(Store(tmp_path / "other").manifest(plain))]
+
+
 def test_a_crawl_without_any_row_is_refused(tmp_path: Path, store: Store) -> None:
     with pytest.raises(InputError, match=r"all 2 shards are empty: no file holds a row .*a\.parquet"):
         ingested(store, crawl(tmp_path, {"a": [], "b": []}))

@@ -8,7 +8,7 @@ Keys beyond the schema: those declared become typed columns, all others stay tog
 import codecs
 import json
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -29,6 +29,10 @@ BATCH_BYTES: Final = 32 << 20
 HEAD_LINES: Final = 100
 #: How compressed bytes begin, by what, and the ending of a name that says so.
 _COMPRESSED: Final = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("Zstandard", ".zst")}
+#: Whole numbers up to this are the same in float64; what is written as this may have been the next one.
+_WHOLE: Final = 2**53
+#: What a number becomes in a column.
+_NUMBERS: Final[Mapping[pa.DataType, Callable[[Any], Any]]] = {pa.int64(): int, pa.float64(): float}
 #: What a value of JSON is called.
 _KINDS: Final = {
     str: "a string",
@@ -208,7 +212,7 @@ class _BatchBuilder:
                 )
                 self.reject(row, identifier, *problem_of(key, value, field.type, problem))
                 return
-            values[field.name] = float(value) if field.type == pa.float64() and value is not None else value
+            values[field.name] = _as_stated(value, field.type)
         if rest and self._keep_rest:
             # ensure_ascii keeps lone surrogates as escapes, so the text is always valid UTF-8.
             values[EXTRA_JSON.name] = json.dumps(rest)
@@ -256,11 +260,19 @@ def _problem(value: object, wanted: pa.DataType) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None if wanted == pa.bool_() and isinstance(value, bool) else "wrong_type"
     if wanted == pa.int64():
-        fits = isinstance(value, int) and -(2**63) <= value < 2**63
-        return None if fits else "wrong_type"
-    if isinstance(value, int) and abs(value) > 2**53:
+        if isinstance(value, float):
+            return None if value.is_integer() and abs(value) < _WHOLE else "wrong_type"
+        return None if -(2**63) <= value < 2**63 else "wrong_type"
+    if isinstance(value, int) and abs(value) > _WHOLE:
         return "wrong_type"
     return None
+
+
+def _as_stated(value: Any, wanted: pa.DataType) -> Any:
+    """A value that fits a column, as its type has it: 17.0, as some tools write whole numbers beside nulls, is 17."""
+    if value is None or wanted not in _NUMBERS:
+        return value
+    return _NUMBERS[wanted](value)
 
 
 FORMAT = JsonLines
