@@ -1,6 +1,7 @@
 """`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import re
@@ -73,9 +74,9 @@ def run(
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
     What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
-    where it was. A release that fails stops those that go on from it, and an arm that fails what is made of it, and no
-    other, but where storage fails, which ends the run. A line names each that fails, the last ones the releases, with
-    the first arm of each; exit status is 1.
+    where it was. A release that fails stops those that go on from it, and an arm that fails what is made of it, in later
+    releases too, and no other, but where storage fails, which ends the run. A line names each that fails, the last ones
+    the releases, with the first arm of each; exit status is 1.
 
     Examples:
 
@@ -87,6 +88,7 @@ def run(
     """
     console = plain_console(stderr=True)
     failed: dict[str, DataMaskError] = {}
+    unmade = _Unmade()
     with followed(console) as tracker:
         pipeline = build_pipeline(config, settings, tracker)
         if dry_run:
@@ -107,16 +109,17 @@ def run(
                 names
             ):  # what is withdrawn by a copy in a later release's crawl goes from the earlier ones at once
                 with _others_go_on(name, names, failed, console, tracker):
-                    _run_steps(pipeline, name, ingest.STAGE, console, tracker)
+                    _run_steps(pipeline, name, ingest.STAGE, console, tracker, unmade)
         for name in [name for name in names if name not in failed]:
             with _others_go_on(name, names, failed, console, tracker):
-                if (given := pipeline.given(name)) in failed:
+                if (given := pipeline.given(name)) in unmade.releases:
+                    unmade.releases.add(name)
                     raise ConfigurationError(f"it goes on from {given}, which failed")
                 if new := pipeline.left_out(name, names):
                     console.print(
                         _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
                     )
-                _run_release(pipeline, name, until, console, tracker)
+                _run_release(pipeline, name, until, console, tracker, unmade)
     for name in names:
         if until in (None, "compare") and name not in failed:
             summary.print_summary(pipeline, name, again=_again(config, settings))
@@ -213,10 +216,28 @@ def _is_storage(error: DataMaskError) -> bool:
     return isinstance(error, StorageError) and not isinstance(error, TakenOverError)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Unmade:
+    """What failed in a run, or needs what failed.
+
+    Attributes:
+        artefacts: Those of arms, and of models.
+        releases: Those that failed before their arms: nothing is made that goes on from them.
+    """
+
+    artefacts: set[Artefact] = dataclasses.field(default_factory=set)
+    releases: set[str] = dataclasses.field(default_factory=set)
+
+
 def _run_release(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
+    pipeline: Pipeline,
+    release: str,
+    until: str | None,
+    console: Console,
+    tracker: Tracker | Lines,
+    unmade: _Unmade,
 ) -> None:
-    computed = _run_steps(pipeline, release, until, console, tracker)
+    computed = _run_steps(pipeline, release, until, console, tracker, unmade)
     console.print(
         f"{release}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused",
         highlight=False,
@@ -226,7 +247,12 @@ def _run_release(
 
 
 def _run_steps(
-    pipeline: Pipeline, release: str, until: str | None, console: Console, tracker: Tracker | Lines
+    pipeline: Pipeline,
+    release: str,
+    until: str | None,
+    console: Console,
+    tracker: Tracker | Lines,
+    unmade: _Unmade,
 ) -> list[bool]:
     """Run the steps, and tell of each; of each step whether it was computed. Of arms, others go on where one fails.
 
@@ -237,12 +263,15 @@ def _run_steps(
     computed: list[bool] = []
     told: set[str] = set()
     errors: list[DataMaskError] = []
-    missing: set[Artefact] = set()
+    missing = unmade.artefacts
+    lacking = False
     for name, key, call in pipeline.steps(release, until):
         stage = FLOW.stage(name)
         makes = {(output.artefact, key) for output in stage.makes}
-        if missing.intersection(_flat(pipeline.inputs(stage, key))):
+        needed = pipeline.inputs(stage, key) | pipeline.held_inputs(stage, key)
+        if missing.intersection(_flat(needed)):
             missing |= makes
+            lacking = True
             say(f"{cell(name, 14)}{cell(key, 44)}not made: it needs what failed")
             continue
         before = current_manifest(pipeline.store, stage.makes[0].artefact, key)
@@ -251,6 +280,7 @@ def _run_steps(
             refs = call()
         except DataMaskError as error:
             if stage.scope not in ("arm", "run") or _is_storage(error):
+                unmade.releases.add(release)
                 raise
             missing |= makes
             errors.append(error)
@@ -278,6 +308,8 @@ def _run_steps(
             say(f"            {line}")
     if errors:
         raise errors[0]
+    if lacking:
+        raise ConfigurationError(f"it goes on from {pipeline.given(release)}, arms of which failed")
     return computed
 
 

@@ -240,3 +240,27 @@ def test_an_arm_that_fails_stops_what_is_made_of_it_and_no_other(
     assert sorted(store.keys("materialise")) == ["first/last", "first/small"]
     runner.invoke(app, [*command, "-s", "arms.large.num_documents=7"])
     assert sorted(store.keys("materialise")) == ["first/large", "first/last", "first/small"]
+
+
+def test_of_a_release_that_goes_on_only_the_arm_that_failed_is_not_made(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    arms = {"small": {"policy": "random"}, "large": {"policy": "random", "num_documents": 5_000}}
+    releases = {"first": {"crawls": ["tiny-2024-10"]}, "then": {"given": "first", "crawls": ["tiny-2024-18"]}}
+    settings = [
+        f"store={tmp_path / 'record'}",
+        f"arms={json.dumps(arms)}",
+        f"releases={json.dumps(releases)}",
+        "compare.baseline=small",
+    ]
+    command = ["run", "-c", str(tiny_config_file), "--until", "materialise"]
+    command += [word for setting in settings for word in ("-s", setting)]
+    done = runner.invoke(app, command)
+    assert done.exit_code == 1
+    first, second = done.stderr.splitlines()[-2:]
+    assert first.startswith("error: release first: arm 'large' of release 'first': the budget is 5000")
+    assert second == "error: release then: it goes on from first, arms of which failed"
+    lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert "select then/large not made: it needs what failed" in lines
+    store = Store(tmp_path / "record")
+    assert sorted(store.keys("materialise")) == ["first/small", "then/small"]
