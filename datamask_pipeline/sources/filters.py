@@ -23,7 +23,7 @@ REASONS: Final = {
     "undecodable_text": "a string is not valid UTF-8, or holds a lone surrogate",
     "null_id": "the row has no id",
     "null_text": "the row has no text",
-    "empty_text": "the text is empty or white space",
+    "empty_text": "the text is empty, or nothing but white space and marks of zero width",
     "nul_byte": "the text or the id holds a NUL character, which ends a string in many tools",
     "negative_tokens": "the row states fewer tokens than none",
     "too_many_tokens": "the row states more tokens than any text has: 2**31 or more",
@@ -42,8 +42,19 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,35}")
 #: No text has so many; far larger numbers have no sum.
 MOST_TOKENS: Final = 2**31 - 1
 
-#: First bytes of UTF-8 characters that ``str.isspace`` takes for white space, among others.
-BEGINS_SPACE: Final = np.isin(np.arange(256), [*range(9, 14), *range(28, 33), 0xC2, 0xE1, 0xE2, 0xE3])
+#: Characters that nobody sees: what ``str.isspace`` takes for white space, soft hyphens, marks of zero width, of direction
+#: and of byte order. Source: Unicode 15.1, general category Cf, but for signs of one script.
+BLANK: Final = "".join(
+    [
+        *filter(str.isspace, map(chr, range(0x3001))),
+        *map(
+            chr,
+            (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF),
+        ),
+    ]
+)
+#: First bytes of them in UTF-8, and of others.
+BEGINS_BLANK: Final = np.isin(np.arange(256), [character.encode()[0] for character in BLANK])
 
 
 class RowFilters(Settings):
@@ -93,8 +104,8 @@ def rejection(
         return "null_id", f"field id, value {identifier!r}"
     if text is None:
         return "null_text", "field text, value None"
-    if not text or text.isspace():
-        return "empty_text", f"field text, {len(text)} characters of white space"
+    if not text.strip(BLANK):
+        return "empty_text", f"field text, {len(text)} characters that nobody sees"
     for field, value in (("id", identifier), ("text", text)):
         if (place := value.find("\0")) >= 0:
             return "nul_byte", f"field {field}, character {place}"
@@ -131,7 +142,7 @@ def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:
     edges, data = string_bytes(text)
     sizes = np.diff(edges)
     doubted = are_null(identifier) | (np.diff(string_bytes(identifier)[0]) == 0) | are_null(text)
-    doubted |= _may_be_space(edges, data) | (sizes > filters.max_text_bytes)
+    doubted |= _may_be_blank(edges, data) | (sizes > filters.max_text_bytes)
     doubted |= _have_nul(identifier) | _have_nul(text)
     tokens = documents.column("token_count")
     counts = values_of(tokens, np.int64)
@@ -151,12 +162,12 @@ def rows_to_check(filters: RowFilters, documents: pa.RecordBatch) -> list[int]:
     return rows
 
 
-def _may_be_space(edges: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Texts that may be nothing but white space, by their first byte and their last."""
+def _may_be_blank(edges: NDArray[np.int64], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Texts that may be nothing that anybody sees, by their first byte and their last."""
     doubted = np.ones(len(edges) - 1, np.bool_)
     filled = np.flatnonzero(np.diff(edges))
     last = data[edges[1:][filled] - 1]
-    doubted[filled] = BEGINS_SPACE[data[edges[:-1][filled]]] & ((last <= 32) | (last >= 128))
+    doubted[filled] = BEGINS_BLANK[data[edges[:-1][filled]]] & ((last <= 32) | (last >= 128))
     return doubted
 
 

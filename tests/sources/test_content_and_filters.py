@@ -94,6 +94,20 @@ def test_every_text_of_white_space_alone_is_judged() -> None:
     assert rows_to_check(RowFilters(), batch) == list(range(len(rows)))
 
 
+def test_a_text_that_nobody_sees_is_empty_and_one_with_marks_in_it_is_not() -> None:
+    def judged(text: str) -> str | None:
+        batch = pa.RecordBatch.from_pylist([{"id": "i", "text": text}], schema=FINEWEB)
+        found = rejection(RowFilters(), "i", text, None, None)
+        assert rows_to_check(RowFilters(), batch) == [0] or found is None
+        return found and found[0]
+
+    marks = ["\u00ad", "\u180e", "\u200b", "\u200d", "\u200f", "\u202e", "\u2060", "\u2069", "\ufeff"]
+    for text in (*marks, "".join(marks), " \u200b\n", "\ufeff\u3000"):
+        assert judged(text) == "empty_text", ascii(text)
+    for text in ("\ufeffa", "a\u200b", "\u200d.\u200d", "\ufe0f\uff21", "\u2028x"):
+        assert judged(text) is None, ascii(text)
+
+
 @pytest.mark.parametrize(
     ("rules", "values", "reason"),
     [
