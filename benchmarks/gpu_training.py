@@ -60,4 +60,7 @@ def run(context: Context) -> Outcome:
                 "bits per byte": result.validation.bits_per_byte,
             }
         )
+    outcome.notes.append(
+        "What may not be concluded. That size is of no use: the wider network makes fewer steps, and no rate is tuned."
+    )
     return outcome

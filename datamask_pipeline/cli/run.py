@@ -112,8 +112,8 @@ def run(
                     _run_steps(pipeline, name, ingest.STAGE, console, tracker, unmade)
         for name in [name for name in names if name not in failed]:
             with _others_go_on(name, names, failed, console, tracker):
+                unmade.releases.add(name)
                 if (given := pipeline.given(name)) in unmade.releases:
-                    unmade.releases.add(name)
                     raise ConfigurationError(f"it goes on from {given}, which failed")
                 if new := pipeline.left_out(name, names):
                     console.print(
@@ -221,8 +221,8 @@ class _Unmade:
     """What failed in a run, or needs what failed.
 
     Attributes:
-        artefacts: Those of arms, and of models.
-        releases: Those that failed before their arms: nothing is made that goes on from them.
+        artefacts: Those of releases, of their arms and of models.
+        releases: Those whose steps are not through: nothing is made that goes on from them.
     """
 
     artefacts: set[Artefact] = dataclasses.field(default_factory=set)
@@ -265,9 +265,10 @@ def _run_steps(
     errors: list[DataMaskError] = []
     missing = unmade.artefacts
     lacking = False
-    for name, key, call in pipeline.steps(release, until):
-        stage = FLOW.stage(name)
-        makes = {(output.artefact, key) for output in stage.makes}
+    unmade.releases.add(release)
+    steps = pipeline.steps(release, until)
+    for name, key, call in steps:
+        stage, makes = FLOW.stage(name), _made(name, key)
         needed = pipeline.inputs(stage, key) | pipeline.held_inputs(stage, key)
         if missing.intersection(_flat(needed)):
             missing |= makes
@@ -279,10 +280,14 @@ def _run_steps(
         try:
             refs = call()
         except DataMaskError as error:
-            if stage.scope not in ("arm", "run") or _is_storage(error):
-                unmade.releases.add(release)
+            if stage.scope == "crawl" or _is_storage(error):
                 raise
             missing |= makes
+            if stage.scope == "release":
+                for later, of, _ in steps:
+                    missing |= set() if FLOW.stage(later).scope == "crawl" else _made(later, of)
+                unmade.releases.discard(release)
+                raise
             errors.append(error)
             tracker.clear()
             say(f"{cell(name, 14)}{cell(key, 44)}failed: {inert(error)}")
@@ -306,11 +311,17 @@ def _run_steps(
             told.update(lines)
         for line in lines:
             say(f"            {line}")
+    unmade.releases.discard(release)
     if errors:
         raise errors[0]
     if lacking:
-        raise ConfigurationError(f"it goes on from {pipeline.given(release)}, arms of which failed")
+        raise ConfigurationError(f"it goes on from {pipeline.given(release)}, which failed in part")
     return computed
+
+
+def _made(stage: str, key: str) -> set[Artefact]:
+    """The artefacts that a step makes."""
+    return {(output.artefact, key) for output in FLOW.stage(stage).makes}
 
 
 def _flat(inputs: Mapping[str, Artefact | dict[str, Artefact]]) -> Iterator[Artefact]:

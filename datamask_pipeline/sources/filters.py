@@ -42,15 +42,13 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,35}")
 #: No text has so many; far larger numbers have no sum.
 MOST_TOKENS: Final = 2**31 - 1
 
-#: Characters that nobody sees: what ``str.isspace`` takes for white space, soft hyphens, marks of zero width, of direction
-#: and of byte order. Source: Unicode 15.1, general category Cf, but for signs of one script.
+#: Characters that nobody sees: what ``str.isspace`` takes for white space, the soft hyphen, marks of zero width and of
+#: direction, variation selectors, and the mark of byte order.
 BLANK: Final = "".join(
     [
         *filter(str.isspace, map(chr, range(0x3001))),
-        *map(
-            chr,
-            (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF),
-        ),
+        *map(chr, (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065))),
+        *map(chr, (*range(0x2066, 0x2070), *range(0xFE00, 0xFE10), 0xFEFF, *range(0xFFF9, 0xFFFC))),
     ]
 )
 #: First bytes of them in UTF-8, and of others.

@@ -141,8 +141,8 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """That documents lack what a budget in tokens needs, before they are embedded and scored."""
     if without := manifest["metadata"].get("without_tokens"):
         yield (
-            f"{without} of {manifest['rows']} documents have no token count above 0: a selection by num_tokens would "
-            "refuse them"
+            f"{without} of {manifest['rows']} documents have no token count above 0: an arm whose budget is num_tokens "
+            "would be refused for it"
         )
 
 

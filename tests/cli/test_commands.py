@@ -213,7 +213,7 @@ def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
     assert done.exit_code == 1
     first, second = done.stderr.splitlines()[-2:]
     assert first.startswith("error: release bad: no document of release 'bad' is eligible")
-    assert second == "error: release after: it goes on from bad, which failed"
+    assert second == "error: release after: it goes on from bad, which failed in part"
     assert Store(tmp_path / "record").keys("gather") == ["good"]
     alone = ["run", "-c", str(tiny_config_file), "--until", "gather", "--release", "bad", *options]
     assert str(runner.invoke(app, alone).exception).startswith("no document of release 'bad' is eligible")
@@ -259,7 +259,7 @@ def test_of_a_release_that_goes_on_only_the_arm_that_failed_is_not_made(
     assert done.exit_code == 1
     first, second = done.stderr.splitlines()[-2:]
     assert first.startswith("error: release first: arm 'large' of release 'first': the budget is 5000")
-    assert second == "error: release then: it goes on from first, arms of which failed"
+    assert second == "error: release then: it goes on from first, which failed in part"
     lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
     assert "select then/large not made: it needs what failed" in lines
     store = Store(tmp_path / "record")

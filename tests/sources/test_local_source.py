@@ -312,6 +312,17 @@ def test_a_bad_line_is_rejected_and_its_neighbours_stand(
     assert "Jane" not in reject.detail
 
 
+def test_a_number_is_no_truth_value(tmp_path: Path) -> None:
+    lines = [
+        f'{{"text": "t", "id": "{place}", "flag": {flag}}}' for place, flag in enumerate(["true", 1, 0.0])
+    ]
+    write_lines(tmp_path / "c" / "0.jsonl", lines)
+    source = SOURCES.make("local", {"root": str(tmp_path), "extra_columns": {"flag": "bool"}})
+    (batch,) = read_all(source, "c")
+    assert batch.documents.column("flag").to_pylist() == [True]
+    assert [(reject.row, reject.reason) for reject in batch.rejects] == [(1, "wrong_type"), (2, "wrong_type")]
+
+
 def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
     """As pandas writes a column of whole numbers and nulls."""
     numbers = ["17.0", "-0.0", "9007199254740991.0", "3e2", "null", "12"]

@@ -257,7 +257,7 @@ def _problem(value: object, wanted: pa.DataType) -> str | None:
         except UnicodeEncodeError:
             return "undecodable_text"
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if wanted == pa.bool_() or isinstance(value, bool) or not isinstance(value, int | float):
         return None if wanted == pa.bool_() and isinstance(value, bool) else "wrong_type"
     if wanted == pa.int64():
         if isinstance(value, float):
