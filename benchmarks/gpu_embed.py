@@ -133,7 +133,7 @@ def run(context: Context) -> Outcome:
     mean = sum(map(len, tokens)) / len(tokens)
     outcome.notes += [
         f"{mean:.0f} tokens a document; plain products in bfloat16 run at {limit / 1e12:.0f} TFLOP a second.",
-        "The claims are medians of each turn's own ratio; rows are medians of seconds. The plain encoder's batch is the best "
-        f"of {len(BATCH_SIZES)} sizes, one pass each over {SEARCH_DOCUMENTS} texts.",
+        "The claims are medians of each turn's own ratio; rows are medians of seconds. The plain encoder's batch is the "
+        f"best of {len(BATCH_SIZES)} sizes, one pass each over {SEARCH_DOCUMENTS} texts.",
     ]
     return outcome

@@ -60,8 +60,8 @@ def run(context: Context) -> Outcome:
             row = ours.row(metric, seed) | {"N": size}
             outcome.rows.append(row | {"GB on the device": torch.cuda.max_memory_allocated() / 1e9})
     outcome.notes += [
-        "The checks copy all vectors to the processor, to compute the digest that the record keeps. Scores, weights and their "
-        "order are the processor's work too, so products on the device are the smaller part.",
+        "The checks copy all vectors to the processor, to compute the digest that the record keeps. Scores, weights and "
+        "their order are the processor's work too, so products on the device are the smaller part.",
         "What may not be concluded. DiSF and Facility are of 100,000 vectors, once each; DiSF's certificate says next to "
         "nothing there.",
     ]
