@@ -119,7 +119,9 @@ def run(
                     console.print(
                         _left_out_line(pipeline, name, new), highlight=False, markup=False, soft_wrap=True
                     )
-                _run_release(pipeline, name, until, console, tracker, unmade)
+                computed = _run_steps(pipeline, name, until, console, tracker, unmade)
+                line = f"{name}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
     for name in names:
         if until in (None, "compare") and name not in failed:
             summary.print_summary(pipeline, name, again=_again(config, settings))
@@ -229,23 +231,6 @@ class _Unmade:
     releases: set[str] = dataclasses.field(default_factory=set)
 
 
-def _run_release(
-    pipeline: Pipeline,
-    release: str,
-    until: str | None,
-    console: Console,
-    tracker: Tracker | Lines,
-    unmade: _Unmade,
-) -> None:
-    computed = _run_steps(pipeline, release, until, console, tracker, unmade)
-    console.print(
-        f"{release}: {sum(computed)} steps computed, {computed.count(False)} unchanged and reused",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-
-
 def _run_steps(
     pipeline: Pipeline,
     release: str,
@@ -257,7 +242,8 @@ def _run_steps(
     """Run the steps, and tell of each; of each step whether it was computed. Of arms, others go on where one fails.
 
     Raises:
-        DataMaskError: the first that failed, once all that does not need it is done.
+        DataMaskError: a crawl or the release failed, at once; or the first arm that did, once all that does not need it is
+            done; or, then too, something needs what failed of the release that this one goes on from.
     """
     say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
     computed: list[bool] = []

@@ -1,10 +1,12 @@
 """The commands, as a user calls them."""
 
+import functools
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_chain import write_crawl
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.stages import takedown
 from datamask_pipeline.storage import Store, require
 
 runner = CliRunner()
@@ -264,3 +267,37 @@ def test_of_a_release_that_goes_on_only_the_arm_that_failed_is_not_made(
     assert "select then/large not made: it needs what failed" in lines
     store = Store(tmp_path / "record")
     assert sorted(store.keys("materialise")) == ["first/small", "then/small"]
+
+
+def test_nothing_goes_on_from_what_an_earlier_run_left_of_a_release_that_fails(
+    tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    releases = {"first": {"crawls": ["tiny-2024-10"]}, "then": {"given": "first", "crawls": ["tiny-2024-18"]}}
+    settings = [
+        f"store={tmp_path / 'record'}",
+        f"releases={json.dumps(releases)}",
+        "pool.takedown=[id:nobody]",
+    ]
+    command = ["run", "-c", str(tiny_config_file), "--until", "pool"]
+    command += [word for setting in settings for word in ("-s", setting)]
+    invoke(*command)
+    store = Store(tmp_path / "record")
+    before = store.current("pool", "then")
+    sound = takedown.run
+
+    @functools.wraps(sound)
+    def failing(*given: Any, release: str, **named: Any) -> Any:
+        if release == "first":
+            raise ConfigurationError("no list")
+        return sound(*given, release=release, **named)
+
+    monkeypatch.setattr(takedown, "run", failing)
+    done = runner.invoke(app, [*command, "-s", "pool.validation_share=0.4"])
+    assert isinstance(done.exception, SystemExit), done.exception
+    lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
+    assert lines[-2:] == [
+        "error: release first: no list",
+        "error: release then: it goes on from first, which failed in part",
+    ]
+    assert "pool then not made: it needs what failed" in lines
+    assert store.current("pool", "then") == before
