@@ -74,9 +74,9 @@ def run(
     """Run the whole chain, from raw documents to a benchmark table, in this process.
 
     What the record holds already is not computed again; of what is, the line below says why. A killed run goes on
-    where it was. A release that fails stops those that go on from it, and an arm that fails what is made of it, in later
-    releases too, and no other, but where storage fails, which ends the run. A line names each that fails, the last ones
-    the releases, with the first arm of each; exit status is 1.
+    where it was. Where a release or an arm fails, what is made of it is not made, in releases that go on from it either;
+    everything else is. Where storage fails, the run ends. A line names each that fails; the last lines name the releases,
+    each with the first reason; exit status is 1.
 
     Examples:
 
@@ -301,7 +301,9 @@ def _run_steps(
     if errors:
         raise errors[0]
     if lacking:
-        raise ConfigurationError(f"it goes on from {pipeline.given(release)}, which failed in part")
+        raise ConfigurationError(
+            f"it goes on from {pipeline.given(release)}, and what it needs of that was not made"
+        )
     return computed
 
 

@@ -202,29 +202,31 @@ def steps_of_releases(
 ) -> Iterator[tuple[str, list[Step]]]:
     """Each release with its steps as `steps_to_compute`; arguments as there."""
     counted: dict[tuple[str, str], str] = {}
+    new: dict[Artefact, str] = {}
     for release in releases:
         steps = [
             Step(release, stage, key, why, counted.get((stage, key)))
-            for stage, key, why in steps_to_compute(pipeline, release, until)
+            for stage, key, why in steps_to_compute(pipeline, release, until, new)
         ]
         counted |= {(step.stage, step.key): release for step in steps if step.counted_in is None}
         yield release, steps
 
 
 def steps_to_compute(
-    pipeline: Pipeline, release: str, until: str | None = None
+    pipeline: Pipeline, release: str, until: str | None, new: dict[Artefact, str]
 ) -> Iterator[tuple[str, str, list[str]]]:
     """The steps that a run would compute: stage, key and why. Equal results may spare those that wait for them.
 
     Args:
         pipeline: The configuration, over a record that is a `storage.forecast.Forecast`.
         release: The release.
-        until: The last stage; every one by default.
+        until: The last stage; none is every one.
+        new: Artefacts that would be made before, of other releases too, by the step that makes each; those of these steps
+            are added.
     """
-    new: dict[Artefact, str] = {}
     for name, key, call in pipeline.steps(release, until):
         stage = FLOW.stage(name)
-        of = pipeline.inputs(stage, key).values()
+        of = (pipeline.inputs(stage, key) | pipeline.held_inputs(stage, key)).values()
         read = {artefact for one in of for artefact in (one.values() if isinstance(one, dict) else [one])}
         waits_for = dict.fromkeys(maker for artefact, maker in new.items() if artefact in read)
         why = [f"after {', '.join(waits_for)}"] if waits_for else []

@@ -216,7 +216,7 @@ def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
     assert done.exit_code == 1
     first, second = done.stderr.splitlines()[-2:]
     assert first.startswith("error: release bad: no document of release 'bad' is eligible")
-    assert second == "error: release after: it goes on from bad, which failed in part"
+    assert second == "error: release after: it goes on from bad, and what it needs of that was not made"
     assert Store(tmp_path / "record").keys("gather") == ["good"]
     alone = ["run", "-c", str(tiny_config_file), "--until", "gather", "--release", "bad", *options]
     assert str(runner.invoke(app, alone).exception).startswith("no document of release 'bad' is eligible")
@@ -262,11 +262,16 @@ def test_of_a_release_that_goes_on_only_the_arm_that_failed_is_not_made(
     assert done.exit_code == 1
     first, second = done.stderr.splitlines()[-2:]
     assert first.startswith("error: release first: arm 'large' of release 'first': the budget is 5000")
-    assert second == "error: release then: it goes on from first, which failed in part"
+    assert second == "error: release then: it goes on from first, and what it needs of that was not made"
     lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
     assert "select then/large not made: it needs what failed" in lines
     store = Store(tmp_path / "record")
     assert sorted(store.keys("materialise")) == ["first/small", "then/small"]
+    expected = runner.invoke(app, [*command, "--dry-run"])
+    assert expected.exit_code == 0, expected.exception
+    told = [" ".join(line.split()) for line in expected.stdout.splitlines()]
+    assert "select then/large after select" in told
+    assert "then: 2 steps to compute" in told
 
 
 def test_nothing_goes_on_from_what_an_earlier_run_left_of_a_release_that_fails(
@@ -297,7 +302,7 @@ def test_nothing_goes_on_from_what_an_earlier_run_left_of_a_release_that_fails(
     lines = [" ".join(line.split()) for line in done.stderr.splitlines()]
     assert lines[-2:] == [
         "error: release first: no list",
-        "error: release then: it goes on from first, which failed in part",
+        "error: release then: it goes on from first, and what it needs of that was not made",
     ]
     assert "pool then not made: it needs what failed" in lines
     assert store.current("pool", "then") == before
