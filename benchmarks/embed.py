@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.data import texts_of
 from benchmarks.harness import Context, Outcome, at_least
 from datamask_pipeline.embedding.config import EncoderConfig, model_directory
-from datamask_pipeline.embedding.encode import embed_windows
-from datamask_pipeline.embedding.encoder import load_encoders
+from datamask_pipeline.embedding.encode import Window, embed_windows
+from datamask_pipeline.embedding.encoder import Encoder, load_encoders
 from datamask_pipeline.hardware import resolve_batch_tokens, resolve_devices, resolve_dtype
 
 TITLE = "Embedding, documents of mixed length"
@@ -56,19 +56,29 @@ def plain(config: EncoderConfig) -> Callable[[list[str], int], np.ndarray]:
     return embed
 
 
-def ours(config: EncoderConfig) -> Method:
+def windows_of(
+    config: EncoderConfig, prepare: Callable[[Encoder], Encoder] = lambda encoder: encoder
+) -> Callable[[list[str]], list[Window]]:
     """The pipeline's path, checkpoints included."""
-    encoders = load_encoders(config)
+    encoders = load_encoders(config, prepare)
 
-    def embed(texts: list[str]) -> np.ndarray:
+    def embed(texts: list[str]) -> list[Window]:
         size = config.window_documents
         windows = [texts[first : first + size] for first in range(0, len(texts), size)]
         budget = resolve_batch_tokens(config.batch_tokens, config.device)
         with tempfile.TemporaryDirectory() as folder:
-            found = embed_windows(encoders, windows, batch_tokens=budget, checkpoints=Path(folder) / "c")
-            return np.concatenate([window.vectors_ND for window in found]).astype(np.float32)
+            return list(embed_windows(encoders, windows, batch_tokens=budget, checkpoints=Path(folder) / "c"))
 
     return embed
+
+
+def vectors_of(windows: list[Window]) -> np.ndarray:
+    return np.concatenate([window.vectors_ND for window in windows]).astype(np.float32)
+
+
+def ours(config: EncoderConfig) -> Method:
+    embed = windows_of(config)
+    return lambda texts: vectors_of(embed(texts))
 
 
 def seconds_of(method: Method, texts: list[str]) -> tuple[np.ndarray, float]:
