@@ -1,8 +1,9 @@
 """Pairs of vectors that share a key in one band and have near sketches. Knows signatures; no vector and no cosine.
 
-Whoever asks does so under several keys of a band; held vectors have one each, and are read in their order.
+Whoever asks does so under several keys of a band; held vectors have one each. They are read in their order, past a bit for
+every key that is asked for; only those that pass are put in order.
 
-Shape suffixes: Q vectors that ask, H held, h of them, n of a batch, L bands, S planes of a sketch, P pairs.
+Shape suffixes: Q vectors that ask, q of them, H held, h of them, n of a batch, L bands, S planes of a sketch, P pairs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys, apart
 
 MOST_PAIRS = 2**20
 """Pairs told apart at a time; memory holds about 400 bytes for each."""
+MOST_HITS = 2**20
+"""Held vectors put in order at a time; memory holds about 100 bytes for each."""
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -44,9 +47,9 @@ class Held:
 def pairs_between(keys: Keys, held: Sequence[Held], most_apart: int) -> Iterator[Pairs]:
     """Places that ask beside the rows of held vectors that may be near, a batch at a time; a pair may come again."""
     for band in range(len(keys.bands_LN)):
-        asking = _Asking.of(keys.asked(band))
-        for part in held:
-            for asked_P, held_P in asking.pairs(part.bands_LH[band]):
+        asked = keys.asked(band)
+        for part in _asked_for(_there(asked), held, band):
+            for asked_P, held_P in _Table.of(part.bands_LH[0]).pairs(asked):
                 alike_P = apart(keys.sketches_NS, asked_P, part.sketches_HS, held_P) <= most_apart
                 if alike_P.any():
                     yield asked_P[alike_P], part.rows_H[held_P[alike_P]]
@@ -55,8 +58,7 @@ def pairs_between(keys: Keys, held: Sequence[Held], most_apart: int) -> Iterator
 def pairs_within(keys: Keys, most_apart: int) -> Iterator[Pairs]:
     """Places beside earlier ones that may be near, a batch at a time; a pair may come again."""
     for band, keys_Q in enumerate(keys.bands_LN):
-        asking = _Asking.of(keys.asked(band))
-        for asked_P, held_P in asking.pairs(keys_Q):
+        for asked_P, held_P in _Table.of(keys_Q).pairs(keys.asked(band)):
             earlier_P = held_P < asked_P
             asked_P, held_P = asked_P[earlier_P], held_P[earlier_P]
             alike_P = apart(keys.sketches_NS, asked_P, keys.sketches_NS, held_P) <= most_apart
@@ -64,63 +66,100 @@ def pairs_within(keys: Keys, most_apart: int) -> Iterator[Pairs]:
                 yield asked_P[alike_P], held_P[alike_P]
 
 
+def _asked_for(there_B: NDArray[np.uint8], held: Sequence[Held], band: int) -> Iterator[Held]:
+    """Those of the held vectors under whose key of one band somebody asks, `MOST_HITS` or little more at a time."""
+    waiting: list[Held] = []
+    for part in held:
+        keys_H = part.bands_LH[band]
+        hits_h = np.flatnonzero(_is_there(there_B, keys_H))
+        waiting.append(Held(keys_H[hits_h][None], part.sketches_HS[hits_h], part.rows_H[hits_h]))
+        if sum(len(one.rows_H) for one in waiting) >= MOST_HITS:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[Held]) -> Held:
+    return Held(
+        np.concatenate([part.bands_LH for part in parts], axis=1),
+        np.concatenate([part.sketches_HS for part in parts]),
+        np.concatenate([part.rows_H for part in parts]),
+    )
+
+
+def _there(keys: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint8]:
+    """A bit for every possible key, 1 where it is among these: of each byte the lowest bit is the first key."""
+    there = np.zeros(1 << BAND_BITS, bool)
+    for keys_N in keys:
+        there[keys_N] = True
+    return np.packbits(there, bitorder="little")
+
+
+def _is_there(there_B: NDArray[np.uint8], keys_N: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which of these keys are among those that `there_B` was made of."""
+    bits_N = there_B[keys_N >> np.uint32(3)] >> (keys_N & np.uint32(7)).astype(np.uint8) & np.uint8(1)
+    return bits_N.view(bool)
+
+
 @dataclass(frozen=True)
-class _Asking:
-    """Who asks under which keys of a band; A questions, K distinct keys, W words with a bit for every possible key.
+class _Table:
+    """Held vectors by their key of one band; K distinct keys, B bytes and W words with a bit for every possible key.
 
     Attributes:
-        places_A: uint32; who asks, by rising key.
-        there_W: uint64; bit 1 where somebody asks under the key.
+        places_H: uint32; which vectors, by rising key.
+        there_B: uint8; bit 1 where a vector has the key.
         before_W: int32; how many of the distinct keys belong to earlier words.
-        edges_K: int64; the first question under each distinct key, and at last the end.
+        edges_K: int64; the first vector of each distinct key, and at last the end.
     """
 
-    places_A: NDArray[np.uint32]
-    there_W: NDArray[np.uint64]
+    places_H: NDArray[np.uint32]
+    there_B: NDArray[np.uint8]
     before_W: NDArray[np.int32]
     edges_K: NDArray[np.int64]
 
     @classmethod
-    def of(cls, asked: list[NDArray[np.uint32]]) -> Self:
-        """Of the keys of everybody, once for each choice of keys."""
-        places_Q = np.arange(len(asked[0]), dtype=np.uint64)
-        sorted_A = np.sort(
-            np.concatenate([keys_Q.astype(np.uint64) << np.uint64(32) | places_Q for keys_Q in asked])
+    def of(cls, keys_H: NDArray[np.uint32]) -> Self:
+        """Of the key of each."""
+        sorted_H = np.sort(
+            keys_H.astype(np.uint64) << np.uint64(32) | np.arange(len(keys_H), dtype=np.uint64)
         )
-        rising_A = (sorted_A >> np.uint64(32)).astype(np.uint32)
-        is_next_A = np.diff(rising_A, prepend=rising_A[:1] + np.uint32(1)) != 0
-        there = np.zeros(1 << BAND_BITS, bool)
-        there[rising_A] = True
-        there_W = np.packbits(there, bitorder="little").view("<u8")
-        before_W = np.zeros(len(there_W), np.int32)
-        np.cumsum(np.bitwise_count(there_W[:-1]), out=before_W[1:])
-        edges_K = np.append(np.flatnonzero(is_next_A), len(rising_A))
-        return cls(sorted_A.astype(np.uint32), there_W, before_W, edges_K)
+        rising_H = (sorted_H >> np.uint64(32)).astype(np.uint32)
+        is_next_H = np.diff(rising_H, prepend=rising_H[:1] + np.uint32(1)) != 0
+        there_B = _there([rising_H])
+        before_W = np.zeros(len(there_B) // 8, np.int32)
+        np.cumsum(np.bitwise_count(there_B.view("<u8")[:-1]), out=before_W[1:])
+        edges_K = np.append(np.flatnonzero(is_next_H), len(rising_H))
+        return cls(sorted_H.astype(np.uint32), there_B, before_W, edges_K)
 
-    def pairs(self, keys_H: NDArray[np.uint32]) -> Iterator[Pairs]:
-        """Who asks under the keys of these, beside the place of the key, a batch at a time."""
-        hits_h, first_h, count_h = self._found(keys_H)
-        ends_h = np.cumsum(count_h, dtype=np.int64)
-        start, done, total = 0, 0, int(ends_h[-1]) if len(ends_h) else 0
-        while done < total:
-            stop = max(start + 1, int(np.searchsorted(ends_h, done + MOST_PAIRS, side="right")))
-            here = slice(start, stop)
-            count_n = count_h[here]
-            shift_n = first_h[here] - (ends_h[here] - count_n - done)
-            start, size, done = stop, int(ends_h[stop - 1]) - done, int(ends_h[stop - 1])
-            questions_P = np.repeat(shift_n, count_n) + np.arange(size)
-            yield self.places_A[questions_P].astype(np.int64), np.repeat(hits_h[here], count_n)
+    def pairs(self, asked: Sequence[NDArray[np.uint32]]) -> Iterator[Pairs]:
+        """Who asks beside the place of each vector under the key, a batch at a time.
+
+        Args:
+            asked: Keys of everybody who asks, once for each choice of keys.
+        """
+        for keys_Q in asked:
+            hits_q, first_q, count_q = self._found(keys_Q)
+            ends_q = np.cumsum(count_q, dtype=np.int64)
+            start, done, total = 0, 0, int(ends_q[-1]) if len(ends_q) else 0
+            while done < total:
+                stop = max(start + 1, int(np.searchsorted(ends_q, done + MOST_PAIRS, side="right")))
+                here = slice(start, stop)
+                count_n = count_q[here]
+                shift_n = first_q[here] - (ends_q[here] - count_n - done)
+                start, size, done = stop, int(ends_q[stop - 1]) - done, int(ends_q[stop - 1])
+                places_P = self.places_H[np.repeat(shift_n, count_n) + np.arange(size)]
+                yield np.repeat(hits_q[here], count_n), places_P.astype(np.int64)
 
     def _found(
-        self, keys_H: NDArray[np.uint32]
+        self, keys_Q: NDArray[np.uint32]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Under which of these keys somebody asks; of those, the first question and the number of questions."""
-        there = self.there_W.view(np.uint8)
-        there_H = there[keys_H >> np.uint32(3)] >> (keys_H & np.uint32(7)).astype(np.uint8) & np.uint8(1)
-        hits_h = np.flatnonzero(there_H.view(bool))
-        keys_h = keys_H[hits_h]
-        words_h, bits_h = keys_h >> np.uint32(6), (keys_h & np.uint32(63)).astype(np.uint64)
-        lower_h = np.bitwise_count(self.there_W[words_h] & ((np.uint64(1) << bits_h) - np.uint64(1)))
-        number_h = self.before_W[words_h] + lower_h
-        first_h = self.edges_K[number_h]
-        return hits_h, first_h, self.edges_K[number_h + 1] - first_h
+        """Whose of these keys a vector has; of those, the first such vector and how many there are."""
+        hits_q = np.flatnonzero(_is_there(self.there_B, keys_Q))
+        keys_q = keys_Q[hits_q]
+        words_q, bits_q = keys_q >> np.uint32(6), (keys_q & np.uint32(63)).astype(np.uint64)
+        there_W = self.there_B.view("<u8")
+        lower_q = np.bitwise_count(there_W[words_q] & ((np.uint64(1) << bits_q) - np.uint64(1)))
+        number_q = self.before_W[words_q] + lower_q
+        first_q = self.edges_K[number_q]
+        return hits_q, first_q, self.edges_K[number_q + 1] - first_q

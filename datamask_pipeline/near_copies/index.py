@@ -25,8 +25,8 @@ from datamask_pipeline.near_copies.signatures import Signatures, sample_of, sign
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape
 
 FORMAT = 4
-BLOCK_ROWS = 2**17
-"""Vectors decided at a time: their signatures are in memory, about a kilobyte a vector."""
+BLOCK_ROWS = 2**18
+"""Vectors decided at a time: their signatures are in memory, half a kilobyte to one a vector."""
 MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999

@@ -4,7 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -135,20 +135,35 @@ def test_the_first_near_one_stands_for_a_vector_however_many_segments_are_sought
 KEYS = st.sampled_from([0, 1, 33, 40, 63, 64, 127, 128, 1 << 20, 2**BAND_BITS - 64, 2**BAND_BITS - 1])
 
 
-@given(asked=st.lists(KEYS, min_size=1, max_size=30), held=st.lists(KEYS, max_size=30))
+@given(
+    asked=st.lists(KEYS, min_size=1, max_size=30),
+    held=st.lists(KEYS, max_size=30),
+    cuts=st.lists(st.integers(0, 30), max_size=3),
+    most_hits=st.sampled_from([1, 5, 2**20]),
+)
 @settings(deadline=None, max_examples=50)
 def test_pairs_are_all_that_share_a_key_with_or_without_one_bit_turned_round(
-    asked: list[int], held: list[int]
+    asked: list[int], held: list[int], cuts: list[int], most_hits: int
 ) -> None:
-    asked_1N, held_1H = np.array([asked], np.uint32), np.array([held], np.uint32)
+    asked_1N = np.array([asked], np.uint32)
     bits = [0, 6, BAND_BITS - 1]
     keys = Keys(
         asked_1N,
         np.tile(np.array(bits, np.uint8)[None, :, None], (1, 1, len(asked))),
         np.zeros((len(asked), 32), np.int8),
     )
-    segment = buckets.Held(held_1H, np.zeros((len(held), 32), np.int8), np.arange(len(held)))
-    told = buckets.pairs_between(keys, [segment], 0)
+    edges = [0, *sorted(min(cut, len(held)) for cut in cuts), len(held)]
+    segments = [
+        buckets.Held(
+            np.array([held[start:stop]], np.uint32),
+            np.zeros((stop - start, 32), np.int8),
+            np.arange(start, stop),
+        )
+        for start, stop in pairwise(edges)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "MOST_HITS", most_hits)
+        told = list(buckets.pairs_between(keys, segments, 0))
     turned = [sum(1 << bit for bit in chosen) for n in range(4) for chosen in combinations(bits, n)]
     wanted = {
         (row, other) for row, key in enumerate(asked) for other, its in enumerate(held) if key ^ its in turned
