@@ -1,15 +1,20 @@
 """Puts a table's columns into FineWeb's explicit schema. Knows Arrow types; no file format, no values.
 
-A type is widened when no value can change by it (string layouts, float32 to float64, int32 to int64);
-anything else is refused with the file, the column, both types and the remedy.
+A type is widened when no value can change by it (string layouts, float32 to float64, int32 to int64); whole numbers may
+be written as floats; anything else is refused with the file, the column, both types and the remedy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from datamask_pipeline.errors import InputError, suggestion
 from datamask_pipeline.schema import FINEWEB
+
+#: Whole numbers up to this are the same in float64; what is written as this may have been the next one.
+WHOLE: Final = 2**53
 
 #: Columns without which a row is no document.
 ESSENTIAL = ("text", "id")
@@ -112,6 +117,30 @@ def conform(
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def whole_numbers(
+    batch: pa.RecordBatch, *, renamed: Mapping[str, str]
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """FineWeb's columns of whole numbers from floats, as pandas writes them beside nulls: 17.0 is 17, NaN is null.
+
+    Returns:
+        The batch, with null for whatever else there is; and of each such row, by its place, what is wrong.
+    """
+    wrong: dict[int, str] = {}
+    for field in FINEWEB:
+        name = renamed.get(field.name, field.name)
+        place = batch.schema.get_field_index(name)
+        if field.type != pa.int64() or place < 0 or not _is_float(batch.column(place).type):
+            continue
+        values_N = batch.column(place).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        known_N = ~np.isnan(values_N)
+        whole_N = known_N & (np.abs(values_N) < WHOLE) & (values_N == np.rint(values_N))
+        for row in np.flatnonzero(known_N & ~whole_N).tolist():
+            wrong.setdefault(row, f"field {name}, value {values_N[row]}: {field.type} is needed")
+        numbers = pa.array(np.where(whole_N, values_N, 0.0).astype(np.int64), mask=~whole_N)
+        batch = batch.set_column(place, pa.field(name, field.type), numbers)
+    return batch, wrong
+
+
 def merge_extras(named: Sequence[tuple[str, Sequence[pa.Field]]]) -> list[pa.Field]:
     """Union of the shards' extra columns, in order of first appearance.
 
@@ -146,4 +175,10 @@ def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     if wanted == pa.float64():
         return bool(types.is_floating(found))
     small = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32())
-    return wanted == pa.int64() and found in small
+    return wanted == pa.int64() and (found in small or _is_float(found))
+
+
+def _is_float(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_float(kind.value_type)
+    return bool(pa.types.is_floating(kind))

@@ -43,11 +43,13 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_-]{0,35}")
 MOST_TOKENS: Final = 2**31 - 1
 
 #: Characters that nobody sees: what ``str.isspace`` takes for white space, the soft hyphen, marks of zero width and of
-#: direction, variation selectors, and the mark of byte order.
+#: direction, letters and Braille cells that are empty, variation selectors, tags, and the mark of byte order.
 BLANK: Final = "".join(
     [
         *filter(str.isspace, map(chr, range(0x3001))),
-        *map(chr, (0xAD, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065))),
+        *map(chr, (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0)),
+        *map(chr, (*range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0))),
+        *map(chr, (0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2065))),
         *map(chr, (*range(0x2066, 0x2070), *range(0xFE00, 0xFE10), 0xFEFF, *range(0xFFF9, 0xFFFC))),
     ]
 )

@@ -102,6 +102,17 @@ def test_a_text_that_nobody_sees_is_empty_and_one_with_marks_in_it_is_not() -> N
         return found and found[0]
 
     marks = ["\u00ad", "\u180e", "\u200b", "\u200d", "\u200f", "\u202e", "\u2060", "\u2069", "\ufe0f"]
+    marks += [
+        "\u034f",
+        "\u061c",
+        "\u115f",
+        "\u17b4",
+        "\u2800",
+        "\u3164",
+        "\uffa0",
+        "\U000e0020",
+        "\U000e0100",
+    ]
     for text in (*marks, "".join(marks), " \u200b\n", "\ufeff\u3000"):
         assert judged(text) == "empty_text", ascii(text)
     for text in ("\ufeffa", "a\u200b", "\u200d.\u200d", "\ufe0f\uff21", "\u2028x"):

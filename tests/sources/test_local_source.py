@@ -228,6 +228,33 @@ def test_columns_are_mapped_widened_and_filled_as_configured(tmp_path: Path) -> 
     assert "content" not in entry
 
 
+@pytest.mark.parametrize("kind", ["double", "float", "dictionary"])
+def test_whole_numbers_may_be_written_as_floats_in_parquet_as_pandas_does_beside_nulls(
+    tmp_path: Path, kind: str
+) -> None:
+    counts = [17.0, None, float("nan"), 1.5, float("inf"), 2.0**53, 0.0]
+    table = pa.Table.from_pylist([row(number) for number in range(7)], schema=FINEWEB)
+    place = FINEWEB.get_field_index("token_count")
+    column = pa.array(counts).dictionary_encode() if kind == "dictionary" else pa.array(counts).cast(kind)
+    table = table.set_column(place, "token_count", column)
+    (tmp_path / "c").mkdir()
+    pq.write_table(table, tmp_path / "c" / "0.parquet")
+    batches = read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c", batch_rows=4)
+    found = [
+        (place, count)
+        for batch in batches
+        for place, count in zip(
+            batch.rows.to_pylist(), batch.documents.column("token_count").to_pylist(), strict=True
+        )
+    ]
+    assert found == [(0, 17), (1, None), (2, None), (6, 0)]
+    rejects = [reject for batch in batches for reject in batch.rejects]
+    assert [(reject.row, reject.id, reject.reason) for reject in rejects] == [
+        (number, row(number)["id"], "wrong_type") for number in (3, 4, 5)
+    ]
+    assert rejects[0].detail == "field token_count, value 1.5: int64 is needed"
+
+
 @pytest.mark.parametrize("column", ["text", "id", "language", "kind"])
 @pytest.mark.parametrize("rows_per_group", [1, 4, 100])
 def test_a_dictionary_column_with_nulls_gives_its_values(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.schema import EXTRA_JSON, FINEWEB
 from datamask_pipeline.sources.base import Reject, SourceBatch
-from datamask_pipeline.sources.columns import ESSENTIAL, missing_column
+from datamask_pipeline.sources.columns import ESSENTIAL, WHOLE, missing_column
 from datamask_pipeline.sources.filters import word_or_length
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
@@ -29,8 +29,6 @@ BATCH_BYTES: Final = 32 << 20
 HEAD_LINES: Final = 100
 #: How compressed bytes begin, by what, and the ending of a name that says so.
 _COMPRESSED: Final = {b"\x1f\x8b": ("gzip", ".gz"), b"\x28\xb5\x2f\xfd": ("Zstandard", ".zst")}
-#: Whole numbers up to this are the same in float64; what is written as this may have been the next one.
-_WHOLE: Final = 2**53
 #: What a number becomes in a column.
 _NUMBERS: Final[Mapping[pa.DataType, Callable[[Any], Any]]] = {pa.int64(): int, pa.float64(): float}
 #: What a value of JSON is called.
@@ -261,9 +259,9 @@ def _problem(value: object, wanted: pa.DataType) -> str | None:
         return None if wanted == pa.bool_() and isinstance(value, bool) else "wrong_type"
     if wanted == pa.int64():
         if isinstance(value, float):
-            return None if value.is_integer() and abs(value) < _WHOLE else "wrong_type"
+            return None if value.is_integer() and abs(value) < WHOLE else "wrong_type"
         return None if -(2**63) <= value < 2**63 else "wrong_type"
-    if isinstance(value, int) and abs(value) > _WHOLE:
+    if isinstance(value, int) and abs(value) > WHOLE:
         return "wrong_type"
     return None
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline.arrays import int64_array
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.sources.base import SourceBatch
-from datamask_pipeline.sources.columns import check_columns, conform, extra_fields
+from datamask_pipeline.sources.base import Reject, SourceBatch
+from datamask_pipeline.sources.columns import check_columns, conform, extra_fields, whole_numbers
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 
 #: Bytes of a column chunk held while it is decoded, so that memory does not follow the row group's size.
@@ -112,18 +112,35 @@ def read_parquet(
             batch = next(batches, None)
             if batch is None:
                 break
+            batch, wrong = whole_numbers(batch, renamed=renamed)
             documents = conform(batch, renamed=renamed, extras=extras)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(
                 f"a page cannot be decoded: {_first_line(error)}", file=location, row=first, remedy=REMEDY
             ) from error
         rows = int64_array(np.arange(first, first + batch.num_rows))
-        yield SourceBatch(rows, documents)
+        rejects = tuple(
+            Reject(first + row, _readable(documents.column("id")[row]), "wrong_type", detail)
+            for row, detail in sorted(wrong.items())
+        )
+        if rejects:
+            fits = pa.array(~np.isin(np.arange(batch.num_rows), list(wrong)))
+            rows, documents = rows.filter(fits), documents.filter(fits)
+        yield SourceBatch(rows, documents, rejects)
         first += batch.num_rows
     if first != opened.metadata.num_rows:
         raise InputError(
             f"the footer promises {opened.metadata.num_rows} rows", file=location, value=first, remedy=REMEDY
         )
+
+
+def _readable(identifier: pa.StringScalar) -> str | None:
+    """The id, where its bytes are text."""
+    try:
+        found: str | None = identifier.as_py()
+    except UnicodeDecodeError:
+        return None
+    return found
 
 
 def _first_line(error: Any) -> str:
