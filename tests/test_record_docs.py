@@ -13,7 +13,10 @@ import pytest
 from old_record import unpack
 
 from datamask_pipeline import schema
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.selection.reasons import BY_RULE, HELD, NEVER_JUDGED, PASSED_OVER, Decision
+from datamask_pipeline.sources.filters import REASONS
 from datamask_pipeline.storage import Store, require
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "record.md"
@@ -21,7 +24,7 @@ COLUMNS = re.compile(r"(<!-- columns: [^\n]* -->\n).*?(<!-- end of columns -->)"
 
 
 def columns_as_markdown() -> str:
-    """A table for each kind of artefact that has rows, for arrays beside them, and for the manifest of a comparison."""
+    """A table for each kind of artefact with rows, for arrays beside them, for the manifest of a comparison; all reasons."""
     lines = []
     for artefact, table in schema.TABLES.items():
         lines += [f"### `{artefact}/<{table.key}>`", "", f"One row per {table.row}.", ""]
@@ -37,7 +40,30 @@ def columns_as_markdown() -> str:
     }
     for name, columns in of_report.items():
         lines += [f"### `metadata.{name}` in the manifest of `compare`", "", *_rows(columns), ""]
+    lines += ["### Reasons in `rejected`", "", "| reason | what it says |", "|---|---|"]
+    lines += [f"| `{reason}` | {meaning} |" for reason, meaning in REASONS.items()]
+    lines += ["", "### Reasons in `select`", "", "| reason | in or out | of |", "|---|---|---|"]
+    for decision, policies in _decisions().items():
+        told = {
+            "in": [decision.into, decision.in_all_the_same],
+            "out": [decision.out, decision.out_all_the_same],
+        }
+        lines += [
+            f"| {reason} | {side} | {policies} |" for side, both in told.items() for reason in both if reason
+        ]
+    lines += [f"| {reason} | out | every policy, before it judges |" for reason in NEVER_JUDGED]
+    lines += [f"| {HELD} | in | releases that go on from another |"]
+    lines += [f"| {PASSED_OVER} | out | releases that go on from another |", ""]
     return "\n".join(lines) + "\n"
+
+
+def _decisions() -> dict[Decision, str]:
+    """How policies decide, and which do so; the rule of those whose marginals a metric does not have at last."""
+    found: dict[Decision, list[str]] = {}
+    for name, policy in sorted(POLICIES.classes().items()):
+        found.setdefault(policy.decision, []).append(f"`{name}`")
+    found.setdefault(BY_RULE, []).append("any, where a metric has no marginals")
+    return {decision: ", ".join(names) for decision, names in found.items()}
 
 
 def _rows(columns: Any) -> list[str]:
