@@ -33,7 +33,9 @@ from assets.step import outcome, page_of
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.lineage import canonical_json, sha256_text
 from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pipeline.differences import steps_of_releases
 from datamask_pipeline.pipeline.stage import Output, Stage
+from datamask_pipeline.pipeline.unmade import Unmade
 from datamask_pipeline.storage import Ref
 from resources import PipelineResource
 from resources.progress import LogProgress
@@ -41,18 +43,24 @@ from resources.progress import LogProgress
 CHAIN_JOB: Final = "chain_job"
 
 
+#: What failed in the runs of this process, by run: their steps are all in one. Reasons, and what is not made.
+_FAILED: Final[dict[str, tuple[list[str], Unmade]]] = {}
+
+
 def _graph() -> dg.GraphDefinition:
-    """Steps wait for each other as the stages do, so that one that fails holds up what is made from it alone."""
+    """Steps wait for each other as the stages do. An arm or model that fails holds up what is made from it alone; the last
+    step, which waits for all, fails then, so that the run does.
+    """
     steps = {stage.name: _step(stage) for stage in FLOW}
+    dependencies = {
+        steps[stage.name].name: {name: dg.DependencyDefinition(steps[name].name) for name in _before(stage)}
+        for stage in FLOW
+    }
+    every = {name: dg.DependencyDefinition(step.name) for name, step in steps.items()}
     return dg.GraphDefinition(
         name=CHAIN_JOB,
-        node_defs=list(steps.values()),
-        dependencies={
-            steps[stage.name].name: {
-                name: dg.DependencyDefinition(steps[name].name) for name in _before(stage)
-            }
-            for stage in FLOW
-        },
+        node_defs=[*steps.values(), all_made],
+        dependencies={**dependencies, all_made.name: every},
         description="Everything of one release, from its crawls to its report, in one run; what is there already is found.",
     )
 
@@ -81,16 +89,40 @@ def _step(stage: Stage) -> dg.OpDefinition:
     return step
 
 
+@dg.op(
+    description="fails where an arm or a model failed",
+    ins={stage.name: dg.In(dg.Nothing) for stage in FLOW},
+    out=dg.Out(dg.Nothing),
+)
+def all_made(context: dg.OpExecutionContext, pipeline: PipelineResource) -> None:
+    """Fail where an arm or a model did in this run; or, where it goes on from a run that failed, where any is missing."""
+    reasons, _ = _FAILED.pop(context.run_id, ([], Unmade()))
+    if not reasons and context.run.parent_run_id is not None:
+        chain, release = pipeline.pipeline(LogProgress(context.log.info)).looked_at(), context.partition_key
+        reasons = [
+            f"{step.stage} of {step.key} is not made; run the whole job again, not only what failed"
+            for _, steps in steps_of_releases(chain, [release], None)
+            for step in steps
+        ]
+    if reasons:
+        raise dg.Failure("; ".join(reasons), allow_retries=False)
+
+
 def _run(
     context: dg.OpExecutionContext, resource: PipelineResource, stage: Stage, shown: Mapping[str, Shown]
 ) -> Iterator[Any]:
-    """Run a stage for all its keys of the run's release; one that fails does not keep the others from being made."""
+    """Run a stage for all its keys of the run's release; one that fails does not keep the others from being made.
+
+    Raises:
+        dagster.Failure: a crawl failed, or the release; of arms and models the last step tells.
+    """
     try:
         chain = resource.pipeline(LogProgress(context.log.info))
         if stage not in chain.config.stages():
             context.log.debug(f"{stage.name} is switched off")
             return
         release = context.partition_key
+        chain.refuse_retired(release)
         chain.release_crawls(release)  # the first step fixes them
         chain.store.sweep()  # of what killed steps left
         keys = chain.keys(stage.scope, release)
@@ -99,16 +131,26 @@ def _run(
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     failed: list[str] = []
+    reasons, unmade = _FAILED.setdefault(context.run_id, ([], Unmade()))
     for key in keys:
+        if unmade.keeps_from(chain, stage, key):
+            unmade.add(stage, key)
+            context.log.warning(f"{stage.name} of {key} is not made: it needs what failed")
+            continue
         try:
             yield from _Step(context, chain, stage, shown, key).run()
         except StorageError:
             raise
         except DataMaskError as error:
-            failed.append(f"{stage.name} of {key}: {error}")
-            context.log.error(failed[-1])
+            unmade.add(stage, key)
+            reason = f"{stage.name} of {key}: {error}"
+            context.log.error(reason)
+            told = reasons if stage.scope in ("arm", "run") else failed
+            if reason not in told:  # a step that is tried again comes to it again
+                told.append(reason)
     if failed:
-        raise dg.Failure("; ".join(failed), allow_retries=False)
+        del _FAILED[context.run_id]
+        raise dg.Failure("; ".join([*failed, *reasons]), allow_retries=False)
 
 
 class CheckFailed(DataMaskError):

@@ -47,6 +47,8 @@ def run_stage(
             given: Any = context.run.run_config.get("ops", {})
             for each in (each for each in FLOW if each.name in given):
                 pipeline.settings(each, key, given[each.name].get("config"))
+            if stage.scope != "crawl":
+                pipeline.refuse_retired(key.partition("/")[0])
             pipeline.store.sweep()  # of what killed steps left
             refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
         else:

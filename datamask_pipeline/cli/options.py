@@ -15,7 +15,6 @@ from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.chain import Progress
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE
 from datamask_pipeline.pipeline.order import wanted_releases
-from datamask_pipeline.storage.forecast import Forecast
 
 ConfigOption = Annotated[
     str | None,
@@ -53,12 +52,6 @@ def build_pipeline(
     pipeline = Pipeline(load_config(config, parse_pairs(settings)), progress=progress)
     remember(pipeline.store)
     return pipeline
-
-
-def only_looked_at(pipeline: Pipeline) -> Pipeline:
-    """The same chain over a record in which nothing is computed or written, and which need not be writable."""
-    config = pipeline.config
-    return Pipeline(config, store=Forecast(config.store, config.storage_options))
 
 
 def is_configured(config: str | None, settings: list[str] | None) -> bool:

@@ -1,7 +1,6 @@
 """`datamask run` and `datamask report`: the whole chain without Dagster, and its closing table."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import re
@@ -20,18 +19,17 @@ from datamask_pipeline.cli.options import (
     build_pipeline,
     called_again,
     is_configured,
-    only_looked_at,
     releases_of,
 )
 from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pipeline.chain import Artefact
 from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_of_releases
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
+from datamask_pipeline.pipeline.unmade import Unmade
 from datamask_pipeline.printable import cell, inert
 from datamask_pipeline.report import arms
 from datamask_pipeline.stages import ingest, takedown
@@ -88,13 +86,15 @@ def run(
     """
     console = plain_console(stderr=True)
     failed: dict[str, DataMaskError] = {}
-    unmade = _Unmade()
+    unmade = Unmade()
     with followed(console) as tracker:
         pipeline = build_pipeline(config, settings, tracker)
         if dry_run:
-            pipeline = only_looked_at(pipeline)
+            pipeline = pipeline.looked_at()
         pipeline.start = _start(shard)
         names = releases_of(pipeline, release, new=True)
+        for name in names:
+            pipeline.refuse_retired(name)
         pipeline.check(until, names)
         for name in pipeline.config.releases if release is None else ():
             if waits(pipeline, name):
@@ -218,26 +218,13 @@ def _is_storage(error: DataMaskError) -> bool:
     return isinstance(error, StorageError) and not isinstance(error, TakenOverError)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Unmade:
-    """What failed in a run, or needs what failed.
-
-    Attributes:
-        artefacts: Those of releases, of their arms and of models.
-        releases: Those whose steps are not through: nothing is made that goes on from them.
-    """
-
-    artefacts: set[Artefact] = dataclasses.field(default_factory=set)
-    releases: set[str] = dataclasses.field(default_factory=set)
-
-
 def _run_steps(
     pipeline: Pipeline,
     release: str,
     until: str | None,
     console: Console,
     tracker: Tracker | Lines,
-    unmade: _Unmade,
+    unmade: Unmade,
 ) -> list[bool]:
     """Run the steps, and tell of each; of each step whether it was computed. Of arms, others go on where one fails.
 
@@ -249,15 +236,13 @@ def _run_steps(
     computed: list[bool] = []
     told: set[str] = set()
     errors: list[DataMaskError] = []
-    missing = unmade.artefacts
     lacking = False
     unmade.releases.add(release)
     steps = pipeline.steps(release, until)
     for name, key, call in steps:
-        stage, makes = FLOW.stage(name), _made(name, key)
-        needed = pipeline.inputs(stage, key) | pipeline.held_inputs(stage, key)
-        if missing.intersection(_flat(needed)):
-            missing |= makes
+        stage = FLOW.stage(name)
+        if unmade.keeps_from(pipeline, stage, key):
+            unmade.add(stage, key)
             lacking = True
             say(f"{cell(name, 14)}{cell(key, 44)}not made: it needs what failed")
             continue
@@ -268,10 +253,9 @@ def _run_steps(
         except DataMaskError as error:
             if stage.scope == "crawl" or _is_storage(error):
                 raise
-            missing |= makes
+            unmade.add(stage, key)
             if stage.scope == "release":
-                for later, of, _ in steps:
-                    missing |= set() if FLOW.stage(later).scope == "crawl" else _made(later, of)
+                unmade.add_all_of([(later, of) for later, of, _ in steps])
                 unmade.releases.discard(release)
                 raise
             errors.append(error)
@@ -305,17 +289,6 @@ def _run_steps(
             f"it goes on from {pipeline.given(release)}, and what it needs of that was not made"
         )
     return computed
-
-
-def _made(stage: str, key: str) -> set[Artefact]:
-    """The artefacts that a step makes."""
-    return {(output.artefact, key) for output in FLOW.stage(stage).makes}
-
-
-def _flat(inputs: Mapping[str, Artefact | dict[str, Artefact]]) -> Iterator[Artefact]:
-    """The artefacts that a step reads."""
-    for read in inputs.values():
-        yield from read.values() if isinstance(read, dict) else [read]
 
 
 def _left_out_line(pipeline: Pipeline, release: str, new: list[str]) -> str:

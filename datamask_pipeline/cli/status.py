@@ -12,7 +12,6 @@ from datamask_pipeline.cli.options import (
     ReleaseOption,
     SetOption,
     build_pipeline,
-    only_looked_at,
     releases_of,
 )
 from datamask_pipeline.cli.terminal import plain_console
@@ -46,7 +45,7 @@ def status(
 
         datamask audit status -c my.yaml --until materialise
     """
-    forecast = only_looked_at(build_pipeline(config, settings))
+    forecast = build_pipeline(config, settings).looked_at()
     forecast.store.refuse_missing()
     wanted = releases_of(forecast, release)
     with plain_console(stderr=True).status("comparing"):

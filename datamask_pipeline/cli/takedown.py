@@ -108,6 +108,11 @@ def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
             f"    crawls were added, left out or read from other files between the two ({changed}): the differences are of "
             "that too, not of the withdrawal alone"
         )
+    if arm.get("settings_changed"):
+        yield (
+            f"    other settings differ between the two ({', '.join(arm['settings_changed'])}): the differences are of that "
+            "too, not of the withdrawal alone"
+        )
     yield f"    budget: {_budget(before, after)}"
     for name in COUNTED:
         values = [

@@ -9,6 +9,8 @@ from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import require
 
 Figures = dict[str, Any]
+#: Of the settings before a selection: what is asked to be withdrawn is the matter itself, crawls are told beside.
+_NOT_COMPARED: Final = ("takedown", "robots", "crawls")
 #: Figures of which the difference is told.
 COUNTED: Final = (
     "documents",
@@ -29,8 +31,9 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
 
     Returns:
         One entry an arm: ``arm``, ``applied`` (whether its current selection is of a pool with the current requests),
-        ``before`` (null where the record has no such version), ``after``, ``difference``, and ``crawls_changed``: crawls
-        that only one of both was made of, or that were read from other files; what they changed is in the figures too.
+        ``before`` (null where the record has no such version), ``after``, ``difference``; ``crawls_changed``: crawls
+        that only one of both was made of, or that were read from other files; and ``settings_changed``: those of what lies
+        between crawls and selection, such as ``copies.threshold``. What either changed is in the figures too.
     """
     store = versions.store
     pool = require(store, "pool", release).location
@@ -54,6 +57,7 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
                 "after": own,
                 "difference": None if earlier is None else _difference(earlier, own),
                 "crawls_changed": [] if before is None else _changed(versions, before, after),
+                "settings_changed": [] if before is None else _other_settings(versions, before, after),
             }
         )
     return found
@@ -110,6 +114,26 @@ def _files_of_crawls(versions: Versions, pool: str) -> dict[str, dict[str, str]]
             read = versions.manifest(ref.location)["basis"]["inputs"]
             found[name.partition("/")[2]] = {one: of for one, of in read.items() if one.startswith("shards/")}
     return found
+
+
+def _other_settings(versions: Versions, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The settings of pool, copies and index by which two selections differ, but for what was asked to be withdrawn."""
+    then, now = (_settings_before(versions, each) for each in (before, after))
+    return sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+
+
+def _settings_before(versions: Versions, selection: Mapping[str, Any]) -> dict[str, Any]:
+    index = versions.manifest(dict(inputs_of(selection))["index"].location)
+    read = dict(inputs_of(index))
+    sections = {"gather": index, "pool": versions.manifest(read["candidates"].location)}
+    if "copies" in read:  # left out where none are sought
+        sections["copies"] = versions.manifest(read["copies"].location)
+    return {
+        f"{section}.{name}": value
+        for section, manifest in sections.items()
+        for name, value in manifest["basis"]["config"].items()
+        if name not in _NOT_COMPARED
+    }
 
 
 def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[str, Any]) -> Figures:

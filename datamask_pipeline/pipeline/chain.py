@@ -91,6 +91,10 @@ class Pipeline:
         check(self.config, self.source, {name: self.planned_crawls(name) for name in names}, stages)
         refuse_without_masks(self, names, stages)
 
+    def looked_at(self) -> "Pipeline":
+        """The same chain over a record in which nothing is computed or written, and which need not be writable."""
+        return Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
+
     # -- crawls and releases -----------------------------------------------------------------------------
 
     def crawls(self) -> list[str]:
@@ -102,6 +106,17 @@ class Pipeline:
         named = {name for name, release in self.config.releases.items() if release.every is None}
         retired = {name for name in named if releases.is_retired(self.store, name)}
         return sorted((releases.names(self.store) | named) - retired)
+
+    def refuse_retired(self, release: str) -> None:
+        """Of a retired release nothing is made, also where it is asked for by its name.
+
+        Raises:
+            ConfigurationError: it is retired.
+        """
+        if releases.is_retired(self.store, release):
+            raise ConfigurationError(
+                f"release {release!r} is retired: nothing is made of it; `datamask retire {release} --undo` takes it back"
+            )
 
     def configured(self, release: str) -> ReleaseConfig | None:
         """How the configuration describes a release, or one that a rolling release would make now; ``None`` for others."""
@@ -294,7 +309,7 @@ class Pipeline:
                 return self._run(stage, key, overrides)
         except TakenOverError:
             self.store.made.clear()
-            look = Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
+            look = self.looked_at()
             with contextlib.suppress(WouldComputeError):
                 made = look.run(stage, *names, overrides=overrides)
                 logger.warning("another run took over the work on %s/%s, and made it", stage, key)

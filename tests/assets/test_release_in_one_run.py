@@ -14,6 +14,7 @@ from dagster._core.loader import LoadingContextForTest
 from assets.chain import chain_job
 from datamask_pipeline.demo import run_release
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+from datamask_pipeline.storage.releases import retire
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,8 @@ def steps(result: dg.ExecuteInProcessResult, kind: str) -> set[str]:
     return {str(event.step_key) for event in result.all_events if event.event_type_value == kind}
 
 
-def test_it_has_a_step_for_each_stage() -> None:
-    assert {node.name for node in chain_job.nodes} == {f"all_{stage.name}" for stage in FLOW}
+def test_it_has_a_step_for_each_stage_and_one_that_fails_with_any() -> None:
+    assert {node.name for node in chain_job.nodes} == {"all_made", *(f"all_{stage.name}" for stage in FLOW)}
 
 
 def test_nothing_that_it_made_is_outdated(told_run, tiny_defs: dg.Definitions) -> None:
@@ -138,21 +139,56 @@ def test_a_failed_blocking_check_stops_what_follows_and_is_asked_again(dagster_r
         assert run().success
 
 
-def test_an_arm_that_fails_keeps_no_other_from_being_made(dagster_run, tmp_path: Path) -> None:
+def test_an_arm_that_fails_keeps_no_other_from_being_made_and_measured(dagster_run, tmp_path: Path) -> None:
+    """As in `datamask run`: what needs the arm is not made, though an earlier run left a mask of it."""
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
-    for stage in ("select", "materialise"):
-        shutil.rmtree(tmp_path / "record" / stage / "first" / "datamask")
+    for stage in ("select", "materialise", "pretrain"):
+        for key in (tmp_path / "record" / stage / "first").glob("datamask*"):
+            shutil.rmtree(key)
     settings = {
         "store": str(tmp_path / "record"),
         "arms.random": {"policy": "random", "num_documents": 1_000_000},
     }
+    store = Pipeline(load_config(str(dagster_run.config_file), settings)).store
+    before = store.current("materialise", "first/random"), store.current("compare", "first")
     result = dagster_run.job("chain_job", "first", **settings)
     assert not result.success
-    assert steps(result, "STEP_FAILURE") == {"all_select"}
-    store = Pipeline(load_config(str(dagster_run.config_file), settings)).store
-    assert store.current("select", "first/datamask") is not None
+    assert steps(result, "STEP_FAILURE") == {"all_made"}
+    for stage, key in (
+        ("select", "datamask"),
+        ("materialise", "datamask"),
+        ("pretrain", "datamask.dense.seed0"),
+    ):
+        assert store.current(stage, f"first/{key}") is not None, stage
+    assert (store.current("materialise", "first/random"), store.current("compare", "first")) == before
+    made = {
+        (event.asset_key.to_user_string(), event.partition)
+        for event in result.all_events
+        if event.event_type_value in ("ASSET_MATERIALIZATION", "ASSET_OBSERVATION")
+    }
+    assert ("fineweb_mask", "first|datamask") in made
+    assert not any("random" in str(partition) for _, partition in made)
     (failure,) = (event for event in result.all_events if event.is_step_failure)
-    assert failure.step_failure_data.user_failure_data.description.startswith("select of first/random: ")
+    told = failure.step_failure_data.user_failure_data.description
+    assert told.startswith("select of first/random: ")
+    assert "materialise" not in told
+
+
+def test_of_a_retired_release_a_job_makes_nothing_either(dagster_run, tmp_path: Path) -> None:
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "select.lamb": 0.3}
+    store = Pipeline(load_config(str(dagster_run.config_file), settings)).store
+    retire(store, "first", retired=True)
+    before = store.current("select", "first/datamask")
+    for job, partition in (("chain_job", "first"), ("arm_job", "first|datamask")):
+        result = dagster_run.job(job, partition, **settings)
+        failures = [event for event in result.all_events if event.is_step_failure]
+        assert failures, job
+        for failure in failures:
+            assert "is retired: nothing is made of it" in (
+                failure.step_failure_data.user_failure_data.description
+            )
+    assert store.current("select", "first/datamask") == before
 
 
 @pytest.mark.slow

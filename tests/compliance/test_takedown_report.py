@@ -112,7 +112,7 @@ def test_each_arm_s_budget_is_told_in_its_own_unit_and_what_it_is_of(withdrawn: 
 def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
     withdrawn: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
-    """Another file of its crawl is told, as what that changed is in the figures too."""
+    """Another file of its crawl and other settings are told, as what those changed is in the figures too."""
     root = shutil.copytree(withdrawn.config.source.options["root"], tmp_path / "crawls")
     first, second = sorted(withdrawn.crawls())
     settings = {
@@ -122,8 +122,9 @@ def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
         "arms": {"random": {"policy": "random"}, "tokens": {"policy": "random", "num_tokens": 400}},
     }
 
-    def made(takedown: list[str]) -> Pipeline:
-        pipeline = Pipeline(load_config(str(tiny_config_file), settings | {"pool.takedown": takedown}))
+    def made(takedown: list[str], **changed: object) -> Pipeline:
+        changed |= {"pool.takedown": takedown}
+        pipeline = Pipeline(load_config(str(tiny_config_file), settings | changed))
         for release in ("first", "second"):
             for _, _, call in pipeline.steps(release, "select"):
                 call()
@@ -133,8 +134,16 @@ def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
     shard = next((root / second).iterdir())
     lines = shard.read_text().splitlines()
     shard.write_text("\n".join([*lines, lines[0].replace(json.loads(lines[0])["id"], "later")]) + "\n")
-    store = made(["domain:site1.example"]).store
-    costs = {arm["arm"]: arm for arm in takedown_report(store, "second")["cost"]}
+    report = takedown_report(made(["domain:site1.example"]).store, "second")
+    assert [arm["settings_changed"] for arm in report["cost"]] == [[], []]
+    assert not [line for line in _lines(report) if "other settings differ" in line]
+    store = made(["domain:site1.example"], **{"copies.threshold": 0.98, "pool.near_duplicates": {}}).store
+    report = takedown_report(store, "second")
+    costs = {arm["arm"]: arm for arm in report["cost"]}
+    assert [arm["settings_changed"] for arm in costs.values()] == 2 * [
+        ["copies.threshold", "pool.near_duplicates"]
+    ]
+    assert len([line for line in _lines(report) if "(copies.threshold, pool.near_duplicates)" in line]) == 2
     assert [arm["crawls_changed"] for arm in costs.values()] == [[second], [second]]
     mask = store.manifest(require(store, "select", "second/random"))
     index = store.read_table(require(store, "gather", "second"), ["crawl"]).column("crawl").to_pylist()

@@ -170,6 +170,11 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     called("retire", "old")
     told = called("config", "check")
     assert "# release old is retired: nothing is made of it; `datamask retire old --undo`" in told
+    for further in ([], ["--dry-run"]):
+        by_name = CliRunner().invoke(app, ["run", *options, "--release", "old", *further])
+        assert "'old' is retired: nothing is made of it; `datamask retire old --undo`" in str(
+            by_name.exception
+        )
 
 
 @pytest.mark.parametrize(
