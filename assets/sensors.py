@@ -62,7 +62,9 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
         if run not in fresh
     ]
     requests += [request(member) for member in new_releases(context.instance, chain)]
-    skip_reason = "everything has run, is running, or has failed and waits for you"
+    skip_reason = "everything has run or is running"
+    if failed := [] if requests else list(_failed(context.instance, chain)):
+        skip_reason = f"everything else has run or is running; waiting for you: {'; '.join(failed)}"
     if fresh:
         names = ", ".join(run.partition_key for run in fresh)
         skip_reason = f"files of {names} are new or changed: asked for if they are the same at the next look"
@@ -115,6 +117,22 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
             status in FAILED and _has_masks(pipeline, release)
         ):
             waiting.add(release)
+
+
+def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
+    """The newest runs that failed, and the releases that wait for their crawls."""
+    lost = [crawl for crawl in pipeline.crawls() if _status(instance, crawl_run(pipeline, crawl)) in FAILED]
+    for crawl in lost:
+        yield f"{CRAWL_JOB.name} of {crawl} failed"
+    for release in in_order(pipeline, pipeline.releases()):
+        try:
+            crawls = pipeline.planned_crawls(release)
+        except ConfigurationError:
+            continue
+        if behind := [crawl for crawl in crawls if crawl in lost]:
+            yield f"release {release} waits for {', '.join(behind)}"
+        elif _status(instance, run := release_run(pipeline, release)) in FAILED:
+            yield f"{run.job} of {release} failed"
 
 
 def _has_masks(pipeline: Pipeline, release: str) -> bool:

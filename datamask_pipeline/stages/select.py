@@ -108,6 +108,15 @@ class SelectConfig(SelectionConfig):
             del found["over"]
         return found
 
+    @pydantic.field_validator("quality_weights")
+    @classmethod
+    def _one_score(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
+        if weights is not None and {*weights} != {"quality"}:
+            raise ValueError(
+                "an arm has one score, `quality`, which `scorers` adds up: give the weights of scorers there"
+            )
+        return weights
+
     @pydantic.field_validator("scorers")
     @classmethod
     def _some_weight(cls, scorers: dict[str, float]) -> dict[str, float]:

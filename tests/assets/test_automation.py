@@ -108,12 +108,18 @@ def test_advance_asks_for_a_release_in_one_run_when_all_its_crawls_succeeded(
     one, other = tick(advance, resource, instance).run_requests
     finish(instance, one, dg.DagsterRunStatus.SUCCESS)
     finish(instance, other, dg.DagsterRunStatus.FAILURE)
-    assert not tick(advance, resource, instance).run_requests
+    waits = tick(advance, resource, instance)
+    assert not waits.run_requests
+    assert waits.skip_reason.skip_message.endswith(
+        f"waiting for you: crawl_job of {other.partition_key} failed; release first waits for {other.partition_key}"
+    )
     finish(instance, other, dg.DagsterRunStatus.SUCCESS)  # someone repaired it and ran it again
     (run,) = tick(advance, resource, instance).run_requests
     assert (run.job_name, run.partition_key) == ("chain_job", "first")
     finish(instance, run, dg.DagsterRunStatus.FAILURE)
-    assert not tick(advance, resource, instance).run_requests, "a failed run waits for somebody"
+    waits = tick(advance, resource, instance)
+    assert not waits.run_requests, "a failed run waits for somebody"
+    assert waits.skip_reason.skip_message.endswith("waiting for you: chain_job of first failed")
 
 
 def test_what_the_demo_ran_is_not_asked_for_again(dagster_run) -> None:

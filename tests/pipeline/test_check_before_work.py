@@ -22,6 +22,7 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
         ({"select.device": "cuda:99"}, r"select\.device: .*'cuda:99'.*not available"),
         ({"arms.random.device": "cuda:99"}, r"arms\.random\.device: .*'cuda:99'.*not available"),
         ({"arms.random.scorers": {"rules": 0}}, r"arms\.random\.scorers: .*all 0"),
+        ({"arms.random.quality_weights": {"rules": 1}}, r"arms\.random\.quality_weights: .*scorers"),
         (
             {"select.quotas": {"tiny-2024-1": 0.5, "*": 0.5}},
             r"select\.quotas: unknown crawl of release 'first' in arm 'random' 'tiny-2024-1' .*mean 'tiny-2024-1[08]'",
