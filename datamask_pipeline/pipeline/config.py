@@ -27,11 +27,11 @@ Seed = Annotated[int, pydantic.Field(ge=0, lt=2**32)]
 
 Model = TypeVar("Model", bound=Settings)
 
-#: Sections whose members the user names, what one is called, and the setting that an override has to give a new one.
+#: Sections whose members the user names, what one is called, and the settings of which an override gives a new one some.
 NAMED = {
-    "releases": ("release", "crawls"),
-    "arms": ("arm", "policy"),
-    "architectures": ("architecture", "architecture"),
+    "releases": ("release", ("crawls", "given", "every")),
+    "arms": ("arm", ("policy",)),
+    "architectures": ("architecture", ("architecture",)),
 }
 
 #: Environment variables that the composition root and the commands read.
@@ -411,9 +411,10 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
         default = PipelineConfig.model_fields[parents[0]].default
         known = values.setdefault(parents[0], {name: dict(settings) for name, settings in default.items()})
         name = [*parents, leaf][1]
-        is_new = len(parents) == 1 and isinstance(value, dict) and required in value
+        is_new = len(parents) == 1 and isinstance(value, dict) and not value.keys().isdisjoint(required)
         if isinstance(known, dict) and name not in known and not is_new:
-            remedy = f"a new {kind} is added as a whole, in the file or with its `{required}`"
+            given = " or ".join(f"`{setting}`" for setting in required)
+            remedy = f"a new {kind} is added as a whole, in the file or with its {given}"
             raise UnknownNameError(kind, name, known, key, remedy=remedy)
     for parent in parents:
         values = values.setdefault(parent, {})

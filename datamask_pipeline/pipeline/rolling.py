@@ -52,8 +52,9 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     made = releases.rolled(pipeline.store, template)
     before, held = made[-1] if made else (None, [])
     fixed = configured.given if configured.given != PREVIOUS else None
-    if fixed is not None and before is None:
-        held = pipeline.planned_crawls(fixed, f"releases.{template}.given")
+    if fixed is not None:
+        first = pipeline.planned_crawls(fixed, f"releases.{template}.given")
+        held = held if made else first
     new = [crawl for crawl in known if crawl not in held]
     if not new:
         return []

@@ -60,6 +60,11 @@ def test_a_whole_arm_is_added(tmp_path: Path) -> None:
     assert {*config.arms} == {"random", "datamask", "top"}
 
 
+@pytest.mark.parametrize("release", [{"given": "first"}, {"every": "crawl"}, {"crawls": ["a"]}])
+def test_a_whole_release_is_added_by_what_makes_it_one(release: dict[str, Any], tmp_path: Path) -> None:
+    assert {*configured(tmp_path, {}, {"releases.next": release}).releases} == {"first", "next"}
+
+
 def test_an_arm_that_is_there_by_default_keeps_its_settings(tmp_path: Path) -> None:
     config = configured(tmp_path, {}, {"arms.random.ratio": 0.2, "architectures.dense.num_layers": 1})
     assert config.arms == {"random": {"policy": "random", "ratio": 0.2}}

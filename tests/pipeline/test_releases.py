@@ -226,6 +226,9 @@ def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_p
     pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": rolling}))
     with pytest.raises(UnknownNameError, match=r"^releases\.web\.given: unknown release 'frist'"):
         pipeline.check()
+    pipeline.freeze(Member("web-tiny-2024-10", "web", ("tiny-2024-10",), None))
+    with pytest.raises(UnknownNameError, match=r"^releases\.web\.given: unknown release 'frist'"):
+        pipeline.check()
 
 
 def test_rolling_releases_of_crawls_with_any_name_have_names_that_fit(
