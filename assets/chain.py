@@ -99,11 +99,13 @@ def all_made(context: dg.OpExecutionContext, pipeline: PipelineResource) -> None
     reasons, _ = _FAILED.pop(context.run_id, ([], Unmade()))
     if not reasons and context.run.parent_run_id is not None:
         chain, release = pipeline.pipeline(LogProgress(context.log.info)).looked_at(), context.partition_key
-        reasons = [
-            f"{step.stage} of {step.key} is not made; run the whole job again, not only what failed"
+        left = [
+            f"{step.stage} of {step.key}"
             for _, steps in steps_of_releases(chain, [release], None)
             for step in steps
         ]
+        if left:
+            reasons = [f"not made: {', '.join(left)}; run the whole job again, not only what failed"]
     if reasons:
         raise dg.Failure("; ".join(reasons), allow_retries=False)
 

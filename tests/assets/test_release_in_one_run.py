@@ -1,6 +1,8 @@
 """A release in one run: Dagster is told what the assets' own steps would tell it, once, and no failure spreads."""
 
 import dataclasses
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from assets.chain import chain_job
+from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.demo import run_release
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 from datamask_pipeline.storage.releases import retire
@@ -172,6 +175,35 @@ def test_an_arm_that_fails_keeps_no_other_from_being_made_and_measured(dagster_r
     told = failure.step_failure_data.user_failure_data.description
     assert told.startswith("select of first/random: ")
     assert "materialise" not in told
+
+
+@pytest.mark.slow
+def test_a_run_of_what_failed_alone_does_not_end_well(
+    dagster_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step is all that failed, and knows nothing of the run before."""
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    monkeypatch.setenv("TRIED", json.dumps([str(dagster_run.config_file), str(tmp_path / "record")]))
+    job, tags = dg.reconstructable(job_of_an_arm_that_fails), {"dagster/partition": "first"}
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        first = dg.execute_job(job, instance, tags=tags, raise_on_error=False)
+        options = dg.ReexecutionOptions.from_failure(first.run_id, instance)
+        again = dg.execute_job(job, instance, tags=tags, reexecution_options=options, raise_on_error=False)
+        for result, told in (
+            (first, "select of first/random: "),
+            (again, "not made: select of first/random, "),
+        ):
+            (failure,) = (event for event in result.all_events if event.is_step_failure)
+            assert failure.step_key == "all_made"
+            assert failure.step_failure_data.user_failure_data.description.startswith(told)
+
+
+def job_of_an_arm_that_fails() -> dg.JobDefinition:
+    config, record = json.loads(os.environ["TRIED"])
+    settings = {"store": record, "arms.random": {"policy": "random", "num_documents": 1_000_000}}
+    return build_defs(config=config, settings=settings).resolve_job_def("chain_job")
 
 
 def test_of_a_retired_release_a_job_makes_nothing_either(dagster_run, tmp_path: Path) -> None:
