@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.errors import InputError
 from datamask_pipeline.near_copies.signatures import EXACT
 from datamask_pipeline.near_copies.vectors import Vectors, cosines, read_unit
 
@@ -54,9 +55,14 @@ def coverage_of(
         progress: As `largest_cosines`.
 
     Raises:
-        InputError: a vector is not of unit norm.
+        InputError: a vector is not of unit norm, nothing is chosen, or fewer than two are compared.
     """
     size = pool.shape[0]
+    if chosen.shape[0] == 0 or min(num_compared, size) < 2:
+        raise InputError(
+            "coverage needs a chosen vector, and two of the pool to compare",
+            value=f"{chosen.shape[0]} chosen, {min(num_compared, size)} compared",
+        )
     num_drawn = min(num_compared, size)
     drawn_M = np.sort(np.random.default_rng(seed).choice(size, num_drawn, replace=False))
     cosines_M = largest_cosines(chosen, pool[drawn_M], progress=progress)

@@ -9,6 +9,7 @@ Shape suffixes: N vectors, Q of a block, H that stand for themselves, L bands, D
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityEr
 from datamask_pipeline.near_copies.buckets import Held
 from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
-from datamask_pipeline.near_copies.vectors import Vectors, require_shape
+from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 4
 BLOCK_ROWS = 2**18
@@ -30,6 +33,8 @@ BLOCK_ROWS = 2**18
 MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
+FEW = 0.95
+"""A smaller expected recall is worth a warning."""
 INDEX_FILE = "index.json"
 UNFINISHED = "index.json.unfinished"
 """What becomes the index's file: it stands in the folder before anything else, so that it tells a cut-off index."""
@@ -67,7 +72,11 @@ class NearCopyIndex:
     def __init__(self, folder: Path | str) -> None:
         self.folder = folder = Path(folder)
         try:
-            self._state: dict[str, Any] = json.loads((folder / INDEX_FILE).read_text())
+            self._state: dict[str, Any] = json.loads((folder / INDEX_FILE).read_bytes())
+        except ValueError as error:
+            raise IntegrityError(
+                f"cannot read {folder / INDEX_FILE}: {error}; make the index again"
+            ) from error
         except FileNotFoundError as error:
             raise InputError(
                 "no index of near-copies", folder=str(folder), remedy="create it from the first vectors"
@@ -99,9 +108,9 @@ class NearCopyIndex:
 
         Raises:
             ConfigurationError: the threshold is out of range, or the folder holds something.
-            InputError: there is no vector in the sample.
+            InputError: there is no vector in the sample, or one that is not of unit norm.
         """
-        folder = Path(folder)
+        folder, threshold = Path(folder), _number(threshold)
         if not LEAST_THRESHOLD <= threshold <= MOST_THRESHOLD:
             raise ConfigurationError(
                 f"threshold {threshold} of near-copies must lie from {LEAST_THRESHOLD} to {MOST_THRESHOLD}: "
@@ -109,10 +118,18 @@ class NearCopyIndex:
             )
         if len(sample_nD) == 0:
             raise InputError("an index of near-copies needs a sample of at least one vector")
+        require_shape(sample_nD, np.shape(sample_nD)[-1])
+        require_unit(np.asarray(sample_nD, np.float32), 0)
         if folder.exists() and any(folder.iterdir()):
             raise ConfigurationError(f"{folder} is not empty; give an empty folder, or open the index there")
         folder.mkdir(parents=True, exist_ok=True)
         signatures = signatures_for(sample_nD, threshold, seed)
+        if signatures.expected_recall < FEW:
+            logger.warning(
+                "of near-copies at the cosine %s this index is expected to find %.0f %%, and more of nearer ones",
+                threshold,
+                100 * signatures.expected_recall,
+            )
         (folder / UNFINISHED).touch()
         np.save(folder / "centre.npy", signatures.centre_D)
         np.save(folder / "planes.npy", signatures.planes_DB)
@@ -137,9 +154,10 @@ class NearCopyIndex:
             vectors: Unit rows, (N, D), in canonical order.
             threshold: Least cosine of near-copies.
 
-        Raises: as `create` and `add`; a folder that holds something else is refused and left as it is.
+        Raises: as `create` and `add`; a folder that holds something else, or an index of another threshold, is refused and
+            left as it is.
         """
-        folder = Path(folder)
+        folder, threshold = Path(folder), _number(threshold)
         if not (folder / INDEX_FILE).exists():
             if (folder / UNFINISHED).exists():
                 shutil.rmtree(folder)
@@ -150,12 +168,21 @@ class NearCopyIndex:
                 )
             cls.create(folder, sample_of(vectors), threshold=threshold)
         index = cls(folder)
+        if index.threshold != threshold:
+            raise ConfigurationError(
+                f"{folder} holds an index of threshold {index.threshold}, not {threshold}; give that one, or another folder"
+            )
         index.add(vectors)
         return index
 
     def __len__(self) -> int:
         """Vectors taken in."""
         return sum(segment["num_rows"] for segment in self._state["segments"])
+
+    @property
+    def expected_recall(self) -> float:
+        """Share, from 0 to 1, of pairs at the threshold that are expected to be found; more of nearer ones."""
+        return self.signatures.expected_recall
 
     @property
     def num_representatives(self) -> int:
@@ -176,9 +203,12 @@ class NearCopyIndex:
 
         Raises:
             InputError: fewer vectors than are held or more than `MOST_ROWS`, another width, no floats, or a vector that is
-                not of unit norm.
-            IntegrityError: the held rows are not those that the index was made from.
+                not of unit norm; no block.
+            IntegrityError: the held rows are not those that the index was made from, as far as the last vector of each
+                segment that stands for itself tells: others are not looked at.
         """
+        if block_rows < 1:
+            raise InputError("a block has at least one vector", field="block_rows", value=block_rows)
         require_shape(vectors, len(self.signatures.centre_D))
         if vectors.shape[0] < len(self):
             raise InputError(
@@ -268,6 +298,16 @@ class NearCopyIndex:
         except (OSError, ValueError, EOFError) as error:
             raise IntegrityError(f"cannot map {self.folder / name}: {error}; make the index again") from error
         return array
+
+
+def _number(threshold: float) -> float:
+    """
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if isinstance(threshold, bool | str) or threshold is None:
+        raise ConfigurationError(f"threshold {threshold!r} of near-copies is no number")
+    return float(threshold)
 
 
 def _publish(folder: Path, state: dict[str, Any]) -> None:

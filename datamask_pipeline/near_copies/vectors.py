@@ -35,6 +35,13 @@ def require_shape(vectors: Vectors, num_dimensions: int) -> None:
     Raises:
         InputError: naming type or shape.
     """
+    if not isinstance(getattr(vectors, "dtype", None), np.dtype):
+        raise InputError(
+            "embeddings must be a numpy array, mapped or in memory, or files that are indexed like one",
+            field="embeddings",
+            value=type(vectors).__name__,
+            remedy="give np.asarray of them, in float32",
+        )
     if vectors.dtype.kind != "f":
         raise InputError("embeddings must be floats", field="embeddings", value=str(vectors.dtype))
     if len(vectors.shape) != 2 or vectors.shape[1] != num_dimensions:
@@ -53,6 +60,15 @@ def read_unit(vectors: Vectors, start: int, stop: int) -> NDArray[np.float32]:
         InputError: one is not of unit norm, or holds NaN or infinity; the message names the first.
     """
     read_nD: NDArray[np.float32] = np.asarray(vectors[start:stop], np.float32)
+    require_unit(read_nD, start)
+    return read_nD
+
+
+def require_unit(read_nD: NDArray[np.float32], start: int) -> None:
+    """Refuse vectors, the first of which is of this row, that are not of unit norm.
+
+    Raises: as `read_unit`.
+    """
     norms_n = np.sqrt(np.einsum("nd,nd->n", read_nD, read_nD))
     wrong_n = ~are_unit(norms_n)
     if wrong_n.any():
@@ -64,7 +80,6 @@ def read_unit(vectors: Vectors, start: int, stop: int) -> NDArray[np.float32]:
             value=f"norm {norms_n[place]:.6g}",
             remedy="divide each vector by its norm; leave out documents without a finite vector",
         )
-    return read_nD
 
 
 def cosines(vectors: Vectors, left_P: NDArray[np.int64], right_P: NDArray[np.int64]) -> NDArray[np.float64]:

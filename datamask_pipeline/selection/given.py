@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,14 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.selection.inputs import (
+    checked_quality,
+    checked_scores,
+    require_floats,
+    stored_vectors,
+)
 from datamask_pipeline.selection.rows import norms, unit, unit_tolerance
+from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 from datamask_pipeline.vectors import are_unit
 
 CHUNK_ROWS = 4096
@@ -56,24 +64,51 @@ class Given:
         """The sums over documents whose vectors are at hand.
 
         Args:
-            embeddings: Shape (N, D), brought to unit norm; may lie on disk: it is read by slices.
-            quality: Shape (N,), or several such arrays by name.
+            embeddings: Shape (N, D), brought to unit norm, as `select_documents` takes them; from disk read by slices.
+            quality: Shape (N,), or several such arrays by name; none of them, an empty mapping, leaves them out.
             second: Whether to sum outer products too, which DiSF, DiSF_uncentred, LogDet and Vendi need.
             token_counts: Shape (N,).
+
+        Raises:
+            InputError: as `select_documents`; a score or token count for each document is missing, or a vector has no
+                direction, by its row.
         """
-        scores = dict(quality) if isinstance(quality, Mapping) else {"quality": quality}
-        num_rows, dim = embeddings.shape
+        if isinstance(embeddings, str | Path):
+            embeddings = open_npy(embeddings)
+        stored: Any = embeddings
+        if isinstance(embeddings, np.memmap | ShardedVectors):
+            require_floats(embeddings.dtype)
+        else:
+            stored = stored_vectors(embeddings)
+        if len(stored.shape) != 2 or 0 in stored.shape:
+            raise InputError(
+                "embeddings must have two dimensions, documents by features, and some of each",
+                field="embeddings",
+                value=tuple(stored.shape),
+            )
+        num_rows, dim = stored.shape
+        scores = {} if isinstance(quality, Mapping) and not quality else checked_quality(quality, num_rows)
         total = Moments.zero(dim, second)
         for start in range(0, num_rows, CHUNK_ROWS):
-            stored_nD = torch.as_tensor(np.asarray(embeddings[start : start + CHUNK_ROWS]))
+            part: Any = stored[start : start + CHUNK_ROWS]
+            stored_nD = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part))
             rows_nD = stored_nD.float()
-            if not are_unit(norms(rows_nD), unit_tolerance(stored_nD.dtype)).all():
+            norms_n = norms(rows_nD)
+            directed_n = torch.isfinite(norms_n) & (norms_n > 0)
+            if not directed_n.all():
+                raise InputError(
+                    "an embedding is zero, not finite or beyond the range of float32, so that it has no direction",
+                    row=start + int((~directed_n).nonzero()[0]),
+                    field="embeddings",
+                    remedy="leave the document out, or embed it again",
+                )
+            if not are_unit(norms_n, unit_tolerance(stored_nD.dtype)).all():
                 rows_nD = unit(rows_nD)
             total = total.plus(moments_of(rows_nD, torch.ones(len(rows_nD), dtype=torch.bool), second))
         return cls.of_moments(
             total,
-            {name: float(np.asarray(values, dtype=np.float64).sum()) for name, values in scores.items()},
-            None if token_counts is None else float(np.asarray(token_counts, dtype=np.float64).sum()),
+            {name: float(values_N.numpy().sum()) for name, values_N in scores.items()},
+            None if token_counts is None else _tokens(token_counts, num_rows),
         )
 
     @classmethod
@@ -113,6 +148,20 @@ class Given:
         for sums in (self.first_D, self.second_DD):
             found.update(b"" if sums is None else np.ascontiguousarray(sums).tobytes())
         return found.hexdigest()
+
+
+def _tokens(token_counts: Any, num_rows: int) -> float:
+    """
+    Raises:
+        InputError: a count is missing or below 0.
+    """
+    counts_N = checked_scores(token_counts, num_rows, "token_counts", "token count").numpy()
+    if (counts_N < 0).any():
+        row = int(np.argmax(counts_N < 0))
+        raise InputError(
+            "a token count is below 0", row=row, field="token_counts", value=float(counts_N[row])
+        )
+    return float(counts_N.sum())
 
 
 def require_given(given: Any) -> None:
@@ -160,6 +209,12 @@ def require_fitting(given: Given, dim: int, names: list[str], needs_second: bool
             "the squared norms of unit vectors add up to their number",
             field="given.squared",
             value=f"{given.squared} of {given.count}",
+        )
+    if not float(np.linalg.norm(given.first_D)) <= 1.01 * given.count:
+        raise InputError(
+            "the sum of unit vectors is not longer than their number",
+            field="given.first_D",
+            value=f"norm {float(np.linalg.norm(given.first_D)):.6g} of {given.count}",
         )
     if set(given.quality) != set(names):
         raise InputError(

@@ -250,10 +250,18 @@ def checked_quality(quality: Any, num_rows: int) -> dict[str, Tensor]:
     scores = dict(quality) if isinstance(quality, Mapping) else {"quality": quality}
     if not scores:
         raise InputError("no quality score was given", remedy="give one, or all zeros with lamb 0")
-    return {name: _scores(values, num_rows, str(name)) for name, values in scores.items()}
+    for name in scores:
+        if not isinstance(name, str):
+            raise InputError("the name of a quality score must be a string", field="quality", value=name)
+    return {name: checked_scores(values, num_rows, name) for name, values in scores.items()}
 
 
-def _scores(values: Any, num_rows: int, name: str, what: str = "score") -> Tensor:
+def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -> Tensor:
+    """One number a document, float64.
+
+    Raises:
+        InputError: a wrong length, or one that is missing, NaN or infinite.
+    """
     _refuse_sparse(values, name)
     array = np.asarray(values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values)
     if array.shape != (num_rows,):
@@ -341,7 +349,7 @@ def budget_of(
     if config.num_tokens is not None:
         if token_counts is None:
             raise InputError("a budget in tokens needs token_counts", field="token_counts")
-        costs_N = _scores(token_counts, num_rows, "token_counts", "token count")
+        costs_N = checked_scores(token_counts, num_rows, "token_counts", "token count")
         if not (costs_N > 0).all():
             row = int((costs_N <= 0).nonzero()[0])
             raise InputError(
@@ -359,7 +367,7 @@ def budget_of(
         groups_N = torch.zeros(num_rows, dtype=torch.int64)
     else:
         if token_counts is not None:
-            _scores(token_counts, num_rows, "token_counts", "token count")
+            checked_scores(token_counts, num_rows, "token_counts", "token count")
         total = config.num_documents
         if total is None:
             total = documents_of(config.ratio, num_rows)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
-from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.near_copies.index import FEW, LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows
@@ -143,6 +143,11 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
         f"{counts['dropped_near_copy']} of {counts['rows_in']} eligible documents are near-copies of another "
         f"(cosine from {found['threshold']}; the largest group has {found['largest_group']})"
     )
+    if found["expected_recall"] < FEW:
+        yield (
+            f"of pairs at that cosine {found['expected_recall']:.0%} are expected to be found, and more of nearer ones; set "
+            "copies.threshold higher to find nearly all that are meant"
+        )
 
 
 def _begun(

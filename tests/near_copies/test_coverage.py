@@ -73,3 +73,10 @@ def test_a_vector_of_another_length_is_refused() -> None:
     vectors_ND = unit(4, 10)
     with pytest.raises(InputError, match="unit norm"):
         largest_cosines(vectors_ND, 2 * vectors_ND)
+
+
+@pytest.mark.parametrize(("size", "chosen", "compared"), [(9, 2, 1), (9, 0, 9), (1, 1, 9), (0, 1, 9)])
+def test_too_few_to_compare_are_refused(size: int, chosen: int, compared: int) -> None:
+    pool_MD = unit(0, 9).astype(np.float32)
+    with pytest.raises(InputError, match="two of the pool"):
+        coverage_of(pool_MD[:size], pool_MD[:chosen], num_compared=compared, seed=0)

@@ -370,3 +370,48 @@ def test_a_folder_may_be_a_string(tmp_path: Path) -> None:
     NearCopyIndex.create(f"{tmp_path}/one", sample_of(vectors_ND)).add(vectors_ND)
     assert len(NearCopyIndex(f"{tmp_path}/one")) == 300
     assert len(NearCopyIndex.of(f"{tmp_path}/two", vectors_ND, threshold=0.98)) == 300
+
+
+def test_an_index_of_another_threshold_is_not_gone_on_with(tmp_path: Path) -> None:
+    vectors_ND = planted(1, num_rows=100)
+    index = NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.98)
+    with pytest.raises(ConfigurationError, match=r"index of threshold 0\.98, not 0\.99"):
+        NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.99)
+    again = NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=np.float64(0.98))
+    assert len(again) == len(index) == 100
+
+
+@pytest.mark.parametrize("block_rows", [0, -1])
+def test_a_block_without_a_vector_is_refused(tmp_path: Path, block_rows: int) -> None:
+    index = NearCopyIndex.create(tmp_path / "index", sample_of(planted(1, num_rows=50)))
+    with pytest.raises(InputError, match="block_rows"):
+        index.add(planted(1, num_rows=50), block_rows=block_rows)
+
+
+@pytest.mark.parametrize("threshold", ["0.98", None, True])
+def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, threshold: object) -> None:
+    with pytest.raises(ConfigurationError, match="is no number"):
+        NearCopyIndex.of(tmp_path / "index", planted(1, num_rows=50), threshold=threshold)
+
+
+def test_what_is_no_array_of_vectors_is_told(tmp_path: Path) -> None:
+    vectors_ND = planted(1, num_rows=50).astype(np.float32)
+    index = NearCopyIndex.create(tmp_path / "index", vectors_ND)
+    with pytest.raises(InputError, match="numpy array"):
+        index.add(vectors_ND.tolist())
+    vectors_ND[3] = np.nan
+    with pytest.raises(InputError, match=r"unit norm.*row 3"):
+        NearCopyIndex.create(tmp_path / "other", vectors_ND)
+    (tmp_path / "index" / "index.json").write_bytes(b"\xff{}")
+    with pytest.raises(IntegrityError, match="make the index again"):
+        NearCopyIndex(tmp_path / "index")
+
+
+def test_an_index_that_finds_few_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    vectors_ND = planted(0, num_rows=3_000, common=0.8)
+    few = NearCopyIndex.create(tmp_path / "few", vectors_ND, threshold=0.9)
+    assert few.expected_recall < 0.95
+    assert f"is expected to find {100 * few.expected_recall:.0f} %" in caplog.text
+    caplog.clear()
+    assert NearCopyIndex.create(tmp_path / "most", vectors_ND, threshold=0.99).expected_recall > 0.99
+    assert not caplog.text

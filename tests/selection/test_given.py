@@ -294,3 +294,37 @@ def test_a_killed_run_goes_on_beside_the_same_documents_only(clustered, tmp_path
         select_documents(rows[100:], quality[100:], given=other, checkpoint_dir=tmp_path, **settings)
     resumed = select_documents(rows[100:], quality[100:], given=given, checkpoint_dir=tmp_path, **settings)
     assert (resumed.mask == select_documents(rows[100:], quality[100:], given=given, **settings).mask).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"quality": np.zeros(39)}, "40 embeddings need as many scores"),
+        ({"quality": np.zeros((40, 1))}, "40 embeddings need as many scores"),
+        ({"quality": np.full(40, "a")}, "real numbers"),
+        ({"quality": np.r_[np.zeros(39), np.nan]}, "row 39"),
+        ({"quality": {1: np.zeros(40)}}, "name of a quality score"),
+        ({"token_counts": [1, 2, 3]}, "40 embeddings need as many token counts"),
+        ({"token_counts": np.r_[-1.0, np.ones(39)]}, "below 0.*row 0"),
+        ({"embeddings": np.zeros(40)}, "two dimensions"),
+        ({"embeddings": np.zeros((0, 8))}, "some of each"),
+        ({"embeddings": np.r_[np.ones((39, 8)), np.zeros((1, 8))]}, "no direction.*row 39"),
+        ({"embeddings": np.r_[np.ones((39, 8)), np.full((1, 8), 1e200)]}, "no direction.*row 39"),
+        ({"embeddings": np.r_[np.full((1, 8), np.inf), np.ones((39, 8))]}, "no direction.*row 0"),
+    ],
+)
+def test_sums_of_what_does_not_belong_together_are_refused(change: dict[str, Any], told: str) -> None:
+    whole = {"embeddings": vectors(40, 8, 0), "quality": np.zeros(40)}
+    with pytest.raises(InputError, match=told):
+        Given.of(**(whole | change))
+
+
+def test_sums_are_those_of_lists_and_of_files_too(tmp_path: Any) -> None:
+    held, quality = vectors(40, 8, 0), np.arange(40.0)
+    np.save(tmp_path / "held.npy", held)
+    wanted = Given.of(held, quality, token_counts=np.ones(40))
+    for each in (held.tolist(), str(tmp_path / "held.npy"), torch.from_numpy(held)):
+        assert Given.of(each, quality.tolist(), token_counts=[1] * 40).digest == wanted.digest
+    longer = Given(count=3, first_D=np.full(8, 100.0), second_DD=None, squared=3.0, quality={"quality": 1.0})
+    with pytest.raises(InputError, match=r"given\.first_D"):
+        select_documents(held, quality, given=longer, num_documents=5)

@@ -25,6 +25,7 @@ from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.stages import windows
+from datamask_pipeline.stages.copies import told as told_of_copies
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.storage import require
 
@@ -254,3 +255,14 @@ def test_near_copies_of_other_candidates_are_refused(on: Pipeline, config_file: 
     pipeline.run("pool", "first")
     with pytest.raises(IntegrityError, match=r"sought with other candidates.*'copies'"):
         pipeline.run("gather", "first")
+
+
+def test_a_threshold_at_which_few_are_found_is_told() -> None:
+    counts = {"rows_in": 10, "dropped_near_copy": 2}
+    about = {"threshold": 0.9, "largest_group": 3}
+
+    def lines(recall: float) -> list[str]:
+        return [*told_of_copies({"counts": counts, "metadata": about | {"expected_recall": recall}})]
+
+    assert len(lines(0.998)) == 1
+    assert lines(0.26)[1].startswith("of pairs at that cosine 26% are expected to be found")
