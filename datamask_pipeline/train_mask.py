@@ -8,6 +8,7 @@ learners are under ``datamask select``.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,21 @@ from datamask_pipeline.printable import inert
 from datamask_pipeline.selection.config import SelectionConfig
 
 LEARNER = "policy_gradient"
+SETTINGS = {
+    "device": "device",
+    "n_epochs": "num_epochs",
+    "algorithm": "diversity",
+    "partial": "partial",
+    "max_lr": "max_lr",
+    "min_lr": "min_lr",
+    "n_rollout": "num_rollouts",
+    "select_ratio": "ratio",
+    "init": "init",
+    "lamb": "lamb",
+    "normalisation": "normalisation",
+    "seed": "seed",
+}
+"""The engine's name of what an option sets."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,7 +42,10 @@ def parser() -> argparse.ArgumentParser:
     model = with_members(SelectionConfig, {"policy": LEARNER})
     defaults = {name: field.default for name, field in model.model_fields.items()}
     options = argparse.ArgumentParser(
-        prog="train_mask", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="train_mask",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = options.add_argument
     add("--input", type=Path, required=True, help="Parquet with chunk_id, quality_score and feature_arr")
@@ -77,9 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _run(given)
     except DataMaskError as error:
-        print(f"error: {inert(error)}", file=sys.stderr)
+        print(f"error: {inert(_by_option(str(error)))}", file=sys.stderr)
         return 1
     return 0
+
+
+def _by_option(message: str) -> str:
+    """What is refused of a setting, told by the option that sets it."""
+    options = {setting: f"--{option}" for option, setting in SETTINGS.items()}
+    return re.sub(r"(^|; )(\w+)(?=: )", lambda at: at[1] + options.get(at[2], at[2]), message)
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -89,22 +114,10 @@ def _run(given: argparse.Namespace) -> None:
     from datamask_pipeline.report.plots import objectives_figure
     from datamask_pipeline.selection.api import check_settings, select_documents
 
-    settings = {
-        "policy": LEARNER,
-        "diversity": given.algorithm,
-        "device": given.device,
-        "num_epochs": given.n_epochs,
-        "partial": given.partial,
-        "max_lr": given.max_lr,
-        "min_lr": given.min_lr,
-        "ratio": given.select_ratio,
-        "init": given.init,
-        "lamb": given.lamb,
-        "normalisation": given.normalisation,
-        "seed": given.seed,
-    }
+    named = {setting: getattr(given, option) for option, setting in SETTINGS.items()}
+    settings = {"policy": LEARNER, **named}
     for num_rollouts in (given.n_rollout, *given.ablate_rollout):
-        check_settings(num_rollouts=num_rollouts, **settings)
+        check_settings(**settings | {"num_rollouts": num_rollouts})
     check_output(given.output, given.input)
     if given.plot is not None:
         check_plot(given.plot)
@@ -123,8 +136,7 @@ def _run(given: argparse.Namespace) -> None:
                 ids=data.ids,
                 checkpoint_dir=checkpoint,
                 progress=advance,
-                num_rollouts=num_rollouts,
-                **settings,
+                **settings | {"num_rollouts": num_rollouts},
             )
 
     with users_names(given.input, {"ids": "chunk_id", "embeddings": "feature_arr"}):

@@ -76,6 +76,25 @@ def test_a_missing_device_names_cpu(source: Path, capsys) -> None:
     assert "cpu" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--n_epochs 0 --lamb 3", r"error: --n_epochs: .*given: 0\); --lamb: .*given: 3.0\)\n"),
+        ("--select_ratio 2", r"error: --select_ratio: .*given: 2.0\)\n"),
+        ("--n_rollout 1", r"error: --n_rollout: .*given: 1\)\n"),
+    ],
+)
+def test_what_is_refused_is_told_by_the_option(options: str, told: str, source: Path, capsys) -> None:
+    assert main(["--input", str(source), "--output", "out.parquet", *options.split()]) == 1
+    assert re.fullmatch(told, capsys.readouterr().err)
+
+
+def test_no_option_is_abbreviated(source: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["--input", str(source), "--output", "out.parquet", "--n_ep", "3"])
+    assert "--n_ep" in capsys.readouterr().err
+
+
 def test_curves_and_the_ablation_of_rollouts_are_drawn(source: Path) -> None:
     picture = source.with_name("curves.png")
     arguments = ["--input", str(source), "--output", str(source.with_name("o.parquet"))]
