@@ -62,24 +62,32 @@ def run(context: Context) -> Outcome:
     """One more turn, and the medians of all."""
     kept = context.folder / "orchestration.jsonl"
     turns: list[Turn] = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    turns = [turn for turn in turns if turn["code"] == code_version() and turn["shrink"] == context.shrink]
+    turns = [turn for turn in turns if turn["shrink"] == context.shrink]
     with tempfile.TemporaryDirectory(
         dir=context.folder.resolve()
     ) as folder:  # each way runs in a folder of its own
         for size in context.steps or SIZES:
             config = DEMO if size == DEMO else str(write_imported(Path(folder), context))
+            code = code_version()
+            turns = [turn for turn in turns if turn["size"] != size or turn["code"] == code]
             number = sum(turn["size"] == size for turn in turns) // len(WAYS)
             for way in WAYS[number % 3 :] + WAYS[: number % 3]:
-                turn = {"code": code_version(), "shrink": context.shrink, "size": size, "way": way}
+                turn = {"code": code, "shrink": context.shrink, "size": size, "way": way}
                 turn |= in_a_process(way, config, size)
                 turns.append(turn)
                 with kept.open("a") as file:
                     file.write(json.dumps(turn) + "\n")
-    return told(turns)
+    return told([turn for size in SIZES for turn in _last_measured(turns, size)])
+
+
+def _last_measured(turns: list[Turn], size: str) -> list[Turn]:
+    """The turns of a size, of the commit of its last one."""
+    of = [turn for turn in turns if turn["size"] == size]
+    return [turn for turn in of if turn["code"] == of[-1]["code"]]
 
 
 def told(turns: list[Turn]) -> Outcome:
-    """Rows and claims of some turns."""
+    """Rows and claims of some turns, of one commit for each size."""
     outcome = Outcome()
     seconds: dict[tuple[str, str], float] = {}
     for size in SIZES:
@@ -91,6 +99,7 @@ def told(turns: list[Turn]) -> Outcome:
             row = {"question": NAMES[size], "method": way, "wall seconds": seconds[size, way]}
             row["processor seconds"] = median(turn["processor seconds"] for turn in of)
             row["load"], row["turns"] = median(turn["load"] for turn in of), len(of)
+            row["commit"] = of[-1]["code"]
             outcome.rows.append(row)
             outcome.notes += [f"{size}, {way}: {line}" for line in of[-1]["where"]]
     for way, most in SECONDS_OVER.items() if (DEMO, "run") in seconds else ():
