@@ -306,7 +306,7 @@ SELECTION: Final = pa.schema(
             NUMBER,
             "What the document adds to the objective by its quality; null: unknown.",
             unit="normalised objective",
-            formula="weight of the quality term x quality / documents in the budget",
+            formula="weight of the quality term x (quality - its 0) / (its 1 - its 0) / documents selected, held ones too",
         ),
         column(
             "diversity_marginal",

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,6 +157,35 @@ def require_model_files(directory: Path) -> None:
         raise ConfigurationError(
             f"directory {str(directory)!r} holds no model, as it has no config.json; correct the path"
         )
+
+
+def stated_dim(directory: Path) -> int | None:
+    """Numbers of a text's vector, as the files of a sentence-transformers model state them; ``None`` where they do not.
+
+    Only loading the model tells whether the files are right.
+    """
+    dim = None
+    try:
+        modules = json.loads((directory / "modules.json").read_text(encoding="utf-8"))
+        for module in modules:
+            path = directory / module["path"] / "config.json"
+            kind = module["type"].rpartition(".")[2]
+            if kind not in ("Pooling", "Dense"):
+                continue
+            stated = json.loads(path.read_text(encoding="utf-8"))
+            dim = stated["out_features"] if kind == "Dense" else _pooled_dim(stated)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return dim if isinstance(dim, int) else None
+
+
+def _pooled_dim(stated: dict[str, Any]) -> int:
+    """The width of what a module of pooling gives: its ways stand beside each other."""
+    if "embedding_dimension" in stated:
+        mode = stated["pooling_mode"]
+        return int(stated["embedding_dimension"]) * (1 if isinstance(mode, str) else len(mode))
+    ways = sum(bool(used) for name, used in stated.items() if name.startswith("pooling_mode_"))
+    return int(stated["word_embedding_dimension"]) * ways
 
 
 def model_directory(spec: EncoderSpec) -> Path | None:

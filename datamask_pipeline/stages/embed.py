@@ -15,7 +15,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
-from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity
+from datamask_pipeline.embedding.config import EncoderConfig, model_directory, model_identity, stated_dim
 from datamask_pipeline.embedding.imported import ImportedVectors
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import resolve_batch_tokens
@@ -77,8 +77,19 @@ def check(config: EmbedConfig) -> None:
                 raise ConfigurationError(
                     f"embed.{name}: not read, as the vectors come from embed.imported_file; leave one of the two out"
                 )
-    else:
-        config.check()
+        return
+    config.check()
+    directory = model_directory(spec := config.spec())
+    if directory is not None and spec.pooling == "own" and (dim := stated_dim(directory)) is not None:
+        _require_width(config, dim)
+
+
+def _require_width(config: EmbedConfig, dim: int) -> None:
+    if dim != schema.EMBEDDING_DIM:
+        raise ConfigurationError(
+            f"embed.encoder: encoder {config.encoder!r} gives {dim} numbers per document, {schema.EMBEDDING_DIM} are "
+            "needed; choose a base-size model"
+        )
 
 
 def compared(config: EmbedConfig, recorded: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -184,11 +195,7 @@ class _Computed:
         from datamask_pipeline.embedding.encoder import load_encoders
 
         encoders = load_encoders(self._config, lambda encoder: attach(encoder, self._heads))
-        if encoders[0].dim != schema.EMBEDDING_DIM:
-            raise ConfigurationError(
-                f"encoder {self._config.encoder!r} gives {encoders[0].dim} numbers per document, "
-                f"{schema.EMBEDDING_DIM} are needed; choose a base-size model"
-            )
+        _require_width(self._config, encoders[0].dim)
         return encoders
 
     def windows(self, name: str, checkpoints: Path, counts: dict[str, int]) -> "Iterator[list[NDArray[Any]]]":

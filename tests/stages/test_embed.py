@@ -1,5 +1,6 @@
 """Embeddings stand beside their documents, whoever computed them and however often the run was killed."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datamask_pipeline.embedding.config import stated_dim
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import EMBEDDINGS, FINEWEB
@@ -250,3 +252,38 @@ def test_a_model_of_another_width_is_refused(tmp_path: Path, store: Store) -> No
     narrow = str(model_directory(PRESETS["minilm-mean-cls"]))
     with pytest.raises(ConfigurationError, match="gives 384 numbers per document, 768 are needed"):
         embedded(store, documents, encoder=narrow)
+    with pytest.raises(ConfigurationError, match="gives 384 numbers per document, 768 are needed"):
+        embed.check(embed.EmbedConfig(encoder=narrow))
+    embed.check(embed.EmbedConfig())
+
+
+@pytest.mark.parametrize(
+    ("pooling", "dense", "dim"),
+    [
+        ({"embedding_dimension": 48, "pooling_mode": "mean"}, None, 48),
+        ({"embedding_dimension": 48, "pooling_mode": ["mean", "cls"]}, None, 96),
+        (
+            {
+                "word_embedding_dimension": 48,
+                "pooling_mode_cls_token": True,
+                "pooling_mode_mean_tokens": True,
+            },
+            None,
+            96,
+        ),
+        ({"embedding_dimension": 48, "pooling_mode": "mean"}, {"in_features": 48, "out_features": 768}, 768),
+        ({"pooling_mode": "mean"}, None, None),
+    ],
+)
+def test_the_width_that_a_model_states(
+    pooling: dict[str, object], dense: dict[str, object] | None, dim: int | None, tmp_path: Path
+) -> None:
+    modules = [{"path": "", "type": "x.Transformer"}, {"path": "1", "type": "x.Pooling"}]
+    for place, stated in (("1", pooling), ("2", dense)):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "config.json").write_text(json.dumps(stated))
+    if dense is not None:
+        modules.append({"path": "2", "type": "x.Dense"})
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert stated_dim(tmp_path) == dim
+    assert stated_dim(tmp_path / "absent") is None
