@@ -226,9 +226,10 @@ class LocalSource(Source):
         """Every file of a known kind under the root; listed once."""
         shown = [path for path in self._find() if not self._is_hidden(path)]
         found = [path for path in shown if path.lower().endswith(self._suffixes)]
-        if len(found) < len(shown):
-            other = next(path for path in shown if not path.lower().endswith(self._suffixes))
-            _tell_once(f"{len(shown) - len(found)} files of other kinds are left out, e.g. {other}")
+        if others := sorted({*shown} - {*found}):
+            lost = sorted({*self._folders(others)} - {*self._folders(found)})
+            none = f"; not a crawl, as nothing else is in it: {', '.join(lost)}" if lost else ""
+            _tell_once(f"{len(others)} files of other kinds are left out, e.g. {others[0]}{none}")
         if not found:
             raise InputError(
                 "no file to read",
@@ -245,6 +246,12 @@ class LocalSource(Source):
         inside = [path for path in found if path.startswith(self._root + "/")]
         beside = [path for path in inside if "/" not in path[len(self._root) + 1 :]]
         return sorted(beside) if len(beside) < len(inside) else []
+
+    def _folders(self, paths: list[str]) -> Iterator[str]:
+        """The folders directly under the root that hold these, each of which would be a crawl."""
+        for path in paths if self.config.crawl is None else ():
+            if path.startswith(self._root + "/") and "/" in (inside := path[len(self._root) + 1 :]):
+                yield inside.partition("/")[0]
 
     def _find(self) -> list[str]:
         with self._reached(self.config.root):

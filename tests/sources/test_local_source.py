@@ -169,6 +169,16 @@ def test_links_are_followed_once_and_hidden_files_left_out(tmp_path: Path, caplo
     assert [entry["id"] for entry in documents(source, "b")] == [row(1)["id"]]
     assert [shard.name for shard in source.shards("a")] == ["0"]
     assert "1 files of other kinds are left out" in caplog.text
+    assert "not a crawl" not in caplog.text
+
+
+def test_a_folder_of_other_kinds_alone_is_told_to_be_no_crawl(tmp_path: Path, caplog) -> None:
+    write_parquet(tmp_path / "a" / "0.parquet", [row(0)])
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "notes.txt").write_text("")
+    assert SOURCES.make("local", {"root": str(tmp_path)}).crawls() == ["a"]
+    assert f"e.g. {tmp_path}/a/notes.txt; not a crawl, as nothing else is in it: b" in caplog.text
 
 
 def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
