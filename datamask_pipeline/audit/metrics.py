@@ -6,6 +6,7 @@ from typing import Final
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.changes import current_manifest
+from datamask_pipeline.storage.ref import stored_bytes
 
 _HELP: Final = {
     "datamask_rows": "Rows of the current artefact.",
@@ -14,7 +15,7 @@ _HELP: Final = {
     "datamask_rows_carried": "Rows of the current artefact that were carried over from one before.",
     "datamask_compute_seconds": "On the clock, to compute it, without what was carried over.",
     "datamask_written_timestamp_seconds": "When it was written.",
-    "datamask_bytes": "Of its parts.",
+    "datamask_bytes": "Of its parts, vectors and other files.",
 }
 
 
@@ -32,7 +33,7 @@ def metrics_lines(store: Store) -> Iterator[str]:
                 "datamask_rows_carried": manifest.get("rows_carried", 0),
                 "datamask_compute_seconds": manifest["wall_seconds"],
                 "datamask_written_timestamp_seconds": manifest["written_at_ns"] / 1e9,
-                "datamask_bytes": sum(part["bytes"] for part in manifest["parts"]),
+                "datamask_bytes": stored_bytes(manifest),
             } | ({"datamask_rows_in": counts["rows_in"]} if "rows_in" in counts else {})
             for name, value in values.items():
                 samples[name].append(_sample(name, labels, value))

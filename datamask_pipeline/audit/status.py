@@ -1,4 +1,5 @@
-"""What a run would compute, why and for about how long, and which releases lack a crawl; beside it what `stale` says.
+"""What a run would compute, why and for about how long, or make current again, and which releases lack a crawl; beside it
+what `stale` says.
 
 Reads manifests; no data.
 
@@ -12,7 +13,7 @@ from datamask_pipeline.audit.stale import superseded
 from datamask_pipeline.errors import InputError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.check import refuse_missing_crawls
-from datamask_pipeline.pipeline.differences import steps_of_releases
+from datamask_pipeline.pipeline.differences import set_back, set_back_line, steps_of_releases
 from datamask_pipeline.pipeline.estimate import duration, estimate
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.printable import cell
@@ -31,7 +32,9 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
         ``release`` and ``why``;
         ``steps`` to compute: ``release``, ``stage``, ``key``, ``why``, ``seconds`` (null: nothing like
         it was made yet) and ``counted_in`` (the release before, of which it is a step too; null: there is none), which
-        makes it no further step in ``num_steps`` and ``seconds``, of all that are known; ``superseded``: artefacts of
+        makes it no further step in ``num_steps`` and ``seconds``, of all that are known; ``set_back``: what stands in the
+        record as it is configured, while another version is current: ``artefact``, ``key``, ``location`` and ``why``, how
+        the current one differs; ``superseded``: artefacts of
         the whole record, configured or not, that were made from something else than what is current now: ``asset``,
         ``key``, ``location``, ``why``.
 
@@ -56,13 +59,18 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
         for release, of_release in steps_of_releases(pipeline, whole, until)
         for step in of_release
     ]
+    again = [
+        {"artefact": each.ref.stage, "key": each.ref.key, "location": each.ref.location, "why": each.why}
+        for each in set_back(pipeline)
+    ]
     distinct = [step for step in steps if step["counted_in"] is None]
     return {
-        "is_current": not steps and not found and not lacking,
+        "is_current": not steps and not again and not found and not lacking,
         "lacking": [{"release": name, "why": why} for name, why in lacking.items()],
         "steps": steps,
         "num_steps": len(distinct),
         "seconds": sum(step["seconds"] or 0.0 for step in distinct),
+        "set_back": again,
         "superseded": found,
     }
 
@@ -82,7 +90,7 @@ def _lacks(pipeline: Pipeline, release: str) -> str:
 
 
 def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """One line a release that lacks a crawl, a step and a superseded artefact."""
+    """One line a release that lacks a crawl, a step, what is to be current again and a superseded artefact."""
     for each in found["lacking"]:
         yield f"release {each['release']} lacks a crawl: {each['why']}"
     for step in found["steps"]:
@@ -90,6 +98,8 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         seconds = "" if again else duration(step["seconds"])
         why = f"counted above, for {step['counted_in']}" if again else "; ".join(step["why"])
         yield f"{cell(step['stage'], 14)}{cell(step['key'], 44)}{seconds:>10}  {why}"
+    for each in found["set_back"]:
+        yield set_back_line(each["artefact"], each["key"], each["why"])
     for each in found["superseded"]:
         yield f"superseded: {each['asset']} of {each['key']} ({each['location']}): {'; '.join(each['why'])}"
     if found["is_current"]:
@@ -97,7 +107,8 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     else:
         unknown = sum(step["seconds"] is None and step["counted_in"] is None for step in found["steps"])
         more = f" and {unknown} of unknown length" if unknown else ""
+        others = f"{len(found['set_back'])} artefacts to be current again; " if found["set_back"] else ""
         yield (
             f"{found['num_steps']} steps to compute, {duration(found['seconds'])} by what they took before{more}; "
-            f"{len(found['superseded'])} artefacts stand on what was superseded"
+            f"{others}{len(found['superseded'])} artefacts stand on what was superseded"
         )

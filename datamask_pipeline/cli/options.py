@@ -14,7 +14,8 @@ from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.chain import Progress
 from datamask_pipeline.pipeline.config import CONFIG_VARIABLE
-from datamask_pipeline.pipeline.order import wanted_releases
+from datamask_pipeline.pipeline.order import told, wanted_releases
+from datamask_pipeline.printable import inert
 
 ConfigOption = Annotated[
     str | None,
@@ -86,6 +87,8 @@ def _program() -> str:
 def releases_of(pipeline: Pipeline, release: str | None, *, new: bool = False) -> list[str]:
     """The release asked for, or all that the configuration asks for (`wanted_releases`); of a rolling one what it made.
 
+    Where there is none, what becomes of each is told on standard error.
+
     Args:
         pipeline: The chain.
         release: What was asked for.
@@ -94,4 +97,8 @@ def releases_of(pipeline: Pipeline, release: str | None, *, new: bool = False) -
     configured = pipeline.config.releases.get(release or "")
     if release and (configured is None or configured.every is None):
         return [release]
-    return wanted_releases(pipeline, of=release or None, new=new)
+    found = wanted_releases(pipeline, of=release or None, new=new)
+    if not found:
+        for line in told(pipeline):
+            typer.echo(inert(line), err=True)
+    return found

@@ -25,7 +25,12 @@ from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
 from datamask_pipeline.pipeline import FLOW, Pipeline
-from datamask_pipeline.pipeline.differences import other_settings_of_report, steps_of_releases
+from datamask_pipeline.pipeline.differences import (
+    other_settings_of_report,
+    set_back,
+    set_back_line,
+    steps_of_releases,
+)
 from datamask_pipeline.pipeline.estimate import told
 from datamask_pipeline.pipeline.order import waits
 from datamask_pipeline.pipeline.rolling import planned_member
@@ -195,6 +200,10 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
             typer.echo(inert(line))
         above = f", {len(steps) - len(new)} more counted above" if len(new) < len(steps) else ""
         typer.echo(f"{release}: {len(new)} steps to compute{above}")
+    for each in (again := set_back(pipeline)):
+        typer.echo(inert(set_back_line(each.ref.stage, each.ref.key, each.why)))
+    if again:
+        typer.echo(f"{len(again)} artefacts were made before and would be current again")
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ from datamask_pipeline.pipeline.chain import Artefact, Pipeline
 from datamask_pipeline.pipeline.config import split_run_name
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.printable import cell
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.forecast import WouldComputeError
+from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import ref_of
 
 
@@ -195,6 +196,35 @@ class Step:
     key: str
     why: list[str]
     counted_in: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SetBack:
+    """What a run would not compute, as it stands in the record, but make current again in place of another version.
+
+    Attributes:
+        ref: The artefact.
+        why: How the version that is current now differs.
+    """
+
+    ref: Ref
+    why: list[str]
+
+
+def set_back(pipeline: Pipeline) -> list[SetBack]:
+    """All of it that was come by, of the releases whose steps were looked at.
+
+    Args:
+        pipeline: Over the `storage.forecast.Forecast` whose steps were.
+    """
+    store = pipeline.store
+    assert isinstance(store, Forecast), "only what is looked at tells"
+    return [SetBack(ref, why) for ref, why in store.repointed()]
+
+
+def set_back_line(artefact: str, key: str, why: Iterable[str]) -> str:
+    """What a person reads of it."""
+    return f"{cell(artefact, 14)}{cell(key, 44)}made before, to be current again: {'; '.join(why)}"
 
 
 def steps_of_releases(

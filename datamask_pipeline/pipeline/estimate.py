@@ -3,14 +3,14 @@
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Scope
 from datamask_pipeline.storage.changes import current_manifest
-from datamask_pipeline.storage.ref import part_files
+from datamask_pipeline.storage.ref import stored_bytes
 from datamask_pipeline.storage.releases import frozen_crawls
 
 PROPORTION: Final = "in proportion to documents; a model as those made before, whatever its settings"
@@ -86,7 +86,7 @@ def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
             Measured(
                 math.ceil(computed * documents),
                 float(made["wall_seconds"]),
-                round(computed * sum(map(_bytes_of_documents, manifests))),
+                round(computed * sum(map(stored_bytes, manifests))),
                 sum(tree["bytes"] for each in manifests for tree in each["trees"]),
             )
         )
@@ -149,11 +149,6 @@ def duration(seconds: float | None) -> str:
         if seconds < 7200
         else f"{seconds / 3600:.1f} h"
     )
-
-
-def _bytes_of_documents(manifest: Mapping[str, Any]) -> int:
-    parts = sum(sum(part_files(part).values()) for part in manifest["parts"])
-    return parts + sum(int(file["bytes"]) for file in manifest.get("files", ()))
 
 
 def _crawls(pipeline: Pipeline, scope: Scope, key: str) -> list[str]:

@@ -15,7 +15,7 @@ something is withdrawn, held against questions or collapsed by its words, every 
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -30,6 +30,7 @@ from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.contaminated import find_hits, left_out
 from datamask_pipeline.stages.going_on import goes_on
+from datamask_pipeline.stages.ingest import REJECTED_STAGE
 from datamask_pipeline.stages.near_duplicates import NearDuplicateConfig, near_duplicates
 from datamask_pipeline.stages.suspects import PREFIX, find_suspects
 from datamask_pipeline.stages.takedown_matches import find_named, find_purged
@@ -287,9 +288,20 @@ def _refuse_empty(
         f"{number} {name.removeprefix('dropped_')}" for name, number in reasons.most_common() if number
     )
     raise ConfigurationError(
-        f"no document of release {release!r} is eligible: {told or 'its crawls hold no row'}; lower ingest.min_chars or "
-        "pool.validation_share, or give other documents; `datamask audit why` tells of one row"
+        f"no document of release {release!r} is eligible: {told or 'its crawls hold no row'}{_example(store, documents)}; "
+        "lower ingest.min_chars or pool.validation_share, or give other documents; `datamask audit why` tells of one row"
     )
+
+
+def _example(store: Store, crawls: Iterable[str]) -> str:
+    """A row that became no document; empty where there is none."""
+    for crawl in crawls:
+        ref = store.current(REJECTED_STAGE, crawl)
+        for batch in () if ref is None else store.iter_batches(ref, ["shard", "row", "reason", "detail"]):
+            if batch.num_rows:
+                row = batch.slice(0, 1).to_pylist()[0]
+                return f"; e.g. crawl {crawl}, file {row['shard']}, row {row['row']}: {row['reason']}, {row['detail']}"
+    return ""
 
 
 def _before(

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import DataMaskError, IntegrityError
 from datamask_pipeline.storage.changes import current_manifest, differences
 from datamask_pipeline.storage.ref import Ref
 from datamask_pipeline.storage.store import Store
@@ -59,6 +59,19 @@ class Forecast(Store):
     def point_to(self, ref: Ref) -> None:
         """Remember it, for this look alone."""
         self._pointed[ref.stage, ref.key] = ref
+
+    def repointed(self) -> list[tuple[Ref, list[str]]]:
+        """What was found although another version is current, so that a run would make it current again; why it is not."""
+        return [(ref, self._why_not_current(ref)) for _, ref in sorted(self._pointed.items())]
+
+    def _why_not_current(self, ref: Ref) -> list[str]:
+        try:
+            before = Store.current(self, ref.stage, ref.key)
+            if before is None:
+                return ["none is current"]
+            return differences(self.manifest(before), self.manifest(ref)["basis"], ref.fingerprint)
+        except IntegrityError as error:
+            return [str(error)]
 
     def publish_bytes(self, relative: str, data: bytes) -> None:
         """Write nothing."""

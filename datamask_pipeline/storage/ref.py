@@ -141,6 +141,12 @@ def part_files(part: Mapping[str, Any]) -> dict[str, int]:
     return files
 
 
+def stored_bytes(manifest: Mapping[str, Any]) -> int:
+    """What an artefact's parts, their arrays, its trees and the files beside them take; not the manifest and its like."""
+    parts = sum(sum(part_files(part).values()) for part in manifest["parts"])
+    return parts + sum(int(each["bytes"]) for each in (*manifest["trees"], *manifest["files"]))
+
+
 def read_json(data: bytes, path: str, fields: Mapping[str, type], *, remedy: str) -> dict[str, Any]:
     """What a small file of the record holds.
 

@@ -28,6 +28,11 @@ def test_every_current_artefact_is_told_as_its_manifest_has_it(
             manifest = store.manifest(require(store, artefact, key))
             assert found[("datamask_rows", artefact, key, None)] == manifest["rows"]
             assert found[("datamask_compute_seconds", artefact, key, None)] == manifest["wall_seconds"]
+            place = Path(store.root) / manifest["location"]
+            files = [path for path in place.rglob("*") if path.is_file() and path.suffix != ".json"]
+            assert found[("datamask_bytes", artefact, key, None)] >= sum(
+                path.stat().st_size for path in files
+            )
             dropped = {
                 name: number for name, number in manifest["counts"].items() if name.startswith("dropped_")
             }

@@ -31,7 +31,15 @@ def told(config: Path, store: Path | str, *options: str) -> tuple[int, Any]:
 def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path) -> None:
     assert told(tiny_config_file, tiny_run.store.root) == (
         0,
-        {"is_current": True, "lacking": [], "steps": [], "num_steps": 0, "seconds": 0, "superseded": []},
+        {
+            "is_current": True,
+            "lacking": [],
+            "steps": [],
+            "num_steps": 0,
+            "seconds": 0,
+            "set_back": [],
+            "superseded": [],
+        },
     )
 
 
@@ -47,6 +55,7 @@ def test_no_column_runs_into_the_next() -> None:
         "steps": steps,
         "seconds": 0.0,
         "num_steps": 2,
+        "set_back": [],
         "superseded": [],
     }
     first, second, _ = status_lines(found)
@@ -91,6 +100,29 @@ def test_who_stops_at_a_stage_is_told_of_what_it_needs(
     assert told(tiny_config_file, record, *change)[1]["superseded"] != []
     wrong = CliRunner().invoke(app, ["audit", "status", *place, "--until", "nowhere"])
     assert "nowhere" in str(wrong.exception)
+
+
+def test_what_was_made_before_and_is_not_current_is_told(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """A run would compute nothing; what the record counts as current is not what is configured all the same."""
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    place = ["-c", str(tiny_config_file), "-s", f"store={record}", "--until", "materialise"]
+    before = Store(record).current("select", "first/datamask")
+    assert CliRunner().invoke(app, ["run", *place, "-s", "arms.datamask.lamb=0.75"]).exit_code == 0
+    code, found = told(tiny_config_file, record, "--until", "materialise")
+    assert (code, found["steps"]) == (3, [])
+    again = {each["artefact"]: each for each in found["set_back"]}
+    assert {*again} == {"select", "learning_curve", "materialise"}
+    assert before is not None
+    assert again["select"]["location"] == before.location
+    assert again["select"]["why"] == ["setting lamb 0.75 -> 0.5"]
+    dry = CliRunner().invoke(app, ["run", *place, "--dry-run"]).stdout.splitlines()
+    assert dry[-1] == "3 artefacts were made before and would be current again"
+    assert [line.split()[:2] for line in dry[-4:-1]] == [[name, "first/datamask"] for name in sorted(again)]
+    assert CliRunner().invoke(app, ["run", *place]).exit_code == 0
+    assert Store(record).current("select", "first/datamask") == before
+    assert told(tiny_config_file, record, "--until", "materialise")[0] == 0
 
 
 def test_a_step_of_several_releases_is_counted_once(tiny_config_file: Path, tmp_path: Path) -> None:

@@ -175,6 +175,11 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
         assert "'old' is retired: nothing is made of it; `datamask retire old --undo`" in str(
             by_name.exception
         )
+    only_old = [*options[:-1], f"releases={json.dumps({'old': OLD})}"]
+    for command in (["run"], ["run", "--dry-run"], ["plan"]):
+        alone = CliRunner().invoke(app, [*command, *only_old])
+        assert (alone.exit_code, alone.stdout) == (0, ""), alone.exception
+        assert alone.stderr.startswith("release old is retired: nothing is made of it")
 
 
 @pytest.mark.parametrize(

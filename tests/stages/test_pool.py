@@ -321,6 +321,7 @@ def test_a_release_without_an_eligible_document_is_refused_with_the_counts(tmp_p
         pipeline.run("ingest", crawl)
     with pytest.raises(
         ConfigurationError,
-        match=r"no document of release 'first' is eligible: \d+ too_short.*ingest\.min_chars",
+        match=r"no document of release 'first' is eligible: \d+ too_short.*; e\.g\. crawl \S+, file \S+, row 0: "
+        r"too_short, field text.*; lower ingest\.min_chars",
     ):
         pipeline.run("pool", "first")
