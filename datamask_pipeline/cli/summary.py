@@ -121,10 +121,12 @@ def _print_next(
 
 def _about_redundancy(redundancy: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What the rows mean, once for all arms."""
-    for found in list(redundancy.values())[:1]:
+    # Of arms of several sizes the one of which fewest are found.
+    measured = sorted(redundancy.values(), key=lambda found: found.get("near_copy_recall") or 0.0)
+    for found in measured[:1]:
         yield (
             f"near-copies: documents whose embedding has a cosine of at least {found['near_copy_cosine']} to that of an "
-            "earlier one of the arm"
+            f"earlier one of the arm{schema.about_recall(found.get('near_copy_recall'))}"
         )
         yield "quality rank: mean among all that the arm could select, by the arm's own quality; 1 is the best"
         drawn, pool = found["coverage_documents"], found["pool_documents"]

@@ -294,8 +294,10 @@ def _redundancy(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
     rows = [[arm, *(number(row.get(name)) for name in SHOWN)] for arm, row in found.items()]
     share = {arm: 100 * row["near_copies"] / max(row["documents"], 1) for arm, row in found.items()}
     cosine = next(iter(found.values()))["near_copy_cosine"]
+    recall = min(row["near_copy_recall"] for row in found.values())
     caption = (
-        f"Share of the chosen whose embedding has a cosine of at least {cosine:g} to that of an earlier chosen one. "
+        f"Share of the chosen whose embedding has a cosine of at least {cosine:g} to that of an earlier chosen one"
+        f"{schema.about_recall(recall)}. "
         "Coverage of the pool, in the table, is the mean of the largest cosine to a chosen document. "
         f"{schema.ABOUT_COVERAGE}"
     )

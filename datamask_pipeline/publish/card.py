@@ -228,7 +228,8 @@ def _redundancy(found: Mapping[str, Any]) -> list[list[str]]:
     error = f" ± {_number(found['coverage_error'])}" if found["coverage_error"] else ""
     return [
         [
-            f"near-copies: cosine of at least {found['near_copy_cosine']} to an earlier document",
+            f"near-copies: cosine of at least {found['near_copy_cosine']} to an earlier document"
+            f"{schema.about_recall(found.get('near_copy_recall'))}",
             f"{found['near_copies']} ({100 * found['near_copies'] / documents:.3g} %)",
         ],
         ["exact copies, but for white space", f"{found['exact_copies']}"],

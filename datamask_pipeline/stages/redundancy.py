@@ -16,13 +16,14 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.arrays import mean_ranks
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex, coverage_of
+from datamask_pipeline.near_copies.exact import MOST_VECTORS, num_standing
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.token_totals import TOTALS_SQL
 
 STAGE: Final = "redundancy"
-VERSION: Final = "3"
+VERSION: Final = "4"
 
 
 class RedundancyConfig(duck.QuerySettings):
@@ -116,10 +117,11 @@ def amount(manifest: Mapping[str, Any]) -> str:
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """The figures in one line."""
     row = manifest["metadata"]
+    found = schema.about_recall(row["near_copy_recall"])
     yield (
         f"{row['arm']}: {row['near_copies']} of {row['documents']} documents are near-copies of another "
-        f"(cosine from {row['near_copy_cosine']}); mean quality rank {row['quality_rank']:.4f}; coverage of the pool "
-        f"{row['coverage']:.4f}"
+        f"(cosine from {row['near_copy_cosine']}{found}); mean quality rank {row['quality_rank']:.4f}; coverage of the "
+        f"pool {row['coverage']:.4f}"
     )
 
 
@@ -136,7 +138,7 @@ def measured(
         config: What counts as a near-copy, and how many documents coverage is measured on.
         rows: What the mask selects from; it has vectors.
         selected_N: The mask.
-        folder: Where the index of near-copies is made.
+        folder: Where the index of near-copies is made, where there are too many to compare every pair.
         progress: Told of the blocks compared.
     """
 
@@ -146,14 +148,18 @@ def measured(
 
     assert rows.vectors is not None
     chosen = rows.vectors.chosen(np.flatnonzero(selected_N))
-    near = NearCopyIndex.of(folder, chosen, threshold=config.threshold)
+    if len(chosen) <= MOST_VECTORS:
+        standing, recall = num_standing(chosen, config.threshold), 1.0
+    else:
+        near = NearCopyIndex.of(folder, chosen, threshold=config.threshold)
+        standing, recall = near.num_representatives, near.expected_recall
     coverage = coverage_of(
         rows.vectors, chosen, num_compared=config.coverage_documents, seed=config.seed, progress=tell
     )
     return {
-        "near_copies": len(chosen) - near.num_representatives,
+        "near_copies": len(chosen) - standing,
         "near_copy_cosine": config.threshold,
-        "near_copy_recall": near.signatures.expected_recall,
+        "near_copy_recall": recall,
         "quality_rank": float(mean_ranks(rows.quality_N)[selected_N].mean()),
         "coverage": coverage.mean,
         "coverage_error": coverage.error,

@@ -12,6 +12,7 @@ from stages.test_select_stage import Inputs
 
 from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.audit.prove_behind import prove_behind
+from datamask_pipeline.cli.summary import _about_redundancy
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.publish.config import PublishConfig
@@ -152,3 +153,17 @@ def test_the_proof_of_a_release_measures_again(tiny_run: Pipeline) -> None:
     assert [
         finding for finding in prove_record(tiny_run.store, RELEASE) if "redundancy" in finding.file
     ] == []
+
+
+def test_where_few_near_copies_are_found_that_is_told_beside_their_number(tiny_run: Pipeline) -> None:
+    manifest = tiny_run.store.manifest(require(tiny_run.store, "redundancy", f"{RELEASE}/random"))
+    (line,) = redundancy.told(manifest)
+    assert "expected to be found" not in line, "every pair of so few was compared"
+    few = {**manifest, "metadata": {**manifest["metadata"], "near_copy_recall": 0.31}}
+    (line,) = redundancy.told(few)
+    assert (
+        "(cosine from 0.98; of pairs at that cosine 31% are expected to be found, more of nearer ones)"
+        in line
+    )
+    (line, *_) = _about_redundancy({"random": few["metadata"], "datamask": manifest["metadata"]})
+    assert line.endswith("31% are expected to be found, more of nearer ones")
