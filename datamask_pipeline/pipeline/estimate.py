@@ -82,12 +82,13 @@ def measured(pipeline: Pipeline, stage: str) -> list[Measured]:
         beside = [current_manifest(store, output.artefact, key) for output in found.makes[1:]]
         manifests = [made, *(each for each in beside if each is not None)]
         documents = _read(pipeline, _crawls(pipeline, found.scope, key)) or 0
+        fixed = sum(tree["bytes"] for each in manifests for tree in each["trees"])
         took.append(
             Measured(
                 math.ceil(computed * documents),
                 float(made["wall_seconds"]),
-                round(computed * sum(map(stored_bytes, manifests))),
-                sum(tree["bytes"] for each in manifests for tree in each["trees"]),
+                round(computed * (sum(map(stored_bytes, manifests)) - fixed)),
+                fixed,
             )
         )
     return took

@@ -77,11 +77,13 @@ def select_documents(
         embeddings: Shape (N, D), floating: an array or tensor; or what stays on disk: a ``np.memmap``, the path of a
             ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files; or an Arrow column of
             lists of one length, which is not copied where it is one chunk of float16 or float32. Rows of other
-            than unit norm are normalised, and the record says how many.
+            than unit norm are normalised, and the record says how many; those in two bytes a number, whose norms are
+            within .001 of 1, are taken as they are, and objective and marginals are theirs.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
-        diversity: A metric's name, a metric object, a function of embeddings_ND and masks_GN that returns a number for
-            each mask, or several of these with weights; overrides the settings'.
+        diversity: A metric's name, a metric object, a function or several of these with weights; overrides the settings'.
+            A function gets two tensors, embeddings_ND in float32 and masks_GN in bool, and returns a tensor of shape (G,),
+            a number for each mask, higher is better.
         ids: N document ids, checked for nulls and duplicates.
         token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
         groups: N group names, for quotas: strings, bytes or whole numbers, which are read in decimal.

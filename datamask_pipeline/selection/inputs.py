@@ -72,9 +72,13 @@ def checked_rows(embeddings: Any, config: SelectionConfig, workers: Workers) -> 
     if mapped:
         require_floats(stored.dtype)
     array: Any = stored if mapped else _of_engine(stored)
-    if array.ndim != 2 or 0 in array.shape:
+    if array.ndim != 2:
         raise InputError(
             "embeddings must have two dimensions, documents by features", value=tuple(array.shape)
+        )
+    if 0 in array.shape:
+        raise InputError(
+            "embeddings must have documents and features, some of each", value=tuple(array.shape)
         )
     source: Rows = (
         MappedRows(array, config.chunk_rows, torch.device("cpu"), normalise=False)

@@ -115,8 +115,10 @@ def test_shapes(clustered) -> None:
         select_documents(rows[0], quality)
     with pytest.raises(InputError, match="400 embeddings"):
         select_documents(rows, quality[:-1])
-    with pytest.raises(InputError, match="two dimensions"):
+    with pytest.raises(InputError, match="documents and features, some of each"):
         select_documents(rows[:0], quality[:0])
+    with pytest.raises(InputError, match=r"some of each \(field target"):
+        select_documents(rows, quality, target=rows[:0])
     for other in (str, complex):
         with pytest.raises(InputError, match="must be real numbers"):
             select_documents(rows.astype(other), quality)

@@ -47,7 +47,7 @@ class DataMaskConfig(Settings):
         "16.",
     )
     num_kicks: int = pydantic.Field(
-        24,
+        64,
         ge=0,
         description="Most times that a mask of few documents is exchanged in part at random and improved again, and most "
         "turns of tabu searches.",
