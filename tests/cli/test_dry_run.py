@@ -33,10 +33,7 @@ def files(record: Path) -> dict[str, int]:
 
 def test_a_record_of_these_settings_needs_nothing(tiny_config_file: Path, record: Path) -> None:
     before = files(record)
-    none, *again, last = told(tiny_config_file, record, "--dry-run")
-    assert none == "first: 0 steps to compute"
-    assert [line.split()[0] for line in again] == ["learning_curve", "materialise", "select"]
-    assert last == "3 artefacts were made before and would be current again"
+    assert told(tiny_config_file, record, "--dry-run") == ["first: 0 steps to compute"]
     assert files(record) == before
 
 
