@@ -1,7 +1,7 @@
 """Which runs there are to ask for: one for each crawl, one for each release. Knows the flow and the record; starts nothing.
 
 A run is identified by its basis: a hash of what it would compute from what. Equal basis, same result; so the
-basis is the run's key, and a run that was seen is not asked for again.
+basis is the run's key, and a run that was seen is not asked for again, unless one of another basis has ended since.
 """
 
 import dataclasses
@@ -26,11 +26,18 @@ class Wanted:
         job: The job's name.
         partition_key: The partition: a crawl, or a release.
         basis: Hash of the stages' versions, their settings and their inputs.
+        after: The run since which it is wanted once more; empty: it was not asked for yet.
     """
 
     job: str
     partition_key: str
     basis: str
+    after: str = ""
+
+    @property
+    def run_key(self) -> str:
+        """What Dagster asks for once."""
+        return f"{self.basis}-{self.after}" if self.after else self.basis
 
     @property
     def tags(self) -> dict[str, str]:

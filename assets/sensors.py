@@ -4,6 +4,7 @@
 release would not fire while any crawl of the record is missing.
 """
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 #: A tick costs a fraction of a second. A release waits for two: its crawls' and, when these are done, its own.
 SECONDS_BETWEEN_TICKS = 5
+#: Of a run of a job with partitions, by Dagster.
+PARTITION_TAG = "dagster/partition"
+#: The newest runs of a partition among which one that `advance` asked for is sought.
+LOOKED_AT = 20
 FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 
 
@@ -48,7 +53,7 @@ def discover(context: dg.SensorEvaluationContext, pipeline: PipelineResource) ->
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Runs what is missing and has its inputs: each crawl whose files are as at the last look, then each "
     "release from its pool to its report. "
-    "A run whose settings and inputs were seen before is not asked for again; a failed one waits for you.",
+    "A run whose settings and inputs were those of the last one is not asked for again; a failed one waits for you.",
 )
 def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> dg.SensorResult:
     """Run what is missing; a crawl once its files are the same at two looks, as they may still be growing at the first."""
@@ -57,7 +62,7 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
     seen: list[str] = json.loads(context.cursor or "[]")
     fresh = [run for run in missing.values() if run.job == CRAWL_JOB.name and run.basis not in seen]
     requests = [
-        dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
+        dg.RunRequest(run_key=run.run_key, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
         for run in missing.values()
         if run not in fresh
     ]
@@ -78,7 +83,7 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
 
 def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Member]:
     """Releases with `every: crawl` that are to be frozen: of all crawls that were scored, once none is on its way."""
-    status = {crawl: _status(instance, crawl_run(pipeline, crawl)) for crawl in pipeline.crawls()}
+    status = {crawl: _standing(instance, crawl_run(pipeline, crawl))[0] for crawl in pipeline.crawls()}
     if any(each is not dg.DagsterRunStatus.SUCCESS and each not in FAILED for each in status.values()):
         return []
     failed = [crawl for crawl, each in status.items() if each in FAILED]
@@ -89,8 +94,7 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
     """Runs that nobody asked for yet and whose inputs stand in the record."""
     made: set[str] = set()
     for crawl in pipeline.crawls():
-        run = crawl_run(pipeline, crawl)
-        status = _status(instance, run)
+        status, run = _standing(instance, crawl_run(pipeline, crawl))
         if status is None:
             yield run
         if status is dg.DagsterRunStatus.SUCCESS:
@@ -109,8 +113,7 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
         if pipeline.given(release) in waiting or not made.issuperset(crawls):
             waiting.add(release)
             continue
-        run = release_run(pipeline, release)
-        status = _status(instance, run)
+        status, run = _standing(instance, release_run(pipeline, release))
         if status is None:
             yield run
         if status is not dg.DagsterRunStatus.SUCCESS and not (
@@ -138,6 +141,28 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
 def _has_masks(pipeline: Pipeline, release: str) -> bool:
     """Whether others can go on from a release, although its run failed later."""
     return all(pipeline.store.current(select.STAGE, key) for key in pipeline.keys("arm", release))
+
+
+def _standing(instance: dg.DagsterInstance, run: Wanted) -> tuple[dg.DagsterRunStatus | None, Wanted]:
+    """How the newest run of that basis stands, and the run; ``None``: it is to be asked for.
+
+    One that went well is, too, where a run of other settings or inputs has ended since: the record has gone over to what
+    that one made.
+    """
+    status = _status(instance, run)
+    if status is dg.DagsterRunStatus.SUCCESS and (after := _ended_since(instance, run)):
+        return None, dataclasses.replace(run, after=after)
+    return status, run
+
+
+def _ended_since(instance: dg.DagsterInstance, run: Wanted) -> str:
+    """The newest run of its job and partition, if that is of another basis and has ended; else nothing."""
+    filters = dg.RunsFilter(job_name=run.job, tags={PARTITION_TAG: run.partition_key})
+    for record in instance.get_run_records(filters=filters, limit=LOOKED_AT):
+        found = record.dagster_run
+        if basis := found.tags.get(BASIS_TAG):  # others somebody launched
+            return found.run_id if basis != run.basis and found.is_finished else ""
+    return ""
 
 
 def _status(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRunStatus | None:

@@ -58,10 +58,9 @@ def tick(
 
 def finish(instance: dg.DagsterInstance, run: dg.RunRequest, status: dg.DagsterRunStatus) -> None:
     """Leave a run of that request in the instance, as the launcher would."""
+    tags = {**run.tags, "dagster/partition": str(run.partition_key)}
     instance.add_run(
-        dg.DagsterRun(
-            job_name=str(run.job_name), run_id=str(uuid.uuid4()), tags=dict(run.tags), status=status
-        )
+        dg.DagsterRun(job_name=str(run.job_name), run_id=str(uuid.uuid4()), tags=tags, status=status)
     )
 
 
@@ -226,6 +225,26 @@ def test_a_crawl_whose_files_changed_is_asked_for_again(
     (crawl / "002.jsonl").write_text("")
     (repaired,) = tick(advance, resource, instance).run_requests
     assert repaired.partition_key == "tiny-2024-18"
+
+
+def test_settings_that_come_back_are_asked_for_again(
+    resource: PipelineResource, instance: dg.DagsterInstance
+) -> None:
+    """The record has gone over to what was made with others meanwhile, a withdrawal perhaps among what is missing."""
+    other = PipelineResource(config=resource.config, settings={"ingest.min_chars": 9})
+    keys = []
+    for turn in (resource, other, resource, other):
+        asked = tick(advance, turn, instance).run_requests
+        assert [run.job_name for run in asked] == ["crawl_job", "crawl_job"]
+        keys += [run.run_key for run in asked]
+        for run in asked:
+            finish(instance, run, dg.DagsterRunStatus.STARTED)
+        assert not tick(advance, turn, instance).run_requests
+        for run in asked:
+            finish(instance, run, dg.DagsterRunStatus.SUCCESS)
+        (chain,) = tick(advance, turn, instance).run_requests
+        assert chain.job_name == "chain_job"
+    assert len(set(keys)) == len(keys), "Dagster asks for a key once"
 
 
 def test_a_crawl_whose_files_still_grow_is_not_asked_for(
@@ -395,7 +414,9 @@ def test_the_subset_of_a_rolling_release_becomes_overdue(tiny_config_file: Path)
 
 
 def request_of(run: Wanted) -> dg.RunRequest:
-    return dg.RunRequest(run_key=run.basis, job_name=run.job, partition_key=run.partition_key, tags=run.tags)
+    return dg.RunRequest(
+        run_key=run.run_key, job_name=run.job, partition_key=run.partition_key, tags=run.tags
+    )
 
 
 def test_of_a_retired_release_nothing_is_asked_for(
