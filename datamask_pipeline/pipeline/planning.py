@@ -44,7 +44,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "ingest": Benchmark(1.580, 90_272, ((90_272, 0.152),), "ingest.json"),
     "embed": Benchmark(131.5, 512, (), "one_pass.json"),
     "pool": Benchmark(28.46, 3_000_000, ((1_000_000, 0.290), (3_000_000, 0.331)), "stages.json"),
-    "copies": Benchmark(437.7, 3_000_000, ((1_000_000, 1.05), (3_000_000, 1.37)), "near_copies.json"),
+    "copies": Benchmark(135.0, 3_000_000, ((1_000_000, 0.574), (3_000_000, 0.713)), "near_copies.json"),
     "gather": Benchmark(12.45, 3_000_000, ((3_000_000, 0.209),), "stages.json"),
     "select": Benchmark(427.6, 5_000_000, ((5_000_000, 1.48),), "out_of_core.json"),
     "materialise": Benchmark(15.88, 1_000_000, ((1_000_000, 0.324), (10_000_000, 1.06)), "release.json"),
