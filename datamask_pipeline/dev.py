@@ -1,6 +1,7 @@
 """The Dagster UI for `make dev`: refuses a wrong configuration or a taken port before anything is started."""
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ def serve(port: Annotated[int, typer.Option(min=1, max=65_535, help="Where the U
     """Become `dagster dev`, once it can work."""
     load_config()  # Dagster would start all the same, and show an empty graph
     refuse_taken_port(port)
+    # A shell's job in the background ignores it; Dagster ends its processes by it, whatever it was asked to end by itself.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     arguments = ["dev", "-w", str(WORKSPACE), "-h", HOST, "-p", str(port)]
     os.execv(Path(sys.executable).with_name("dagster"), ["dagster", *arguments])
 

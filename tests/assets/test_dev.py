@@ -1,12 +1,15 @@
 """`make dev` refuses in one line what Dagster would notice late or not say at all."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from datamask_pipeline.dev import serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,3 +52,25 @@ def test_the_makefile_takes_a_port() -> None:
         ["make", "--dry-run", "dev", "PORT=3456"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "datamask_pipeline.dev --port 3456" in shown.stdout
+
+
+def test_dagster_can_be_interrupted_where_a_shell_began_this_in_the_background(monkeypatch) -> None:
+    """Its parts end by an interrupt, which such a job would hand down as ignored."""
+    begun: list[object] = []
+
+    def execv(_: object, arguments: list[str]) -> None:
+        begun.extend([signal.getsignal(signal.SIGINT), *arguments])
+
+    monkeypatch.setattr(os, "execv", execv)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        serve(port=free_port())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert begun[:3] == [signal.SIG_DFL, "dagster", "dev"]
+
+
+def free_port() -> int:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        return int(other.getsockname()[1])
