@@ -411,17 +411,6 @@ ABOUT_COVERAGE: Final = (
     "Of all metrics Facility alone seeks coverage: no other arm was made for it. Documents drawn by lot cover their pool "
     "well, and those that keep apart from each other, as Pair_simi asks, cover less."
 )
-#: A smaller share of near-copies that are expected to be found is told beside their number.
-FEW_FOUND: Final = 0.95
-
-
-def about_recall(share: float | None) -> str:
-    """What whoever reads a number of near-copies has to know where few of them are found; else nothing."""
-    if share is None or share >= FEW_FOUND:
-        return ""
-    return f"; of pairs at that cosine {share:.0%} are expected to be found, more of nearer ones"
-
-
 #: What can be said of a subset without training on it.
 REDUNDANCY: Final = pa.schema(
     [

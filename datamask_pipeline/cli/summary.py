@@ -9,6 +9,7 @@ from rich.console import Console
 from datamask_pipeline import schema
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.cli.terminal import plain_console
+from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.beside import compared, ngram_of, redundancy_of
 from datamask_pipeline.pipeline.curated import was_not_held_against
@@ -126,7 +127,7 @@ def _about_redundancy(redundancy: Mapping[str, Mapping[str, Any]]) -> Iterator[s
     for found in measured[:1]:
         yield (
             f"near-copies: documents whose embedding has a cosine of at least {found['near_copy_cosine']} to that of an "
-            f"earlier one of the arm{schema.about_recall(found.get('near_copy_recall'))}"
+            f"earlier one of the arm{about_recall(found.get('near_copy_recall'))}"
         )
         yield "quality rank: mean among all that the arm could select, by the arm's own quality; 1 is the best"
         drawn, pool = found["coverage_documents"], found["pool_documents"]

@@ -14,6 +14,7 @@ from datamask_pipeline.look.html import number, policy, rendered
 from datamask_pipeline.look.measured import Distribution
 from datamask_pipeline.look.redundancy import SHOWN, redundancy
 from datamask_pipeline.look.selected import Selected, selected
+from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.report.objectives import AFFINE_SCALE, objective_names
 from datamask_pipeline.storage import Store, storage_errors
 from datamask_pipeline.token_totals import in_words
@@ -297,7 +298,7 @@ def _redundancy(about: Selected, _: "duckdb.DuckDBPyConnection") -> Section:
     recall = min(row["near_copy_recall"] for row in found.values())
     caption = (
         f"Share of the chosen whose embedding has a cosine of at least {cosine:g} to that of an earlier chosen one"
-        f"{schema.about_recall(recall)}. "
+        f"{about_recall(recall)}. "
         "Coverage of the pool, in the table, is the mean of the largest cosine to a chosen document. "
         f"{schema.ABOUT_COVERAGE}"
     )

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.near_copies.buckets import Held
 from datamask_pipeline.near_copies.groups import Block
+from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
 
@@ -33,8 +34,6 @@ BLOCK_ROWS = 2**18
 MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
-FEW = 0.95
-"""A smaller expected recall is worth a warning."""
 INDEX_FILE = "index.json"
 UNFINISHED = "index.json.unfinished"
 """What becomes the index's file: it stands in the folder before anything else, so that it tells a cut-off index."""

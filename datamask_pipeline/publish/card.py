@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask_pipeline import schema
+from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.printable import code_span
 from datamask_pipeline.publish.columns import Column
 from datamask_pipeline.publish.config import PublishConfig
@@ -229,7 +230,7 @@ def _redundancy(found: Mapping[str, Any]) -> list[list[str]]:
     return [
         [
             f"near-copies: cosine of at least {found['near_copy_cosine']} to an earlier document"
-            f"{schema.about_recall(found.get('near_copy_recall'))}",
+            f"{about_recall(found.get('near_copy_recall'))}",
             f"{found['near_copies']} ({100 * found['near_copies'] / documents:.3g} %)",
         ],
         ["exact copies, but for white space", f"{found['exact_copies']}"],

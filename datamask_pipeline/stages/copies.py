@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
-from datamask_pipeline.near_copies.index import FEW, LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows

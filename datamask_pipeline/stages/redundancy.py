@@ -18,6 +18,7 @@ from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex, coverage_of
 from datamask_pipeline.near_copies.exact import MOST_VECTORS, num_standing
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
+from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.stages.release_rows import ReleaseRows, read_rows
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.token_totals import TOTALS_SQL
@@ -117,7 +118,7 @@ def amount(manifest: Mapping[str, Any]) -> str:
 def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     """The figures in one line."""
     row = manifest["metadata"]
-    found = schema.about_recall(row["near_copy_recall"])
+    found = about_recall(row["near_copy_recall"])
     yield (
         f"{row['arm']}: {row['near_copies']} of {row['documents']} documents are near-copies of another "
         f"(cosine from {row['near_copy_cosine']}{found}); mean quality rank {row['quality_rank']:.4f}; coverage of the "
