@@ -39,22 +39,20 @@ class CorrelationSwaps(SwapModel):
     Args:
         moments: Of the mask.
         rows_TD: The candidates.
+        inside_I: Those that the mask is made of, where there are no others.
     """
 
     follows = True
     promising = (256, 4)
     in_turn = True
 
-    def __init__(self, moments: Moments, rows_TD: Tensor) -> None:
+    def __init__(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> None:
         self.moments, self.whole_TD = moments, rows_TD
         self.rows_TD = rows_TD.float() if rows_TD.shape[1] > SINGLE_FROM else rows_TD
         self.range_2D = torch.stack([rows_TD.amin(0), rows_TD.amax(0)]).double().cpu()
-        self.inside: list[int] | None = None
+        self.inside: list[int] | None = None if inside_I is None else inside_I.tolist()
         self.settled: Settled | None = None
         self.affordable = int(LOOKED / numbers_moved(rows_TD.shape[1]))
-
-    def made_of(self, inside_I: Places) -> None:
-        self.inside = inside_I.tolist()
 
     def additions(self) -> Floats:
         return _numbers(self._joined().change(self.rows_TD))

@@ -18,7 +18,7 @@ from datamask_pipeline.diversity.correlation import (
 )
 from datamask_pipeline.diversity.correlation_swaps import CorrelationSwaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals
-from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.diversity.swap_models import Places, SwapModel
 
 MASKS_AT_ONCE = 8
 
@@ -65,8 +65,8 @@ class DiSF(MomentMetric):
         products_TN -= left_TD.square() @ right_ND.square().T
         return products_TN.mul_(-2 / moments.count**2)
 
-    def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
-        return CorrelationSwaps(moments, rows_TD)
+    def exchange_model(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> SwapModel:
+        return CorrelationSwaps(moments, rows_TD, inside_I)
 
     def swap_work(self, num_rows: int, count: float, dim: int) -> float:
         return num_rows * min(numbers_joined(count, dim), numbers_moved(dim)) + LOOKING

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamask_pipeline.diversity.moments import are_few
 from datamask_pipeline.diversity.swap_models import Floats, Places, SwapModel
 
 STEP = 1.1
@@ -32,18 +33,26 @@ class EntropySwaps(SwapModel):
         second_DD: The sum over the mask, float64.
         final: The trace where the mask is full; additions to a mask that is not are divided by it.
         resolution: What the sum resolves, a share of its largest eigenvalue: what lies below counts as none.
+        inside_I: The candidates that the sum is of, where there is nothing else.
     """
 
     promising = (32, 2**10)
     pairs_at_once = 2**16
     affordable = 2**21
 
-    def __init__(self, rows_TD: Tensor, second_DD: Tensor, final: float, resolution: float) -> None:
+    def __init__(
+        self,
+        rows_TD: Tensor,
+        second_DD: Tensor,
+        final: float,
+        resolution: float,
+        inside_I: Places | None = None,
+    ) -> None:
         self.rows_TD, self.final, self.resolution = rows_TD, final, resolution
         self.squared_T = torch.linalg.vecdot(rows_TD, rows_TD)
-        values_D, vectors_DD = torch.linalg.eigh(second_DD)
-        kept_D = values_D > resolution * max(1.0, float(values_D[-1]))
-        self.values_R, self.basis_DR = values_D[kept_D], vectors_DD[:, kept_D]
+        values_R, basis_DR = _directions(second_DD, None if inside_I is None else rows_TD[inside_I])
+        kept_R = values_R > resolution * max(1.0, float(values_R.max()) if len(values_R) else 0.0)
+        self.values_R, self.basis_DR = values_R[kept_R], basis_DR[:, kept_R]
         self.along_TR = rows_TD @ self.basis_DR
         self.follows = min(rows_TD.shape[1], len(self.values_R)) <= FOLLOWED
         self._prepare()
@@ -130,3 +139,12 @@ class EntropySwaps(SwapModel):
             self.along_TR @ vectors_RR[:, kept_R],
         )
         self._prepare()
+
+
+def _directions(second_DD: Tensor, rows_ID: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, the smallest first, and eigenvectors of a sum over rows; of few rows those alone that are not 0."""
+    if rows_ID is None or not are_few(*rows_ID.shape):
+        values_D, vectors_DD = torch.linalg.eigh(second_DD)
+        return values_D, vectors_DD
+    _, singular_I, vectors_ID = torch.linalg.svd(rows_ID, full_matrices=False)
+    return singular_I.square().flip(0), vectors_ID.flip(0).T

@@ -9,7 +9,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.determinant_swaps import DeterminantSwaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 from datamask_pipeline.diversity.spectrum import levelled
-from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.diversity.swap_models import Places, SwapModel
 from datamask_pipeline.settings import Settings
 
 
@@ -89,9 +89,16 @@ class LogDeterminant(MomentMetric):
 
     def swap_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
         # Few documents in many dimensions have leverages near one, where a second-order model is no guide.
+        return self.exchange_model(moments, rows_TD)
+
+    def exchange_model(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> SwapModel:
         dim = len(moments.first_D)
         return DeterminantSwaps(
-            rows_TD.double().cpu(), self._inverse(moments).cpu(), self._weight(dim) / moments.count, 1 / dim
+            rows_TD.double().cpu(),
+            self._regularised(moments).cpu(),
+            weight=self._weight(dim) / moments.count,
+            scale=1 / dim,
+            inside_I=inside_I,
         )
 
     def marginals_at(self, moments: Moments) -> RowMarginals:

@@ -20,11 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
-from datamask_pipeline.diversity.swap_models import QuadraticSwaps, SwapModel
+from datamask_pipeline.diversity.swap_models import Places, QuadraticSwaps, SwapModel
 from datamask_pipeline.products import QuadraticForm, second_moment
 
 KEPT = 4096
 """Candidates up to which the interactions of every two are kept."""
+FEW = 4
+"""Where documents are so many times fewer than dimensions, their products with each other cost less than moments."""
+
+
+def are_few(count: int, dim: int) -> bool:
+    """Whether so many documents are told more cheaply by their products with each other."""
+    return FEW * count <= dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +253,15 @@ class MomentMetric(DiversityMetric):
         hessian_TT = _numbers(bends_TT)
         return QuadraticSwaps(scores_T, lambda left, right: hessian_TT[np.ix_(left, right)])
 
-    def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
-        """The same, exact where there are `exact_exchanges`, at any number of documents from none on; it may take longer."""
+    def exchange_model(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> SwapModel:
+        """The same, exact where there are `exact_exchanges`, at any number of documents from none on; it may take longer.
+
+        Args:
+            moments: Of the mask.
+            rows_TD: The candidates.
+            inside_I: Those that the mask is made of, where there are no others: a model may be cheaper by them.
+        """
+        del inside_I
         return self.swap_model(moments, rows_TD)
 
     def swap_work(self, num_rows: int, count: float, dim: int) -> float:

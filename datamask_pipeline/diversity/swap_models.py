@@ -34,10 +34,6 @@ class SwapModel(ABC):
     in_turn: bool = False
     """Whether pairs are cheap only beside others of the same document inside: these are looked at one after the other."""
 
-    def made_of(self, inside_I: Places) -> None:
-        """Takes note which candidates the mask is made of, and that there are no others: a model may be cheaper by them."""
-        del inside_I
-
     @abstractmethod
     def additions(self) -> Floats:
         """What each candidate would add, were it taken in with nothing given up: shape (T,)."""
@@ -134,10 +130,6 @@ class SummedSwaps(SwapModel):
         self.pairs_at_once = min(part.pairs_at_once for _, part in parts)
         self.affordable = min(part.affordable for _, part in parts)
         self.in_turn = any(part.in_turn for _, part in parts)
-
-    def made_of(self, inside_I: Places) -> None:
-        for _, part in self.parts:
-            part.made_of(inside_I)
 
     def additions(self) -> Floats:
         return self.linear_T + sum(weight * part.additions() for weight, part in self.parts)

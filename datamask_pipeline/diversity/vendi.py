@@ -9,7 +9,7 @@ from datamask_pipeline.diversity.entropy_swaps import NODES as SWAP_NODES
 from datamask_pipeline.diversity.entropy_swaps import EntropySwaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals
 from datamask_pipeline.diversity.spectrum import levelled
-from datamask_pipeline.diversity.swap_models import SwapModel
+from datamask_pipeline.diversity.swap_models import Places, SwapModel
 
 
 class Vendi(MomentMetric):
@@ -57,9 +57,11 @@ class Vendi(MomentMetric):
         levels_D = levelled(eigenvalues_D.flip(0), moments.count).levels_D.flip(0)
         return _form(moments, eigenvalues_D, vectors_DD, levels_D)
 
-    def exchange_model(self, moments: Moments, rows_TD: Tensor) -> SwapModel:
+    def exchange_model(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> SwapModel:
         resolution = EXACT if rows_TD.dtype == torch.float64 else SINGLE
-        return EntropySwaps(rows_TD.double().cpu(), _second(moments).cpu(), moments.count, resolution)
+        return EntropySwaps(
+            rows_TD.double().cpu(), _second(moments).cpu(), moments.count, resolution, inside_I
+        )
 
     def swap_work(self, num_rows: int, count: float, dim: int) -> float:
         return num_rows * min(count, dim) * (min(count, dim) + len(SWAP_NODES))

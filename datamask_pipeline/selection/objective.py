@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
-from datamask_pipeline.diversity.swap_models import SummedSwaps, SwapModel
+from datamask_pipeline.diversity.swap_models import Places, SummedSwaps, SwapModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,11 +152,25 @@ class MomentObjective:
 
     def value(self, mask_N: Tensor, moments: Moments) -> float:
         """The objective of a binary mask with these moments."""
-        return self._combined(mask_N, moments, self.raw(moments))
+        return self._combined(mask_N, moments.count, self.raw(moments))
+
+    def value_of_rows(self, mask_N: Tensor, rows_KD: Tensor) -> float | None:
+        """The same of a binary mask of these rows, in float64, and of nothing else: by their products with each other.
+
+        None where a metric takes moments.
+        """
+        products_KK = rows_KD @ rows_KD.T
+        raw: dict[str, float] = {}
+        for term, metric in self._terms:
+            value = metric.value_of_products(products_KK, rows_KD.shape[1])
+            if value is None:
+                return None
+            raw[term.name] = value
+        return self._combined(mask_N, len(rows_KD), raw)
 
     def relaxed_value(self, weights_N: Tensor, moments: Moments) -> float:
         """The objective's extension to a relaxed mask with these moments."""
-        return self._combined(weights_N, moments, self.relaxed_raw(moments))
+        return self._combined(weights_N, moments.count, self.relaxed_raw(moments))
 
     def relaxed_raw(self, moments: Moments) -> dict[str, float]:
         """Each metric's extension to relaxed masks."""
@@ -173,10 +188,10 @@ class MomentObjective:
             return self.form(moments)
         return self._weighted([metric.relaxed_form(moments) for _, metric in self._terms])
 
-    def _combined(self, weights_N: Tensor, moments: Moments, raw: Mapping[str, float]) -> float:
+    def _combined(self, weights_N: Tensor, count: float, raw: Mapping[str, float]) -> float:
         quality_N = self.objective.quality_N
         total = float(weights_N.to(quality_N.dtype) @ quality_N) + self.objective.held_quality
-        quality = total / moments.count
+        quality = total / count
         return self.objective.combine(quality, self.objective.diversity(raw))
 
     def _weighted(self, raw_forms: list[LinearForm]) -> LinearForm:
@@ -201,16 +216,18 @@ class MomentObjective:
         """What swapping some of these rows does to the objective; the linear part is that of `linear_N`."""
         return self._summed(linear_T, [metric.swap_model(moments, rows_TD) for _, metric in self._terms])
 
-    def exchange_model(self, moments: Moments, rows_ND: Tensor) -> SwapModel:
-        """The same for the whole block, exact."""
-        models = [metric.exchange_model(moments, rows_ND) for _, metric in self._terms]
+    def exchange_model(self, moments: Moments, rows_ND: Tensor, inside_I: Places | None = None) -> SwapModel:
+        """The same for the whole block, exact; `inside_I` is what the mask is made of, where there is nothing else."""
+        models = [metric.exchange_model(moments, rows_ND, inside_I) for _, metric in self._terms]
         return self._summed(self.linear_N(moments.count), models)
 
     def filling_model(self, held: Moments, added: int, rows_ND: Tensor) -> SwapModel:
         """What adding some of these rows does beside what is held, until so many are added."""
         full = replace(held, count=held.count + added)
+        inside_I = None if held.count else np.empty(0, np.int64)
         models = [
-            metric.exchange_model(held if metric.moving_count else full, rows_ND) for _, metric in self._terms
+            metric.exchange_model(held if metric.moving_count else full, rows_ND, inside_I)
+            for _, metric in self._terms
         ]
         return self._summed(self.linear_N(full.count), models)
 

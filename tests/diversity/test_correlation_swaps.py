@@ -33,9 +33,7 @@ def value(rows_ND: Tensor, mask_N: Tensor) -> float:
 
 
 def model_of(rows_ND: Tensor, mask_N: Tensor) -> CorrelationSwaps:
-    model = CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND)
-    model.made_of(np.flatnonzero(mask_N))
-    return model
+    return CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND, np.flatnonzero(mask_N))
 
 
 def forms_without(model: CorrelationSwaps, inside: np.ndarray) -> set[type]:
@@ -84,9 +82,9 @@ def test_exchanges_of_few_documents_are_followed_exactly(
 
 def test_where_others_stand_beside_the_mask_it_takes_their_moments() -> None:
     wide_ND = torch.cat([rows_of("dense", seed) for seed in range(5)], dim=1)
-    model = CorrelationSwaps(moments_of(wide_ND, torch.arange(N) < 5, True), wide_ND)
-    assert isinstance(model._joined(), Settled)
-    model.made_of(np.arange(5))
+    moments = moments_of(wide_ND, torch.arange(N) < 5, True)
+    assert isinstance(CorrelationSwaps(moments, wide_ND)._joined(), Settled)
+    model = CorrelationSwaps(moments, wide_ND, np.arange(5))
     assert isinstance(model._joined(), Joined)
     for document in range(5, 14):
         model.add(document)

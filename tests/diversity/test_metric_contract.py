@@ -286,6 +286,35 @@ def test_swaps_are_followed_exactly(name: str, every: int, rows_ND: torch.Tensor
         model.swap(into, out)
 
 
+@pytest.mark.parametrize("count", [0, 3, 15])
+@pytest.mark.parametrize("name", MOMENT_NAMES)
+def test_a_model_that_knows_its_documents_is_that_of_their_moments(name: str, count: int) -> None:
+    """In many dimensions, with a copy in the mask, and after exchanges."""
+    draws = torch.Generator().manual_seed(count)
+    rows_ND = torch.nn.functional.normalize(torch.randn(40, 64, generator=draws, dtype=torch.float64))
+    rows_ND[1] = rows_ND[0]
+    mask_N = torch.arange(40) < count
+    metric, inside = METRICS.make(name), np.arange(count)
+    assert isinstance(metric, MomentMetric)
+    moments = moments_of(rows_ND, mask_N, True)
+    moments = moments if count or metric.moving_count else replace(moments, count=5.0)
+    models = [metric.exchange_model(moments, rows_ND, known) for known in (None, inside)]
+    outside, tolerance = np.arange(20, 40), 1e-6 if name == "DiSF" else 1e-9
+    for into, out in ((21, 0), (22, 1)):
+        of_moments, of_documents = (
+            [model.additions()] + ([model.removals(inside), model.table(outside, inside)] if count else [])
+            for model in models
+        )
+        for one, other in zip(of_moments, of_documents, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-7, atol=tolerance)
+        if not count:
+            break
+        for model in models:
+            model.swap(into, out)
+        inside = np.array([into, *inside[inside != out]])
+        outside = outside[outside != into]
+
+
 def test_a_sum_of_metrics_swaps_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
     moments = moments_of(rows_ND, torch.arange(N) < 8, True)
     first, second = (METRICS.make(name).swap_model(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))

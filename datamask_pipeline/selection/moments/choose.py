@@ -26,6 +26,7 @@ from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective
 from datamask_pipeline.selection.moments.rounding import filled, round_mask
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, swap
+from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows
@@ -149,11 +150,11 @@ class _Best:
         return len(self.mask_N) > 0
 
     def offer(self, mask_N: Tensor) -> float:
-        """Keeps the mask where it is better than what was offered before, both measured in float32; its value.
+        """Keeps the mask where it is better than what was offered before, both measured from vectors in float32; its value.
 
         Of masks that only rounding tells apart the first is kept: which copies they hold is left to the lot.
         """
-        value = self.problem.moment_objective.value(mask_N, self.problem.statistics.moments(mask_N))
+        value = value_of(self.problem.moment_objective, self.problem.statistics, mask_N)
         if not self.found or value > self.value + LEAST_GAIN:
             self.mask_N, self.value = mask_N, value
         return value

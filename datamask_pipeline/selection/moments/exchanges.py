@@ -96,8 +96,6 @@ class Exchanges:
         size = int(sum(self.budget.limits))
         mask_N = torch.zeros(len(self.rows_ND), dtype=torch.bool)
         model = self.objective.filling_model(self.held, size, self.rows_ND)
-        if not self.held.count:
-            model.made_of(np.empty(0, np.int64))
         left = np.array(self.budget.limits)
         groups_N = self.budget.groups_N.numpy()
         closed_N = np.where(left[groups_N] > 0, 0.0, -np.inf)
@@ -240,10 +238,8 @@ class Exchanges:
 
     def _model(self, inner_N: Tensor) -> SwapModel:
         """What exchanges do to a mask."""
-        model = self.objective.exchange_model(self._moments(inner_N), self.rows_ND)
-        if not self.held.count:
-            model.made_of(np.flatnonzero(inner_N))
-        return model
+        inside_I = None if self.held.count else np.flatnonzero(inner_N)
+        return self.objective.exchange_model(self._moments(inner_N), self.rows_ND, inside_I)
 
     def _moments(self, inner_N: Tensor) -> Moments:
         """Those of a mask and of what is held."""

@@ -19,6 +19,7 @@ from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.selection.budget import TIE, Budget
 from datamask_pipeline.selection.moments.pairs import LEAST_GAIN, Search, TokensLeft
 from datamask_pipeline.selection.moments.statistics import Statistics
+from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
 
@@ -66,7 +67,10 @@ def swap(
     """
     moments = statistics.moments(mask_N) if moments is None else moments
     result = SwapResult(
-        mask_N=mask_N.clone(), moments=moments, value=objective.value(mask_N, moments), num_swaps=0
+        mask_N=mask_N.clone(),
+        moments=moments,
+        value=value_of(objective, statistics, mask_N, moments),
+        num_swaps=0,
     )
     draws = generator(budget.seed, "swaps")
     band_n: Tensor | None = None
@@ -156,7 +160,7 @@ def _kept(
         moments = result.moments.plus(moments_of(rows_TD, change_T, statistics.needs_second))
         mask_N = result.mask_N.clone()
         mask_N[index_T] = result.mask_N[index_T].to(torch.float64).add(change_T) > 0.5
-        value = objective.value(mask_N, moments)
+        value = value_of(objective, statistics, mask_N, moments)
         if value > result.value + LEAST_GAIN:
             result.mask_N, result.moments, result.value = mask_N, moments, value
             result.num_swaps += int(change_T.abs().sum()) // 2

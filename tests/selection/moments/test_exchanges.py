@@ -14,6 +14,7 @@ from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
+from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import MemoryRows
@@ -186,3 +187,23 @@ def test_few_documents_of_small_blocks_are_chosen_best(name: str) -> None:
         missed.append((values_G.max() - objective.value) / (values_G.max() - objective.random))
     assert max(missed) < 0.02
     assert np.mean(missed) < 0.002
+
+
+@pytest.mark.parametrize("dim", [8, 48])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_a_mask_of_few_documents_is_worth_what_its_moments_say(name: str, dim: int) -> None:
+    block = Block(name, "documents", 0, dim)
+    with Workers(1) as workers:
+        rows = MemoryRows(block.rows_ND, 64)
+        squared_N = squared_of(rows, workers)
+        statistics = Statistics(
+            rows=rows, workers=workers, squared_N=squared_N, needs_second=block.function.needs_second
+        )
+        objective, mask_N = MomentObjective(objective=block.function), block.budget.random("first")
+        by_moments = objective.value(mask_N, statistics.moments(mask_N))
+        assert value_of(objective, statistics, mask_N) == pytest.approx(by_moments, rel=1e-6)
+        held = statistics.moments(block.budget.random("held"))
+        beside = replace(statistics, held=held)
+        union = value_of(objective, beside, mask_N)
+        assert union == pytest.approx(objective.value(mask_N, beside.moments(mask_N)))
+        assert union != pytest.approx(by_moments)
