@@ -8,6 +8,7 @@ told to Dagster as the assets' own steps tell it: by partition, with checks, ver
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
@@ -43,8 +44,23 @@ from resources.progress import LogProgress
 CHAIN_JOB: Final = "chain_job"
 
 
-#: What failed in the runs of this process, by run: their steps are all in one. Reasons, and what is not made.
-_FAILED: Final[dict[str, tuple[list[str], Unmade]]] = {}
+@dataclass
+class _SoFar:
+    """What became of a run's steps so far.
+
+    Attributes:
+        reasons: Of what failed.
+        unmade: What is not made.
+        made: What is; later steps read it, whatever another run makes current meanwhile.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    unmade: Unmade = field(default_factory=Unmade)
+    made: dict[tuple[str, str], Ref] = field(default_factory=dict)
+
+
+#: The runs of this process: the steps of each are all in one.
+_RUNS: Final[dict[str, _SoFar]] = {}
 
 
 def _graph() -> dg.GraphDefinition:
@@ -96,7 +112,7 @@ def _step(stage: Stage) -> dg.OpDefinition:
 )
 def all_made(context: dg.OpExecutionContext, pipeline: PipelineResource) -> None:
     """Fail where an arm or a model did in this run; or, where it goes on from a run that failed, where any is missing."""
-    reasons, _ = _FAILED.pop(context.run_id, ([], Unmade()))
+    reasons = _RUNS.pop(context.run_id, _SoFar()).reasons
     if not reasons and context.run.parent_run_id is not None:
         chain, release = pipeline.pipeline(LogProgress(context.log.info)).looked_at(), context.partition_key
         left = [
@@ -119,7 +135,8 @@ def _run(
         dagster.Failure: a crawl failed, or the release; of arms and models the last step tells.
     """
     try:
-        chain = resource.pipeline(LogProgress(context.log.info))
+        so_far = _RUNS.setdefault(context.run_id, _SoFar())
+        chain = resource.pipeline(LogProgress(context.log.info), so_far.made)
         if stage not in chain.config.stages():
             context.log.debug(f"{stage.name} is switched off")
             return
@@ -133,7 +150,7 @@ def _run(
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     failed: list[str] = []
-    reasons, unmade = _FAILED.setdefault(context.run_id, ([], Unmade()))
+    reasons, unmade = so_far.reasons, so_far.unmade
     for key in keys:
         if unmade.keeps_from(chain, stage, key):
             unmade.add(stage, key)
@@ -151,7 +168,7 @@ def _run(
             if reason not in told:  # a step that is tried again comes to it again
                 told.append(reason)
     if failed:
-        del _FAILED[context.run_id]
+        del _RUNS[context.run_id]
         raise dg.Failure("; ".join([*failed, *reasons]), allow_retries=False)
 
 

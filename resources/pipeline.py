@@ -6,7 +6,8 @@ import dagster as dg
 from pydantic import Field
 
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.pipeline.chain import Progress
+from datamask_pipeline.pipeline.chain import Artefact, Progress
+from datamask_pipeline.storage import Ref
 
 
 class PipelineResource(dg.ConfigurableResource[Pipeline]):
@@ -20,14 +21,15 @@ class PipelineResource(dg.ConfigurableResource[Pipeline]):
         default=None, description="Root of the record, instead of the configured one: a directory or URL."
     )
 
-    def pipeline(self, progress: Progress | None = None) -> Pipeline:
+    def pipeline(self, progress: Progress | None = None, made: dict[Artefact, Ref] | None = None) -> Pipeline:
         """The chain.
 
         Args:
             progress: Told what is done of what.
+            made: What earlier steps of the same run made, see `Pipeline`.
 
         Raises:
             ConfigurationError: the configuration is missing or wrong.
         """
         changed = dict(self.settings) | ({"store": self.store} if self.store else {})
-        return Pipeline(load_config(self.config, changed), progress=progress)
+        return Pipeline(load_config(self.config, changed), progress=progress, made=made)

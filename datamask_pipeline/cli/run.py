@@ -130,6 +130,12 @@ def run(
     for name in names:
         if until in (None, "compare") and name not in failed:
             summary.print_summary(pipeline, name, again=_again(config, settings))
+    if moved := _moved(pipeline):
+        typer.echo(
+            f"warning: of {', '.join(moved)} a run with other settings made another version current meanwhile; what is told "
+            "of each step above is this run's own",
+            err=True,
+        )
     for name, error in failed.items():
         typer.echo(f"error: release {name}: {inert(error)}", err=True)
     if failed:
@@ -167,6 +173,16 @@ def report(
             manifest = pipeline.store.manifest(require(pipeline.store, "compare", name))
             for line, made in other_settings_of_report(pipeline, manifest).items():
                 typer.echo(f"not as configured: {line} ({', '.join(made)})", err=True)
+
+
+def _moved(pipeline: Pipeline) -> list[str]:
+    """Artefacts of this run that are not current any more."""
+    moved = []
+    for (artefact, key), ref in pipeline.made.items():
+        current = current_manifest(pipeline.store, artefact, key)
+        if current is None or current["fingerprint"] != ref.fingerprint:
+            moved.append(f"{artefact} of {key}")
+    return moved
 
 
 def _start(shard: str | None) -> float:
@@ -277,13 +293,17 @@ def _run_steps(
         manifest = pipeline.store.manifest(refs[0])
         fresh = any(ref.location in pipeline.store.made for ref in refs)
         computed.append(fresh)
-        state = f"{seconds:7.1f} s" if fresh else "unchanged"
+        again = not fresh and any(ref.location in pipeline.store.again for ref in refs)
+        state = f"{seconds:7.1f} s" if fresh else "current again" if again else "unchanged"
         if waited >= LEAST_WAIT:
             state += f", after {waited:.1f} s of waiting for another run"
         say(f"{cell(name, 14)}{cell(key, 44)}{stage.amount(manifest):>14}  {state}  {refs[0].short}")
         lines = _dropped(name, manifest["counts"])
+        other = before is not None and before["fingerprint"] != refs[0].fingerprint
+        why = reasons(pipeline.store, before, refs[0]) if fresh or (again and other) else []
+        lines += [f"current again: {reason}" for reason in why if again]
         if fresh:
-            lines += [f"computed again: {reason}" for reason in reasons(pipeline.store, before, refs[0])]
+            lines += [f"computed again: {reason}" for reason in why]
             if carried := manifest["rows_carried"]:
                 lines.append(f"of {manifest['rows']:,} rows {carried:,} are carried over as they were")
             lines += [line for line in stage.told(manifest) if line not in told]

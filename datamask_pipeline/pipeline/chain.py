@@ -42,6 +42,8 @@ class Pipeline:
         progress: Told what is done of what, by name.
         start: Where in a list of shards, arms or runs to begin, as a share of its length: several runs that share the
             work meet less often if each begins elsewhere.
+        made: What earlier steps of the same run made. Later ones read these, whatever a run with other settings makes
+            current meanwhile; of all else they read what is current.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Pipeline:
         store: Store | None = None,
         progress: Progress | None = None,
         start: float = 0.0,
+        made: dict[Artefact, Ref] | None = None,
     ) -> None:
         self.config = config
         self.store = store or Store(config.store, config.storage_options)
         self.progress = progress
         self.start = start
+        self.made: dict[Artefact, Ref] = {} if made is None else made
 
     @functools.cached_property
     def crew(self) -> Crew:
@@ -93,7 +97,8 @@ class Pipeline:
 
     def looked_at(self) -> "Pipeline":
         """The same chain over a record in which nothing is computed or written, and which need not be writable."""
-        return Pipeline(self.config, store=Forecast(self.store.root_url, self.config.storage_options))
+        forecast = Forecast(self.store.root_url, self.config.storage_options)
+        return Pipeline(self.config, store=forecast, made=dict(self.made))
 
     # -- crawls and releases -----------------------------------------------------------------------------
 
@@ -286,7 +291,7 @@ class Pipeline:
     def run(self, stage: str, *names: str, overrides: Mapping[str, Any] | None = None) -> tuple[Ref, ...]:
         """Run one stage; what the record holds already is not computed again.
 
-        Afterwards the store's ``made`` tells what of it was done here.
+        Afterwards the store's ``made`` and ``again`` tell what of it was done here, and what became current again.
 
         Args:
             stage: The stage's name.
@@ -302,16 +307,19 @@ class Pipeline:
             TakenOverError: another run took the work over, and has not made this.
             StorageError: there is no room for what is written.
         """
-        self.store.made.clear()
-        key = "/".join(names)
+        made = self._run_or_find(stage, "/".join(names), overrides)
+        self.made |= {(ref.stage, ref.key): ref for ref in made}
+        return made
+
+    def _run_or_find(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
+        self.store.forget_made()
         try:
             with finding_room(f"a scratch file of stage {stage!r} of {key!r}"):
                 return self._run(stage, key, overrides)
         except TakenOverError:
-            self.store.made.clear()
-            look = self.looked_at()
+            self.store.forget_made()
             with contextlib.suppress(WouldComputeError):
-                made = look.run(stage, *names, overrides=overrides)
+                made = self.looked_at()._run(stage, key, overrides)
                 logger.warning("another run took over the work on %s/%s, and made it", stage, key)
                 return made
             raise
@@ -354,7 +362,7 @@ class Pipeline:
         inputs |= {
             argument: held
             for argument, (artefact, of) in self.held_inputs(stage, key).items()
-            if (held := self.store.current(artefact, of)) is not None
+            if (held := self.made.get((artefact, of)) or self.store.current(artefact, of)) is not None
         }
         given = {name: value for name, value in context.items() if name in wanted}
         return {"store": self.store, **given, **inputs}
@@ -379,8 +387,12 @@ class Pipeline:
 
     def _references(self, of: Artefact | dict[str, Artefact]) -> Ref | dict[str, Ref]:
         if isinstance(of, dict):
-            return {name: require(self.store, *artefact) for name, artefact in of.items()}
-        return require(self.store, *of)
+            return {name: self._reference(artefact) for name, artefact in of.items()}
+        return self._reference(of)
+
+    def _reference(self, artefact: Artefact) -> Ref:
+        """What this run made, or else what is current."""
+        return self.made.get(artefact) or require(self.store, *artefact)
 
     def _context(self, stage: Stage, key: str) -> dict[str, Any]:
         """What a stage may ask for beside its settings and inputs."""

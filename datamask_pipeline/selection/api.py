@@ -81,7 +81,8 @@ def select_documents(
             within .001 of 1, are taken as they are, and objective and marginals are theirs.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
-        diversity: A metric's name, a metric object, a function or several of these with weights; overrides the settings'.
+        diversity: A metric's name, a metric object, a function, or several of these with their weights, as a dict or pairs;
+            overrides the settings'.
             A function gets two tensors, embeddings_ND in float32 and masks_GN in bool, and returns a tensor of shape (G,),
             a number for each mask, higher is better.
         ids: N document ids, checked for nulls and duplicates.
@@ -162,6 +163,8 @@ def check_settings(
         raise ConfigurationError(f"give config or single settings, not both: {', '.join(sorted(settings))}")
     if config is None:
         named: dict[str, Any] = dict(settings)
+        if isinstance(diversity, Mapping) and not all(isinstance(name, str) for name in diversity):
+            diversity = list(diversity.items())
         if isinstance(diversity, str | Mapping):
             named["diversity"] = diversity if isinstance(diversity, str) else dict(diversity)
         config = SelectionConfig.of(named)

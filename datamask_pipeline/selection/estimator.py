@@ -76,6 +76,10 @@ class DataMaskSelector(BaseEstimator):
         return self
 
     def _require_once(self, given: dict[str, Any]) -> None:
+        if not isinstance(self.settings, dict | None):
+            raise ConfigurationError(
+                f"settings of DataMaskSelector are a dict by their names, not {self.settings!r}"
+            )
         own = {name: f"DataMaskSelector({name}=...)" for name in self.get_params(deep=False)}
         own |= {name: f"{place} of fit" for name, place in OF_FIT.items()}
         for name in sorted({*own} & {*(self.settings or {})}):

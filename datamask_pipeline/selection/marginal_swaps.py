@@ -1,4 +1,4 @@
-"""Swapping many documents at once by their marginals, for any mixture of metrics that offer them. Knows no moments.
+"""Swapping documents by marginals, for any mixture of metrics that offer them, or by values alone. Knows no moments.
 
 Shape suffixes: N documents, K selected.
 
@@ -6,12 +6,14 @@ Each step moves the selected documents of the smallest marginals out and those o
 halves whenever the objective would not rise, so it never falls; documents alike that would all come in together
 are what the halving is for. In small blocks documents are then exchanged one for one by the objective itself.
 A budget in tokens is filled up after each step with whatever still fits; there masks of every other learner are exchanged
-so as well, as what fits changes with what leaves.
+so as well, as what fits changes with what leaves. Where a metric has nothing but values, what is tried in a document's place
+is drawn by lot; of few masks all are tried.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,10 +31,13 @@ FIRST_SHARE = 0.25
 """Share of the selected documents that the first step moves."""
 LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
-CANDIDATES = 8
-"""Documents that are tried in the place of one: those of the largest marginals without it."""
+CANDIDATES, MOST_BY_LOT = 8, 256
+"""Documents tried in the place of one: those of the largest marginals without it; or drawn, where there are none."""
 MOST_RESTARTS, MOST_IN_TOKENS = 4, 32
 """Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
+MOST_TRIED, MOST_TRIED_FOR_SCALE, MOST_MASKS = 2**17, 2**14, 2**14
+"""Masks that exchanges by values try, a fifth of those that the paper's learner draws; that they try where a term's scale is
+measured; and of how many masks all are tried."""
 LENGTHS = (0, 1, -1)
 """In tokens these are, in turns, of any documents, rather of long ones, or rather of short ones: their number is free."""
 MOST_SECONDS = 2.5
@@ -69,7 +74,8 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
-    exchanged_N, value = _exchanged(batch, mask_N, ties_N, config, _num_looks(problem))
+    guide = _ByMarginals(batch, ties_N)
+    exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem))
     moved += int((exchanged_N & ~mask_N).sum())
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
@@ -89,12 +95,103 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
     too_large = _num_looks(problem) < int(solution.mask_N.sum())
     if too_large or not can_swap_by_marginals(problem):
         return solution
-    exchanged_N, _ = _exchanged(_batch(problem), solution.mask_N, _ties(problem), config, _num_looks(problem))
-    moved = int((exchanged_N & ~solution.mask_N).sum())
+    batch = _batch(problem)
+    guide = _ByMarginals(batch, _ties(problem))
+    return _with_mask(solution, _exchanged(batch, solution.mask_N, guide, config, _num_looks(problem))[0])
+
+
+def exchanged_by_values(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
+    """The solution of a learner that knows values alone after exchanges by these, where they raise the objective."""
+    batch, size = _batch(problem), problem.num_rows
+    guide = _ByLot(size, generator(problem.config.seed, "exchange", "lots"))
+    looks = MOST_TRIED // min(guide.candidates, max(1, size - int(solution.mask_N.sum())))
+    return _with_mask(solution, _exchanged(batch, solution.mask_N, guide, config, looks)[0])
+
+
+def best_of_all(problem: Problem) -> Solution | None:
+    """The best of all masks, where these are few; a document's score: what the best with it exceeds all without it by."""
+    masks = problem.budget.every(MOST_MASKS)
+    if masks is None:
+        return None
+    masks_GN = torch.stack(masks)
+    values_G = rewards(_batch(problem), masks_GN)
+    with_N, without_N = (
+        torch.where(side_GN, values_G[:, None], -torch.inf).amax(0) for side_GN in (masks_GN, ~masks_GN)
+    )
+    reach = float(values_G.max() - values_G.min()) + 1
+    return Solution(
+        mask_N=masks_GN[int(values_G.argmax())],
+        scores_N=(with_N - without_N).nan_to_num(nan=0.0, posinf=reach, neginf=-reach),
+        method="no bound: all masks were tried, and this one is the best",
+        converged=True,
+        notes={"masks": len(masks_GN)},
+    )
+
+
+def reached_by_values(problem: Problem) -> float:
+    """The objective of the best of all masks, where these are few; else of what some exchanges by values end at."""
+    batch, size = _batch(problem), problem.num_rows
+    best = best_of_all(problem)
+    if best is not None:
+        return float(rewards(batch, best.mask_N[None])[0])
+    guide = _ByLot(size, generator(problem.config.seed, "exchange", "lots"))
+    looks = MOST_TRIED_FOR_SCALE // min(guide.candidates, size)
+    return _exchanged(batch, problem.budget.random("first"), guide, DataMaskConfig(), looks)[1]
+
+
+def _with_mask(solution: Solution, mask_N: Tensor) -> Solution:
+    moved = int((mask_N & ~solution.mask_N).sum())
     if not moved:
         return solution
     notes = solution.notes | {"swaps": solution.notes.get("swaps", 0) + moved}
-    return replace(solution, mask_N=exchanged_N, diversity_N=None, evaluation=None, raw={}, notes=notes)
+    return replace(solution, mask_N=mask_N, diversity_N=None, evaluation=None, raw={}, notes=notes)
+
+
+class _Guide(ABC):
+    """Which documents are looked at first, and which are tried in one's place."""
+
+    candidates: int
+
+    @abstractmethod
+    def leaving(self, mask_N: Tensor) -> Tensor:
+        """Numbers by which the documents of a mask are looked at, the smallest first."""
+
+    @abstractmethod
+    def coming(self, mask_N: Tensor, count: int) -> Tensor:
+        """Numbers of which the largest are tried, beside a mask that is to be filled to `count`."""
+
+
+@dataclass(frozen=True)
+class _ByMarginals(_Guide):
+    """By marginals, of equal ones by lot."""
+
+    batch: Batch
+    ties_N: Tensor
+    candidates: int = CANDIDATES
+
+    def leaving(self, mask_N: Tensor) -> Tensor:
+        return _marginals(self.batch, mask_N)
+
+    def coming(self, mask_N: Tensor, count: int) -> Tensor:
+        order_N = _marginals(self.batch, mask_N, count)
+        return order_N + self.ties_N * order_N.abs().median()
+
+
+@dataclass(frozen=True)
+class _ByLot(_Guide):
+    """By lots drawn anew each time."""
+
+    size: int
+    draws: torch.Generator
+    candidates: int = MOST_BY_LOT
+
+    def leaving(self, mask_N: Tensor) -> Tensor:
+        del mask_N
+        return torch.rand(self.size, generator=self.draws, dtype=torch.float64)
+
+    def coming(self, mask_N: Tensor, count: int) -> Tensor:
+        del count
+        return self.leaving(mask_N)
 
 
 def _num_looks(problem: Problem) -> int:
@@ -159,7 +256,7 @@ def _ranks(order_N: Tensor) -> Tensor:
 
 
 def _exchanged(
-    batch: Batch, mask_N: Tensor, ties_N: Tensor, config: DataMaskConfig, looks: int
+    batch: Batch, mask_N: Tensor, guide: _Guide, config: DataMaskConfig, looks: int
 ) -> tuple[Tensor, float]:
     """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
     best_N, best = mask_N, float(rewards(batch, mask_N[None])[0])
@@ -168,7 +265,7 @@ def _exchanged(
     most = MOST_IN_TOKENS if batch.budget.tokens else MOST_RESTARTS
     for turn in range(min(most, config.num_restarts) + 1):
         start_N = mask_N if turn == 0 else _drawn(batch.budget, turn)
-        looks, found_N, value = _improved(batch, start_N, ties_N, config.num_swap_rounds, looks)
+        looks, found_N, value = _improved(batch, start_N, guide, config.num_swap_rounds, looks)
         if value > best + LEAST_GAIN:
             best_N, best = found_N, value
         if looks == 0:
@@ -186,19 +283,19 @@ def _drawn(budget: Budget, turn: int) -> Tensor:
 
 
 def _improved(
-    batch: Batch, mask_N: Tensor, ties_N: Tensor, num_rounds: int, looks: int
+    batch: Batch, mask_N: Tensor, guide: _Guide, num_rounds: int, looks: int
 ) -> tuple[int, Tensor, float]:
     """A mask after exchanges of two documents of a group, each of which raises the objective.
 
-    A round looks once at every selected document, those of the smallest marginals first, and tries in its place those that
-    have the largest marginals without it. Rounds end with one that gains nothing.
+    A round looks once at every selected document, by marginals those of the smallest first, and tries in its place those
+    that have the largest without it. Rounds end with one that gains nothing.
 
     Returns:
         The looks that are left, of those that may be taken; the mask; its value.
     """
     value = float(rewards(batch, mask_N[None])[0])
     for _ in range(num_rounds):
-        made, order_N = False, _marginals(batch, mask_N)
+        made, order_N = False, guide.leaving(mask_N)
         selected_T = torch.nonzero(mask_N).squeeze(1)
         for leaves in selected_T[torch.argsort(order_N[selected_T], stable=True)].tolist():
             if looks == 0:
@@ -208,12 +305,11 @@ def _improved(
             looks -= 1
             without_N = mask_N.clone()
             without_N[leaves] = False
-            order_N = _marginals(batch, without_N, int(mask_N.sum()))
-            order_N += ties_N * order_N.abs().median()
+            order_N = guide.coming(without_N, int(mask_N.sum()))
             fits_N = _fits(batch.budget, mask_N, leaves)
-            into_C = _largest(order_N, fits_N & ~mask_N, CANDIDATES)
+            into_C = _largest(order_N, fits_N & ~mask_N, guide.candidates)
             if batch.budget.tokens:
-                into_C = torch.cat([into_C, _largest(order_N, ~fits_N & ~mask_N, CANDIDATES)])
+                into_C = torch.cat([into_C, _largest(order_N, ~fits_N & ~mask_N, guide.candidates)])
             if len(into_C):
                 masks_CN = without_N.repeat(len(into_C), 1)
                 masks_CN[torch.arange(len(into_C)), into_C] = True

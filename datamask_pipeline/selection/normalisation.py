@@ -31,6 +31,7 @@ from datamask_pipeline.selection.facility.evaluate import coverage_of
 from datamask_pipeline.selection.facility.expected import expected_coverage, sampled_references
 from datamask_pipeline.selection.full_masks import FullMasks
 from datamask_pipeline.selection.given import Given
+from datamask_pipeline.selection.marginal_swaps import reached_by_values
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
@@ -323,8 +324,8 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     """What the metric alone gains over random masks on a sample of the block, with the default learner.
 
     `dtype` is that of the block's own gradients and searches: constants must not depend on the machine where masks
-    do not. A metric without marginals is taken to gain four standard deviations of its random values: how far a learner
-    gets with a black box is not known beforehand.
+    do not. A metric without marginals is taken to gain what exchanges by values do, or four standard deviations of its
+    random values, if that is more: how far a learner gets with a black box is not known beforehand.
     """
     rows, budget = statistics.rows, replace(budget, seed=SCALE_SEED)
     draws = generator(budget.seed, "normalisation", "sample")
@@ -356,9 +357,7 @@ def gain_on_sample(
     """
     size = sample.num_rows
     probe_N = torch.arange(min(size, 4)) < 2
-    if metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None:
-        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
-        return 4 * float(checked_values(metric, sample.everything(), masks_GN).std())
+    is_black_box = metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None
     config = SelectionConfig.model_validate(
         {
             "lamb": 0.0,
@@ -395,6 +394,10 @@ def gain_on_sample(
         report=lambda record: None,
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
+    if is_black_box:
+        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
+        spread = float(checked_values(metric, inside.rows.everything(), masks_GN).std())
+        return max(reached_by_values(alone) - start, 4 * spread)
     settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
     swaps = {"num_swap_rounds": PROXY_SWAP_ROUNDS}
     few = size <= FEW_DOCUMENTS and size * sample.dim <= SWAP_NUMBERS

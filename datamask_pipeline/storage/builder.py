@@ -70,6 +70,7 @@ class ArtefactBuilder:
         ref = self.store.find(self.stage, self.key, self.fingerprint)
         if ref is not None and not self._is_current(ref):
             self.store.point_to(ref)
+            self.store.again.add(ref.location)
         return ref
 
     def _is_current(self, ref: Ref) -> bool:

@@ -69,6 +69,7 @@ class Store:
 
     Attributes:
         made: Locations of artefacts that were finished, or of which parts were written, through this object.
+        again: Locations of artefacts that were there, and that it made current in place of another version.
 
     Raises:
         ConfigurationError: as ``file_system_of``, or the root chains file systems.
@@ -91,6 +92,12 @@ class Store:
         self.leases = Leases(self.fs, f"{self.root}/.leases", is_local=self.is_local)
         self._held: list[Lease] = []
         self.made: set[str] = set()
+        self.again: set[str] = set()
+
+    def forget_made(self) -> None:
+        """Tell `made` and `again` anew from here on."""
+        self.made.clear()
+        self.again.clear()
 
     @property
     def named(self) -> str:

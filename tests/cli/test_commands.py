@@ -49,6 +49,34 @@ def test_another_lambda_recomputes_selection_and_what_follows(
     assert "select" in fresh
     assert {"ingest", "embed", "score", "pool"} <= reused
     assert not {"ingest", "embed", "score", "pool"} & fresh
+    back = invoke("run", "-c", str(tiny_config_file), "-s", f"store={record}", "--until", "materialise")
+    again = {line.split()[0] for line in back.splitlines() if "  current again  " in line}
+    assert again == {"select", "materialise"}
+    assert "current again: setting lamb 0.9 -> 0.5" in back
+    assert "warning" not in back
+    assert "current again" not in invoke(*arguments[:3], "-s", f"store={record}", "--until", "materialise")
+
+
+def test_a_run_tells_where_another_made_other_versions_current_meanwhile(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    command = ("run", "-c", str(tiny_config_file), "-s", f"store={record}", "--until", "select")
+    (arm, *_) = tiny_run.config.arms
+    before = require(tiny_run.store, "select", f"first/{arm}")
+    invoke(*command, "-s", "select.lamb=0.9")
+    other = require(Store(record), "select", f"first/{arm}")
+    run_step = Pipeline.run
+
+    def with_another(self: Pipeline, stage: str, *names: str, **named: Any) -> Any:
+        made = run_step(self, stage, *names, **named)
+        if made[0] == before:
+            self.store.point_to(other)  # as another run does
+        return made
+
+    monkeypatch.setattr(Pipeline, "run", with_another)
+    said = invoke(*command)
+    assert f"warning: of select of first/{arm} a run with other settings made another version current" in said
 
 
 def test_ingestion_alone_loads_neither_models_nor_a_database(tiny_config_file: Path, tmp_path: Path) -> None:

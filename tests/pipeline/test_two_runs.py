@@ -9,8 +9,8 @@ from pathlib import Path
 
 import forked
 
-from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import Store
+from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Store, require
 
 #: A run that takes two seconds longer over what it commits.
 SLOW = """
@@ -64,6 +64,30 @@ def test_waiting_is_told_as_that_and_what_another_run_made_counts_as_reused(
         waited
     )
     assert "first: 0 steps computed" in waited
+
+
+def test_a_run_reads_what_it_made_whatever_another_makes_current_meanwhile(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    record = tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    gone = tiny_run.store.read_table(require(tiny_run.store, "gather", "first"), ["id"])["id"][0].as_py()
+    shared = {"store": str(record)}
+    withdrawing, other = (
+        Pipeline(load_config(str(tiny_config_file), shared | more))
+        for more in ({"pool.takedown": [gone]}, {"select.lamb": 0.9})
+    )
+    for stage in ("takedown", "pool", "gather"):
+        withdrawing.run(stage, "first")
+    other.run("pool", "first")
+    (whole,) = other.run("gather", "first")
+    arm = next(iter(other.config.arms))
+    chosen, _ = withdrawing.run("select", "first", arm)
+    made_from = withdrawing.store.manifest(chosen)["basis"]["inputs"]["index"]
+    assert made_from == withdrawing.made["gather", "first"].content_digest != whole.content_digest
+    other.run("select", "first", arm)
+    (subset,) = withdrawing.run("materialise", "first", arm)
+    assert withdrawing.store.manifest(subset)["basis"]["inputs"]["selection"] == chosen.content_digest
 
 
 def test_a_holder_keeps_others_out_until_it_ends(tmp_path: Path) -> None:

@@ -67,11 +67,12 @@ def test_it_chooses_what_the_function_chooses(clustered) -> None:
             {},
             r"one budget, not 2: num_tokens, ratio; leave one",
         ),
+        ({"settings": [1]}, {}, r"a dict by their names, not \[1\]"),
         ({}, {"lamb": 0.9}, r"fit takes no 'lamb'.*DataMaskSelector\(lamb="),
         ({"settings": {"num_steps": 3}}, {"num_steps": 4}, r"fit takes no 'num_steps'.*settings"),
     ],
 )
-def test_a_setting_that_is_given_twice_is_refused(made, given, said, clustered) -> None:
+def test_settings_given_twice_or_wrongly_are_refused(made, given, said, clustered) -> None:
     with pytest.raises(ConfigurationError, match=said):
         DataMaskSelector(**made).fit(*clustered, **given)
 

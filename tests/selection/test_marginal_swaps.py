@@ -1,4 +1,5 @@
-"""Mixtures with Facility, which swap by marginals and are exchanged document by document at last; budgets in both units."""
+"""Mixtures with Facility, which swap by marginals and are exchanged document by document at last; black boxes, by values;
+budgets in both units."""
 
 import itertools
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 from datamask_pipeline import select_documents
-from datamask_pipeline.families import METRICS
+from datamask_pipeline.families import METRICS, POLICIES
+from datamask_pipeline.selection.policies import datamask
 
 MIXTURES = [["Facility", "Pair_simi"], ["Facility", "LogDet"], ["Facility", "DiSF_uncentred", "Pair_simi"]]
 
@@ -123,3 +125,77 @@ def test_exchanges_may_be_left_out() -> None:
     )
     assert exchanged.normalisation == swapped.normalisation
     assert exchanged.objective.value >= swapped.objective.value
+
+
+def spread_of_the_first(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+    values_N, weights_GN = embeddings_ND[:, 0].double(), masks_GN.double()
+    mean_G = weights_GN @ values_N / weights_GN.sum(1)
+    return weights_GN @ values_N.square() / weights_GN.sum(1) - mean_G.square()
+
+
+def drawn(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draws = np.random.default_rng(seed)
+    rows = draws.standard_normal((size, 6)).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True), draws.random(size)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}])
+@pytest.mark.parametrize("others", [{}, {"Facility": 1.0}])
+def test_of_few_masks_the_best_is_found_by_values_alone(
+    seed: int, quotas: dict[str, float] | None, others: dict[str, float]
+) -> None:
+    rows, quality = drawn(13, seed)
+    groups = [*"aaabbbbbbbbbb"] if quotas else None
+    settings = {"lamb": 0.3, "num_documents": 4, "quotas": quotas, "groups": groups, "seed": seed}
+    metrics = {spread_of_the_first: 1.0, **others}
+    found = select_documents(rows, quality, diversity=metrics, **settings)
+    frozen = {"policy": "random", "normalisation_constants": found.normalisation}
+    worth = {
+        tuple(np.flatnonzero(one.mask)): one.objective.value
+        for one in (
+            select_documents(rows, quality, diversity=metrics, **settings | frozen | {"seed": draw})
+            for draw in range(150)
+        )
+    }
+    assert len(worth) > 90
+    assert found.objective.value >= max(worth.values()) - 1e-6
+    assert "all masks were tried" in str(found.certificate)
+
+
+@pytest.mark.parametrize("lamb", [0.0, 0.5])
+def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_reach(lamb: float) -> None:
+    rows, quality = drawn(60, 1)
+    found = select_documents(rows, quality, diversity=spread_of_the_first, lamb=lamb, num_documents=12)
+    mask_N = torch.from_numpy(found.mask)
+
+    def value(masks_GN: torch.Tensor) -> np.ndarray:
+        metric = {"quality": masks_GN.double() @ torch.from_numpy(quality) / 12}
+        metric["spread_of_the_first"] = spread_of_the_first(torch.from_numpy(rows), masks_GN)
+        scaled = {
+            name: (metric[name] - zero) / (one - zero) for name, (zero, one) in found.normalisation.items()
+        }
+        return (lamb * scaled["quality"] + (1 - lamb) * scaled["spread_of_the_first"]).numpy()
+
+    reached = value(mask_N[None])[0]
+    assert reached == pytest.approx(found.objective.value, abs=1e-5)
+    pairs = [(out, into) for out in np.flatnonzero(found.mask) for into in np.flatnonzero(~found.mask)]
+    exchanged = mask_N.repeat(len(pairs), 1)
+    for row, (out, into) in enumerate(pairs):
+        exchanged[row, out], exchanged[row, into] = False, True
+    assert value(exchanged).max() <= reached + 1e-5
+    if lamb == 0:
+        assert reached == pytest.approx(1.0, abs=0.02), "one is the best that the metric alone reaches"
+
+
+def test_exchanges_by_values_keep_a_budget_in_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"num_epochs": 40}
+    monkeypatch.setattr(datamask, "PolicyGradientPolicy", lambda: POLICIES.make("policy_gradient", few))
+    rows, quality = drawn(60, 2)
+    tokens = np.random.default_rng(2).integers(10, 400, 60)
+    shared = {"lamb": 0.2, "num_tokens": 3_000, "token_counts": tokens, "diversity": spread_of_the_first}
+    learnt = select_documents(rows, quality, policy="policy_gradient", **few, **shared)
+    found = select_documents(rows, quality, normalisation_constants=learnt.normalisation, **shared)
+    assert tokens[found.mask].sum() <= 3_000
+    assert (tokens[~found.mask] > 3_000 - tokens[found.mask].sum()).all(), "nothing more fits"
+    assert found.objective.value >= learnt.objective.value - 1e-9

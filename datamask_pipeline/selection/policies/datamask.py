@@ -3,7 +3,8 @@
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
 * Any mixture whose metrics all have marginals: swaps by marginals.
-* Anything else, a black box: the paper's learner as it is by default; to set it, name policy ``policy_gradient``.
+* Anything else, a black box: the best of all masks where these are few; else the paper's learner as it is by default, and
+  exchanges by values. To set that learner, name policy ``policy_gradient``.
 """
 
 from __future__ import annotations
@@ -76,7 +77,12 @@ class DataMaskPolicy(SelectionPolicy):
 
 def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     from datamask_pipeline.diversity.base import CoverageMetric
-    from datamask_pipeline.selection.marginal_swaps import can_swap_by_marginals, choose_by_marginal_swaps
+    from datamask_pipeline.selection.marginal_swaps import (
+        best_of_all,
+        can_swap_by_marginals,
+        choose_by_marginal_swaps,
+        exchanged_by_values,
+    )
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
@@ -89,7 +95,9 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         return choose_by_coverage(problem, config)
     if can_swap_by_marginals(problem):
         return choose_by_marginal_swaps(problem, config)
-    return PolicyGradientPolicy().choose(problem)
+    if (best := best_of_all(problem)) is not None:
+        return best
+    return exchanged_by_values(problem, PolicyGradientPolicy().choose(problem), config)
 
 
 def _no_worse_than_quality(problem: Problem, solution: Solution) -> Solution:

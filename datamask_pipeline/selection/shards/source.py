@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ class Shard:
         start: The shard's first row in these files: in ``vectors`` too, if there are no ``rows``.
         num_rows: Its documents; none for all to the end of its files, which then are of one length.
         first: Global number of its first document. Where none is given, shards follow each other as listed.
+
+    Raises:
+        InputError: what is no path or no whole number from 0 on.
     """
 
     vectors: str | Path
@@ -45,6 +49,34 @@ class Shard:
     start: int = 0
     num_rows: int | None = None
     first: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.quality, Mapping):
+            raise InputError(
+                "a shard's quality is a file by the name of each score",
+                field="quality",
+                value=self.quality,
+                remedy='give e.g. {"quality": "scores.npy"}',
+            )
+        files = {"vectors": self.vectors} | {
+            f"quality[{name!r}]": path for name, path in self.quality.items()
+        }
+        optional = {name: getattr(self, name) for name in ("token_counts", "groups", "rows")}
+        files |= {name: path for name, path in optional.items() if path is not None}
+        for name, path in files.items():
+            if not isinstance(path, str | Path):
+                raise InputError(
+                    "a shard's columns lie in files that every process can open",
+                    field=name,
+                    value=type(path).__name__,
+                    remedy="give the path of a .npy",
+                )
+        for name in ("start", "num_rows", "first"):
+            number = getattr(self, name)
+            if number is not None and (
+                type(number) is bool or not isinstance(number, Integral) or number < 0
+            ):
+                raise InputError("a shard counts in whole numbers from 0 on", field=name, value=number)
 
     def part(self, start: int, stop: int) -> Shard:
         """The documents with these global numbers."""
@@ -109,6 +141,10 @@ def numbered(shards: Sequence[Shard]) -> list[Shard]:
         InputError: no document, numbers that overlap or leave gaps, a file that cannot be opened, or files that differ in
             length where no number of documents is given.
     """
+    if not isinstance(shards, Sequence) or not all(isinstance(shard, Shard) for shard in shards):
+        raise InputError(
+            "documents over shards are given as a list of Shard", field="shards", value=type(shards).__name__
+        )
     found, following = [], 0
     for shard in shards:
         length = shard.rows_to_end() if shard.num_rows is None else shard.num_rows

@@ -440,6 +440,30 @@ def test_drawn_cases_keep_their_promises(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"vectors": 5}, "field vectors, value 'int'"),
+        ({"vectors": np.zeros((3, 4))}, "field vectors, value 'ndarray'"),
+        ({"quality": "q.npy"}, "field quality, value 'q.npy'"),
+        ({"quality": {"q": None}}, r"field quality\['q'\], value 'NoneType'"),
+        ({"rows": 7}, "field rows, value 'int'"),
+        ({"start": -1}, "field start, value -1"),
+        ({"num_rows": 2.5}, "field num_rows, value 2.5"),
+        ({"first": True}, "field first, value True"),
+    ],
+)
+def test_a_shard_of_what_is_no_file_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Shard(**{"vectors": "v.npy", "quality": {"q": "q.npy"}, **given})
+
+
+@pytest.mark.parametrize("shards", [5, "abc", [5], {"a": 1}])
+def test_shards_are_a_list_of_them(shards: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a list of Shard"):
+        select_over_shards(shards, tmp_path, engine="here", ratio=0.1)
+
+
+@pytest.mark.parametrize(
     ("name", "length"), [("quality", 1100), ("groups", 1500), ("token_counts", 500), ("rows", 800)]
 )
 def test_files_of_different_lengths_are_refused(name: str, length: int, tmp_path: Path) -> None:
