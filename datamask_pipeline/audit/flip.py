@@ -22,7 +22,7 @@ from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.audit.recompute import given_settings
 from datamask_pipeline.audit.standing import standings
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
-from datamask_pipeline.families import POLICIES
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.ratio import least_ratio
 from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER, PRUNED, Decision
@@ -257,6 +257,7 @@ def _answered(
     )
 
 
+_BY_WORTH: Final = "documents come in by what they add a token, and their marginals are of a document"
 _LEARNT: Final = "its logits were learnt at this value, and no marginals decide"
 
 
@@ -320,6 +321,8 @@ def _budget(
     for two add nothing at all, and no more than was judged is added by any.
     """
     total, fewest = sum(map(len, blocks)), 2
+    if config.budget == "num_tokens" and _covers(config):
+        return Turn(config.budget, float(config.num_tokens or 0), cannot=_BY_WORTH)
     if config.budget == "num_tokens":
         needed = int(rows.tokens_N[rivals_n[before_n]].sum() + rows.tokens_N[place])
         enough = -(-needed * total // len(blocks[number]))
@@ -332,6 +335,16 @@ def _budget(
     if told.added is not None and config.budget == "ratio":
         whole, fewest, new = max(whole, 2), 1, told.added
     return _step(config, whole, new, told, kind, fewest=fewest, most=most)
+
+
+def _covers(config: SelectConfig) -> bool:
+    """Whether its marginals are of coverage, in part at least, and decide."""
+    from datamask_pipeline.diversity.base import CoverageMetric  # here, as it imports torch
+
+    by_marginals = POLICIES.find(config.policy).decision.compared == "marginals"
+    return by_marginals and any(
+        issubclass(METRICS.find(name), CoverageMetric) for name in config.diversity_weights
+    )
 
 
 def _step(

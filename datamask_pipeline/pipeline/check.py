@@ -96,6 +96,9 @@ def _check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> 
     for scorer in SCORERS.make_each(config.score.scorers, config.score.options, "score.options"):
         wanted = [column for column in scorer.columns if column not in DOCUMENTS.names]
         fields = source.known_fields(crawl) if wanted else None
+        kinds = {field.name: field.type for field in [*DOCUMENTS, *(fields or ())]}
+        with _named(f"score.options.{scorer.name} in crawl {crawl!r}"):
+            scorer.check_columns(kinds)
         if fields is None:
             continue
         known = [*DOCUMENTS.names, *(field.name for field in fields)]

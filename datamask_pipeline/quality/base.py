@@ -81,6 +81,16 @@ class Scorer(abc.ABC):
             InputError: a file is not there, or lacks what is read of it.
         """
 
+    def check_columns(self, kinds: Mapping[str, pa.DataType]) -> None:  # noqa: B027 - most scorers read text alone
+        """Refuse columns of a type that scoring would refuse.
+
+        Args:
+            kinds: Types of the documents' columns, by name; those of `columns` that are known are among them.
+
+        Raises:
+            InputError: naming column and type.
+        """
+
     @abc.abstractmethod
     def score(self, batch: ScoreBatch) -> Scores:
         """Score a batch; every document gets a finite number or a reason why it has none."""

@@ -1,6 +1,9 @@
 """A score that the crawl already carries in a column, e.g. FineWeb-Edu's ``score``. Computes nothing."""
 
+from collections.abc import Mapping
+
 import numpy as np
+import pyarrow as pa
 import pydantic
 
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
@@ -31,6 +34,10 @@ class ColumnScorer(Scorer):
             "column": self.config.column,
             "higher_is_better": self.config.higher_is_better,
         }
+
+    def check_columns(self, kinds: Mapping[str, pa.DataType]) -> None:
+        if (kind := kinds.get(self.config.column)) is not None:
+            require_numbers(kind, self.config.column)
 
     def score(self, batch: ScoreBatch) -> Scores:
         column = batch.documents.column(self.config.column)

@@ -46,9 +46,9 @@ def require_numbers(kind: pa.DataType, column: str, file: str | None = None) -> 
         file: The file it stands in.
 
     Raises:
-        InputError: its type is neither of integers nor of floating-point numbers.
+        InputError: its type is neither of integers, nor of floating-point numbers, nor of yes and no, which are 1 and 0.
     """
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise InputError(
             f"a score column has type {kind} where numbers are needed",
             file=file,

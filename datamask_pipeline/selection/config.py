@@ -57,7 +57,7 @@ class SelectionConfig(Settings):
     # The budget: one of three; null is one that is not given.
     ratio: float = Field(0.1, gt=0, le=1, description="Selected share of the block's documents, in (0, 1].")
     num_documents: int | None = Field(
-        None, ge=1, description="Budget in documents, two or more, instead of ratio."
+        None, ge=2, description="Budget in documents, two or more, instead of ratio."
     )
     num_tokens: int | None = Field(None, ge=1, description="Budget in tokens, instead of ratio.")
     quotas: dict[str, float] | None = Field(

@@ -390,6 +390,14 @@ def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: d
     ) in printed
 
 
+def test_coverage_in_tokens_is_not_told_by_marginals_of_a_document(record: Record) -> None:
+    rows = record.select("covered", policy="datamask", diversity="Facility", num_tokens=400)
+    told = [flips(record.store, row["id"], "r", "covered")[0] for row in rows]
+    turns = [turns_of(flip)["num_tokens"] for flip in told if flip.cannot is None]
+    assert len(turns) > 10
+    assert all(turn.cannot and "a token" in turn.cannot for turn in turns)
+
+
 def test_what_was_chosen_beside_a_document_is_its_block_s_and_what_is_held(record: Record) -> None:
     settings: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.4, "block_rows": 25}
     record.select("beside", **settings)

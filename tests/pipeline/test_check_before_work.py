@@ -48,6 +48,10 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
             r"score\.scorers: 'column' reads a column that crawl 'tiny-2024-10' does not have.*field score",
         ),
         (
+            {"score.scorers": ["column:x"], "score.options": {"column:x": {"column": "url"}}},
+            r"score\.options\.column:x in crawl 'tiny-2024-10': a score column has type string where numbers.*field url",
+        ),
+        (
             {"source.options.columns": {"text": "body"}},
             r"no column 'body'; there are: text, id, .*correct `source\.options\.columns\.text`",
         ),

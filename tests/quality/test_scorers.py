@@ -40,6 +40,7 @@ def test_a_column_is_taken_as_it_stands_and_a_null_stays_missing() -> None:
     assert (values[0], values[2]) == (1.5, 3.0)
     assert list(missing) == [1, 3]
     assert scored(pa.array([1, 4], pa.int32())) == ([1.0, 4.0], {})
+    assert scored(pa.array([True, None, False]))[0][::2] == [1.0, 0.0]
     assert scored(pa.array([2**60])) == ([2.0**60], {}), "beyond what float64 holds exactly"
     assert scored(pa.array([2**60 + 1])) == ([2.0**60], {})
 
