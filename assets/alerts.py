@@ -5,8 +5,9 @@ import os
 import urllib.request
 
 import dagster as dg
-from dagster._core.storage.tags import WILL_RETRY_TAG
+from dagster._core.storage.tags import RUN_KEY_TAG, WILL_RETRY_TAG
 
+from assets.freeze import freeze_job, release_of
 from datamask_pipeline.printable import inert
 
 #: Where messages go, e.g. an incoming web hook of a chat; ``text`` holds the message. Unset: the sensor is off.
@@ -41,7 +42,8 @@ def tell_of_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None
 def message(context: dg.RunFailureSensorContext) -> str:
     """What failed, of what, and its first error; without any setting, which may hold a secret."""
     run = context.dagster_run
-    partition = run.tags.get("dagster/partition", "")
+    asked_for = release_of(run.tags.get(RUN_KEY_TAG, "")) if run.job_name == freeze_job.name else ""
+    partition = run.tags.get("dagster/partition", asked_for)
     errors = [
         event.step_failure_data.error.cause or event.step_failure_data.error
         for event in context.get_step_failure_events()
@@ -49,7 +51,10 @@ def message(context: dg.RunFailureSensorContext) -> str:
     ]
     first = errors[0].message if errors else context.failure_event.message or "no message"
     of = f" of {partition}" if partition else ""
-    told = f"{run.job_name}{of} failed (run {run.run_id}): {first.strip().splitlines()[0]}"
+    lines = [line.strip() for line in first.strip().splitlines()]
+    # A check that failed is named below the line that says so.
+    what = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    told = f"{run.job_name}{of} failed (run {run.run_id}): {what}"
     if run.tags.get(WILL_RETRY_TAG) == "true":
         told += "; another run goes on with it by itself, nothing is to be done unless that one fails too"
     return inert(told)

@@ -29,6 +29,7 @@ from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent
 
 from assets.checks import Artefact, Shown, check_names, check_results
 from assets.factory import RETRIES, shown_of, stage_version
+from assets.interrupts import stoppable
 from assets.partitions import RELEASES, dimension_tags, partition_key
 from assets.step import outcome, page_of
 from datamask_pipeline.errors import DataMaskError, StorageError
@@ -99,7 +100,7 @@ def _step(stage: Stage) -> dg.OpDefinition:
         tags={"stage": stage.name},
     )
     def step(context: dg.OpExecutionContext, pipeline: PipelineResource) -> Iterator[Any]:
-        yield from _run(context, pipeline, stage, shown)
+        yield from stoppable(_run(context, pipeline, stage, shown))
         yield dg.Output(None)
 
     return step

@@ -13,6 +13,7 @@ import dagster as dg
 from assets import partitions
 from assets.checks import Shown, check_specs
 from assets.freshness import freshness_policy
+from assets.interrupts import stoppable
 from assets.launchpad import code_version, launchpad
 from assets.step import run_stage
 from datamask_pipeline.pipeline import FLOW, PipelineConfig
@@ -64,7 +65,7 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
     def run_step(
         context: dg.AssetExecutionContext, pipeline: PipelineResource
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        yield from run_stage(context, pipeline, stage, shown)
+        yield from stoppable(run_stage(context, pipeline, stage, shown))
 
     return dg.Definitions(assets=[run_step])
 

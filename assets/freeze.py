@@ -15,6 +15,9 @@ from resources import PipelineResource
 logger = logging.getLogger(__name__)
 
 
+_FREEZE = "freeze "
+
+
 class FreezeConfig(dg.Config):
     """What a tick of a sensor or schedule saw; by hand, the name of a configured release is enough."""
 
@@ -44,6 +47,11 @@ def freeze_job() -> None:
     freeze_release()
 
 
+def release_of(run_key: str) -> str:
+    """Which release a run was asked for to freeze."""
+    return run_key.removeprefix(_FREEZE)
+
+
 def request(member: Member) -> dg.RunRequest:
     """Asks for a rolling release to be frozen as a tick saw it; each once."""
     values = {
@@ -53,7 +61,7 @@ def request(member: Member) -> dg.RunRequest:
         "given": member.given,
     }
     return dg.RunRequest(
-        run_key=f"freeze {member.name}",
+        run_key=f"{_FREEZE}{member.name}",
         job_name=freeze_job.name,
         run_config={"ops": {"freeze_release": {"config": values}}},
     )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 
 import dagster as dg
+from dagster._core.storage.tags import RUN_KEY_TAG
 
 from assets.chain import chain_job
 from assets.freeze import freeze_job, request, to_freeze
@@ -66,9 +67,16 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
         for run in missing.values()
         if run not in fresh
     ]
-    requests += [request(member) for member in new_releases(context.instance, chain)]
+    to_be_frozen = new_releases(context.instance, chain)
+    asked = {member.name: _status_of_freezing(context.instance, member) for member in to_be_frozen}
+    # One that goes on from another that is to be frozen is frozen after it.
+    requests += [
+        request(member) for member in to_be_frozen if asked[member.name] is None and member.given not in asked
+    ]
     skip_reason = "everything has run or is running"
-    if failed := [] if requests else list(_failed(context.instance, chain)):
+    failed = [f"{freeze_job.name} of {name} failed" for name, status in asked.items() if status in FAILED]
+    failed += [] if requests else _failed(context.instance, chain)
+    if failed and not requests:
         skip_reason = f"everything else has run or is running; waiting for you: {'; '.join(failed)}"
     if fresh:
         names = ", ".join(run.partition_key for run in fresh)
@@ -168,6 +176,13 @@ def _ended_since(instance: dg.DagsterInstance, run: Wanted) -> str:
 def _status(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRunStatus | None:
     """How the newest run of that basis stands; ``None`` if there is none."""
     found = instance.get_run_records(filters=dg.RunsFilter(tags={BASIS_TAG: run.basis}), limit=1)
+    return found[0].dagster_run.status if found else None
+
+
+def _status_of_freezing(instance: dg.DagsterInstance, member: Member) -> dg.DagsterRunStatus | None:
+    """How the newest run that was asked for to freeze a release stands; ``None`` if there is none."""
+    filters = dg.RunsFilter(job_name=freeze_job.name, tags={RUN_KEY_TAG: request(member).run_key or ""})
+    found = instance.get_run_records(filters=filters, limit=1)
     return found[0].dagster_run.status if found else None
 
 

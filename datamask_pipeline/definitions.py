@@ -24,6 +24,7 @@ from resources import PipelineResource
 #: What every step's process needs, imported once a run and inherited by each: of Dagster what it reads definitions and
 #: writes events with. None of these starts a thread. No torch, which half of the steps do not need.
 PRELOADED = (
+    "datamask_pipeline.own_modules",  # the first, as it decides which others are found
     "datamask_pipeline.definitions",
     "dagster._utils.test",
     "dagster._core.storage.event_log.sqlite",

@@ -3,6 +3,7 @@
 import http.server
 import json
 import threading
+from collections.abc import Iterator
 from queue import Queue
 
 import dagster as dg
@@ -68,6 +69,35 @@ def test_a_run_that_dagster_starts_again_is_told_as_that(failed) -> None:
     assert message(again).endswith(
         "; another run goes on with it by itself, nothing is to be done unless that one fails too"
     )
+
+
+def test_what_is_told_names_the_check_and_the_release_to_be_frozen() -> None:
+    """Dagster names a failed check below the line that says so, and of a job without partitions nothing."""
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec("all_there", asset="made", blocking=True)])
+    def made() -> Iterator[dg.MaterializeResult[None]]:
+        yield dg.MaterializeResult(check_results=[dg.AssetCheckResult(passed=False, check_name="all_there")])
+
+    def said(job: dg.JobDefinition, tags: dict[str, str]) -> str:
+        with dg.DagsterInstance.ephemeral() as instance:
+            result = job.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
+            return message(
+                dg.build_run_status_sensor_context(
+                    sensor_name="tell_of_failure",
+                    dagster_instance=instance,
+                    dagster_run=result.dagster_run,
+                    dagster_event=result.get_run_failure_event(),
+                ).for_run_failure()
+            )
+
+    defs = dg.Definitions(assets=[made], jobs=[dg.define_asset_job("a_job")])
+    assert "made: all_there" in said(defs.resolve_job_def("a_job"), {})
+
+    @dg.job(name="freeze_job")
+    def freezes() -> None:
+        broken()
+
+    assert said(freezes, {"dagster/run_key": "freeze web-A"}).startswith("freeze_job of web-A failed (run ")
 
 
 def test_without_an_address_nothing_is_sent(failed, monkeypatch: pytest.MonkeyPatch) -> None:

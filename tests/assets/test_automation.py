@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.tags import RUN_KEY_TAG
 from tiny_chain import write_crawl, write_tiny_config
 from typer.testing import CliRunner
 
@@ -387,11 +388,22 @@ def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_a
         write_crawl(tmp_path / "crawls", name, 3, seed=5)
     assert asked() == []
     assert asked(dg.DagsterRunStatus.SUCCESS) == []
-    one, two = asked()
+    (one,) = asked()
     assert (one["release"], one["given"]) == ("web-tiny-2024-19", "web-tiny-2024-18")
-    assert (two["release"], two["given"]) == ("web-tiny-2024-22", "web-tiny-2024-19")
-    assert two["crawls"] == [*first["crawls"], "tiny-2024-19", "tiny-2024-22"]
+    key = dg.RunRequest(job_name="freeze_job", tags={RUN_KEY_TAG: "freeze web-tiny-2024-19"})
+    finish(instance, key, dg.DagsterRunStatus.STARTED)
+    assert asked() == []
+    finish(instance, key, dg.DagsterRunStatus.FAILURE)
+    assert asked() == []
+    for run in tick(advance, rolling, instance).run_requests:
+        finish(instance, run, dg.DagsterRunStatus.SUCCESS)
+    told = tick(advance, rolling, instance)
+    assert not told.run_requests
+    assert "waiting for you: freeze_job of web-tiny-2024-19 failed" in str(told.skip_reason)
     freeze(one)
+    (two,) = asked()
+    assert (two["release"], two["given"]) == ("web-tiny-2024-22", "web-tiny-2024-19"), "once it is frozen"
+    assert two["crawls"] == [*first["crawls"], "tiny-2024-19", "tiny-2024-22"]
     freeze(two)
     write_crawl(tmp_path / "crawls", "tiny-2024-20", 3, seed=6)
     assert asked(dg.DagsterRunStatus.FAILURE) == []

@@ -14,7 +14,7 @@ import assets
 import resources
 from assets.factory import OWNERS, shown_of
 from assets.launchpad import code_version, launchpad
-from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.definitions import PRELOADED, build_defs
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import FLOW, load_config
 
@@ -145,3 +145,17 @@ def _partitions(partitions: object) -> object:
     if isinstance(partitions, dg.StaticPartitionsDefinition):
         return list(partitions.get_partition_keys())
     return str(partitions)
+
+
+@pytest.mark.parametrize("name", ["assets.py", "resources.py"])
+def test_a_foreign_file_of_that_name_is_not_taken_for_ours_where_steps_are_forked(
+    name: str, tmp_path: Path
+) -> None:
+    """Where Dagster was started there may be one: the process that steps are forked from looks there first."""
+    (tmp_path / name).write_text("raise SystemExit('run')")
+    programme = (
+        f"import {', '.join(PRELOADED)}; import assets, resources; print(assets.__path__, resources.__path__)"
+    )
+    done = subprocess.run([sys.executable, "-c", programme], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) not in done.stdout

@@ -11,6 +11,8 @@ import dagster as dg
 import numpy as np
 import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster._core.events import DagsterEventType
 from dagster._core.loader import LoadingContextForTest
 
 from assets.chain import chain_job
@@ -229,3 +231,31 @@ def test_the_demo_tells_each_artefact_once(dagster_run) -> None:
     run_release(dagster_run.instance, defs, dagster_run.pipeline, "first", narrator)
     told = [tuple(line.split()[:2]) for line in lines if "reused" in line]
     assert len(told) == len(set(told)) == len(narrator.outcomes)
+
+
+@pytest.mark.parametrize("job", ["chain_job", "release_job"])
+def test_a_run_that_is_terminated_ends_and_tries_no_step_again(
+    job: str, dagster_run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster itself would try an interrupted step again, twice, in the same run."""
+    asked: list[str] = []
+
+    def interrupted(self: Pipeline, stage: str, *names: str, **named: object) -> None:
+        asked.append(stage)
+        self.crawls()
+        (run,) = instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+        instance.report_run_canceling(run)
+        raise DagsterExecutionInterruptedError
+
+    monkeypatch.setattr(Pipeline, "run", interrupted)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        dataclasses.replace(dagster_run, instance=instance).job(job, "first")
+        (run,) = instance.get_runs()
+        kinds = {
+            event.dagster_event_type for event in instance.all_logs(run.run_id) if event.is_dagster_event
+        }
+    assert run.status is dg.DagsterRunStatus.CANCELED
+    assert len(asked) == 1
+    assert DagsterEventType.STEP_UP_FOR_RETRY not in kinds

@@ -449,7 +449,7 @@ def test_drawn_cases_keep_their_promises(seed: int, tmp_path: Path) -> None:
         ({"rows": 7}, "field rows, value 'int'"),
         ({"start": -1}, "field start, value -1"),
         ({"num_rows": 2.5}, "field num_rows, value 2.5"),
-        ({"first": True}, "field first, value True"),
+        ({"first": True}, "field first, value true"),
     ],
 )
 def test_a_shard_of_what_is_no_file_is_refused(given: dict[str, Any], said: str) -> None:
