@@ -6,8 +6,11 @@ import dagster as dg
 
 from assets.checks import Artefact, Shown, Verdict
 from assets.metadata import Metadata, image, scalars, table
+from datamask_pipeline.pipeline.beside import ngram_figures_of, weak_models
 from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.report.arms import caveat
+from datamask_pipeline.report.comparison import final_rows, tasks_asked
 from datamask_pipeline.report.plots import markers, small_plane
 
 
@@ -36,11 +39,22 @@ def _headline(artefact: Artefact) -> Metadata:
     values = {
         f"{key} {arm['arm']}": arm[key] for arm in arms for key in ("objective", "bits_per_byte", "mean")
     }
+    warnings = _warnings(artefact)
     return {
+        **({"what these figures do not show": "; ".join(warnings)} if warnings else {}),
         "arms": table(arms, *columns, mean="mean of tasks"),
         "quality (upwards) and diversity of the arms": _plane(artefact),
         **scalars(values, *values),
     }
+
+
+def _warnings(artefact: Artefact) -> list[str]:
+    """What the printed table begins and ends with: why differences between arms may say nothing."""
+    store = artefact.pipeline.store
+    rows = final_rows(store.read_table(artefact.ref).to_pylist())
+    found = weak_models(artefact.manifest, ngram_figures_of(store, artefact.manifest))
+    near = caveat(tasks_asked([row for row in rows if row["headline"]]))
+    return [*found, *([near] if near else [])]
 
 
 def _plane(artefact: Artefact) -> dg.MarkdownMetadataValue:

@@ -6,12 +6,13 @@ Knows no stage.
 from collections.abc import Iterator
 from typing import TypeVar
 
+from dagster import DagsterError
 from dagster._core import errors
 
 Event = TypeVar("Event")
 
 
-class DagsterExecutionInterruptedError(errors.DagsterError, errors.DagsterExecutionInterruptedError):
+class DagsterExecutionInterruptedError(DagsterError, errors.DagsterExecutionInterruptedError):
     """The same, as an error of Dagster's, which no retry policy is asked about.
 
     Its name is the other's, by which the executor of several processes tells that a step was interrupted.

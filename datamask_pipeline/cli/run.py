@@ -63,7 +63,7 @@ def run(
             "--shard",
             metavar="I/N",
             help="This is task I of N that share the work and the record, each started by this same command, e.g. "
-            "as a Slurm array: 0/8 to 7/8. In any order, any number of times; each ends when all is done.",
+            "as a Slurm array: 0/8 to 7/8, or 1/8 to 8/8. In any order, any number of times; each ends when all is done.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -100,7 +100,11 @@ def run(
         names = releases_of(pipeline, release, new=True)
         for name in names:
             pipeline.refuse_retired(name)
-        pipeline.check(until, names)
+        if dry_run:
+            pipeline.check(until, names)
+        else:
+            names = _checked(pipeline, until, names, failed, console, tracker)
+            unmade.releases.update(failed)
         for name in pipeline.config.releases if release is None else ():
             if waits(pipeline, name):
                 console.print(_waits_line(pipeline, name), highlight=False, markup=False, soft_wrap=True)
@@ -113,10 +117,10 @@ def run(
             for name in (
                 names
             ):  # what is withdrawn by a copy in a later release's crawl goes from the earlier ones at once
-                with _others_go_on(name, names, failed, console, tracker):
+                with _others_go_on(name, [*names, *failed], failed, console, tracker):
                     _run_steps(pipeline, name, ingest.STAGE, console, tracker, unmade)
         for name in [name for name in names if name not in failed]:
-            with _others_go_on(name, names, failed, console, tracker):
+            with _others_go_on(name, [*names, *failed], failed, console, tracker):
                 unmade.releases.add(name)
                 if (given := pipeline.given(name)) in unmade.releases:
                     raise ConfigurationError(f"it goes on from {given}, which failed")
@@ -220,6 +224,35 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
         typer.echo(inert(set_back_line(each.ref.stage, each.ref.key, each.why)))
     if again:
         typer.echo(f"{len(again)} artefacts were made before and would be current again")
+
+
+def _checked(
+    pipeline: Pipeline,
+    until: str | None,
+    names: list[str],
+    failed: dict[str, DataMaskError],
+    console: Console,
+    tracker: Tracker | Lines,
+) -> list[str]:
+    """The releases that nothing is refused of before any work; what each other one is refused for is told and kept.
+
+    Raises:
+        DataMaskError: something is refused of all of them.
+    """
+    try:
+        pipeline.check(until, names)
+    except DataMaskError as error:
+        if len(names) == 1 or _is_storage(error):
+            raise
+        passed: list[str] = []
+        for name in names:  # those before it, as it may go on from one
+            with _others_go_on(name, names, failed, console, tracker):
+                pipeline.check(until, [*passed, name])
+                passed.append(name)
+        if not passed:
+            raise
+        return passed
+    return names
 
 
 @contextlib.contextmanager

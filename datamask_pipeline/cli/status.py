@@ -47,7 +47,7 @@ def status(
     """
     forecast = build_pipeline(config, settings).looked_at()
     forecast.store.refuse_missing()
-    wanted = releases_of(forecast, release)
+    wanted = releases_of(forecast, release, new=True)
     with plain_console(stderr=True).status("comparing"):
         found = status_of(forecast, wanted, until)
     print_answer(found, status_lines(found), as_json=as_json)

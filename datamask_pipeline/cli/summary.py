@@ -11,12 +11,11 @@ from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.beside import compared, ngram_of, redundancy_of
+from datamask_pipeline.pipeline.beside import compared, ngram_figures_of, redundancy_of, weak_models
 from datamask_pipeline.pipeline.curated import was_not_held_against
 from datamask_pipeline.printable import inert
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked
-from datamask_pipeline.report.ngram import ngram_figures, no_power
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
@@ -67,7 +66,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
     checkpoints = sorted({row["checkpoints"] for row in rows})
     made = [current_manifest(pipeline.store, stage, release) for stage in ("questions", "pool")]
     superseded = dict(_superseded(pipeline, release, compared(manifest, "selections")))
-    ngram = _ngram(pipeline.store, manifest)
+    ngram = ngram_figures_of(pipeline.store, manifest)
     selections = tuple(f"select of {release}/{arm} was made again" for arm in superseded)
     return {
         "release": release,
@@ -77,7 +76,7 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
         "caveat": caveat(tasks),
         "checkpoints": checkpoints,
         "redundancy": dict(_redundancy(pipeline.store, manifest)),
-        "no_power": no_power((manifest["metadata"].get("gold") or {}).get("arms", {}), ngram),
+        "no_power": weak_models(manifest, ngram),
         "ngram": ngram,
         "subsets": compared(manifest, "subsets"),
         "not_held_against": list(was_not_held_against(pipeline.store, *made)),
@@ -144,14 +143,6 @@ def _redundancy(store: Store, comparison: Mapping[str, Any]) -> Iterator[tuple[s
     for arm, measured in redundancy_of(store, comparison).items():
         found = store.manifest(measured)["metadata"]
         yield arm, {name: found[name] for name in of_row if name in found}  # an older one lacks some
-
-
-def _ngram(store: Store, comparison: Mapping[str, Any]) -> dict[str, Any]:
-    """What n-gram models of the compared subsets say, by arm."""
-    measured = ngram_of(store, comparison)
-    rows = {arm: store.read_table(ref).to_pylist() for arm, ref in measured.items()}
-    tokens = {arm: store.manifest(ref)["metadata"]["tokens"] for arm, ref in measured.items()}
-    return ngram_figures(rows, tokens, comparison["metadata"]["baseline"])
 
 
 def _superseded(

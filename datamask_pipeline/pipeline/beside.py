@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.publish.behind import made_from
+from datamask_pipeline.report.ngram import ngram_figures, no_power
 from datamask_pipeline.stages.materialise import documents_digest
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import ref_of
@@ -40,6 +41,19 @@ def ngram_of(store: Store, comparison: Mapping[str, Any]) -> dict[str, Ref]:
         if measured is not None:
             found[arm] = measured
     return found
+
+
+def ngram_figures_of(store: Store, comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of these, by arm."""
+    measured = ngram_of(store, comparison)
+    rows = {arm: store.read_table(ref).to_pylist() for arm, ref in measured.items()}
+    tokens = {arm: store.manifest(ref)["metadata"]["tokens"] for arm, ref in measured.items()}
+    return ngram_figures(rows, tokens, comparison["metadata"]["baseline"])
+
+
+def weak_models(comparison: Mapping[str, Any], ngram: Mapping[str, Any]) -> list[str]:
+    """A line where an arm's models predict held-out documents no better than these of the same arm."""
+    return no_power((comparison["metadata"].get("gold") or {}).get("arms", {}), ngram)
 
 
 def compared(comparison: Mapping[str, Any], of: str) -> dict[str, str]:

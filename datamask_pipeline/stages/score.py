@@ -231,7 +231,8 @@ class _Scoring(ShardWork[Ref]):
                         f"a scorer reads a column that part {name} lacks; there are: "
                         f"{', '.join(part.schema_arrow.names)}",
                         field=column,
-                        remedy="name another column, or leave the scorer out",
+                        remedy="name another column, or leave the scorer out; of a crawl whose files were mended since, run "
+                        "all steps, as the documents are those of the files before",
                     )
             windows = windows_of(part, self._columns, rows)
             if not self._reads_vectors:

@@ -250,6 +250,33 @@ def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
     assert str(runner.invoke(app, alone).exception).startswith("no document of release 'bad' is eligible")
 
 
+def test_a_crawl_that_cannot_be_read_stops_its_own_releases_and_no_other(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "crawls"
+    shutil.copytree(tiny_config_file.parent / "crawls" / "tiny-2024-10", root / "tiny-2024-10")
+    (root / "cut").mkdir()
+    (root / "cut" / "000.parquet").write_bytes(b"PAR1 and no more")
+    releases = {
+        "bad": {"crawls": ["cut"]},
+        "after": {"given": "bad", "crawls": ["tiny-2024-10"]},
+        "good": {"crawls": ["tiny-2024-10"]},
+    }
+    settings = [f"store={tmp_path / 'record'}", f"source.options.root={root}"]
+    command = ["run", "-c", str(tiny_config_file), "--until", "ingest"]
+    command += [word for setting in settings for word in ("-s", setting)]
+    done = runner.invoke(app, [*command, "-s", f"releases={json.dumps(releases)}"])
+    assert done.exit_code == 1, done.exception
+    assert [line.partition(": ")[2][:12] for line in done.stderr.splitlines()[-2:]] == [
+        "release bad:",
+        "release afte",
+    ]
+    assert "not a whole Parquet file" in done.stderr
+    assert Store(tmp_path / "record").keys("ingest") == ["tiny-2024-10"]
+    alone = runner.invoke(app, [*command, "-s", f"releases={json.dumps({'bad': releases['bad']})}"])
+    assert str(alone.exception).startswith("not a whole Parquet file")
+
+
 def test_an_arm_that_fails_stops_what_is_made_of_it_and_no_other(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:

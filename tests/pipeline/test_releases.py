@@ -150,6 +150,9 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     assert "web-tiny-2024-22: 2 steps to compute" in told.replace(
         "web-tiny-2024-22: 3", "web-tiny-2024-22: 2"
     )
+    due = CliRunner().invoke(app, ["audit", "status", "--until", "pool", *options])
+    assert due.exit_code == 3
+    assert "web-tiny-2024-22" in due.stdout
     assert sorted((record / "releases").iterdir()) == frozen, "looking freezes nothing"
     called("run", "--until", "ingest")
     called("run", "--until", "ingest")
