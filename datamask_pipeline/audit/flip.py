@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.audit.crossings import ahead_of, nearest_crossing
 from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.audit.recompute import given_settings
+from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.audit.standing import standings
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.families import METRICS, POLICIES
@@ -78,6 +79,7 @@ class Flip:
         added: Of such a release, the new documents, which its ratio is of.
         turns: What would change that.
         cannot: Why nothing can be told.
+        stale: What the mask was made from that is another by now, one line each.
     """
 
     release: str
@@ -93,6 +95,7 @@ class Flip:
     added: int | None = None
     turns: tuple[Turn, ...] = ()
     cannot: str | None = None
+    stale: tuple[str, ...] = ()
 
 
 def flips(store: Store, document_id: str, release: str | None = None, arm: str | None = None) -> list[Flip]:
@@ -120,7 +123,8 @@ def flips(store: Store, document_id: str, release: str | None = None, arm: str |
             if release in (None, one) and arm in (None, other):
                 ref = reader.ref("selection_mask", f"{one}/{other}")
                 assert ref is not None, "a key has a current artefact"
-                found += _of_selection(reader, ref)
+                old = tuple(stale(store, ref))
+                found += (dataclasses.replace(each, stale=old) for each in _of_selection(reader, ref))
     finally:
         reader.tables.close()
     if not found:

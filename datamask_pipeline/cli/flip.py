@@ -53,6 +53,8 @@ def _lines(flip: Flip) -> Iterator[str]:
         by = flip.representative
         side = f"{ALIKE.get(by['why'], by['why'])} of {by['id']} of {by['crawl']}, which stands for it and is {side}"
     yield f"  {flip.release}/{flip.arm}, crawl {flip.crawl}: {side}"
+    for line in flip.stale:
+        yield f"    STALE: {line}"
     if flip.cannot is not None:
         yield f"    cannot be told: {flip.cannot}"
         return

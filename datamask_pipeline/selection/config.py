@@ -55,7 +55,12 @@ class SelectionConfig(Settings):
     )
 
     # The budget: one of three; null is one that is not given.
-    ratio: float = Field(0.1, gt=0, le=1, description="Selected share of the block's documents, in (0, 1].")
+    ratio: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Selected share of the block's documents, in (0, 1]; of two numbers equally near it the even one.",
+    )
     num_documents: int | None = Field(
         None, ge=2, description="Budget in documents, two or more, instead of ratio."
     )

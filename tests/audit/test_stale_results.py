@@ -5,13 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from datamask_pipeline.audit.flip import flips
 from datamask_pipeline.audit.publishable import publishable
 from datamask_pipeline.audit.stale import retired_behind, stale
+from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
-from datamask_pipeline.storage import require
+from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.releases import retire
 
 
@@ -29,6 +32,24 @@ def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path
             pipeline.run(stage, "first/random")
         assert require(store, "select", "first/random") != before
         assert bool(stale(store, require(store, "pretrain", model))) is is_stale
+
+
+def test_what_a_document_s_side_is_told_of_says_that_it_is_stale(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    mask = require(tiny_run.store, "select", "first/datamask")
+    document = tiny_run.store.read_table(mask, ["id"])["id"][0].as_py()
+    assert flips(Store(record), document, "first", "datamask")[0].stale == ()
+    settings = {"store": str(record), "pool.validation_share": 0.4}
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    for stage in ("pool", "gather"):
+        pipeline.run(stage, "first")
+    (told,) = flips(pipeline.store, document, "first", "datamask")
+    (line,) = told.stale
+    assert line.startswith("gather of first was made again since")
+    command = ["audit", "flip", document, "--arm", "datamask", "-s", f"store={record}"]
+    assert f"    STALE: {line}\n" in CliRunner().invoke(app, command).stdout
 
 
 @pytest.mark.slow
