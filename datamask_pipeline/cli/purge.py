@@ -125,7 +125,10 @@ def _told(tombstone: Tombstone | None) -> Iterator[str]:
     for location in tombstone.kept:
         yield f"kept, as a standing model needs it: {location}"
     yield from _standing(tombstone.standing)
-    yield "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that supersedes"
+    if tombstone.documents:
+        yield (
+            "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that supersedes"
+        )
 
 
 def _no_more_compared(removed: Iterable[str]) -> Iterator[str]:
