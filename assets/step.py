@@ -9,10 +9,12 @@ from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from assets.checks import Artefact, Shown, check_results
 from assets.column_lineage import column_lineage
+from assets.jobs import CRAWL_JOB
 from assets.metadata import Metadata, artefact_metadata, parts_schema, scalars
 from assets.partitions import dimension_tags, record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
+from datamask_pipeline.pipeline.check import check_score_columns
 from datamask_pipeline.pipeline.stage import Output, Stage
 from datamask_pipeline.storage import require
 from resources import PipelineResource
@@ -49,6 +51,8 @@ def run_stage(
                 pipeline.settings(each, key, given[each.name].get("config"))
             if stage.scope != "crawl":
                 pipeline.refuse_retired(key.partition("/")[0])
+            if stage.uses == "source" and context.run.job_name == CRAWL_JOB.name:
+                check_score_columns(pipeline.config, pipeline.source, key)  # before vectors are computed
             pipeline.store.sweep()  # of what killed steps left
             refs = pipeline.run(stage.name, key, overrides=context.op_execution_context.op_config)
         else:

@@ -127,7 +127,8 @@ def _told(tombstone: Tombstone | None) -> Iterator[str]:
     yield from _standing(tombstone.standing)
     if tombstone.documents:
         yield (
-            "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that supersedes"
+            "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that "
+            "supersedes"
         )
 
 

@@ -50,7 +50,7 @@ def check(
     for crawl in crawls:
         source.check(crawl)
         if score.STAGE in names:
-            _check_score_columns(config, source, crawl)
+            check_score_columns(config, source, crawl)
     if select.STAGE in names:
         for arm in config.arms:
             _check_arm(config, arm, releases)
@@ -92,7 +92,12 @@ def refuse_missing_crawls(source: Source, releases: Mapping[str, Sequence[str]])
         )
 
 
-def _check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> None:
+def check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> None:
+    """Refuse scorers that read a column which a crawl does not have, or has of another type.
+
+    Raises:
+        InputError: naming scorer, crawl and column.
+    """
     for scorer in SCORERS.make_each(config.score.scorers, config.score.options, "score.options"):
         wanted = [column for column in scorer.columns if column not in DOCUMENTS.names]
         fields = source.known_fields(crawl) if wanted else None

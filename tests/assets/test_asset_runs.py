@@ -11,6 +11,7 @@ import pytest
 from assets.partitions import partition_key
 from datamask_pipeline.demo import LAUNCHED_BY, StepFailed, run_release
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.storage import Store
 
 ASSET_OF_STAGE = {
     "ingest": "crawl_documents",
@@ -142,6 +143,9 @@ def test_headline_numbers_are_scalars(dagster_run) -> None:
     assert 0 < latest("pretrained_model")["bits_per_byte"] < 16
     results = latest("benchmark_results")
     assert {"winogrande", "race_high", "mean of tasks"} <= set(results)
+    warning = str(latest("comparison_report")["what these figures do not show"])
+    assert warning.startswith("NO POWER: ")
+    assert "no model is clearly above chance" in warning
     assert latest("fineweb_mask")["rows: kept"] == latest("selection_mask")["rows: kept"]
 
 
@@ -161,6 +165,17 @@ def test_a_second_run_computes_nothing_and_says_so(dagster_run) -> None:
     assert len(narrator.outcomes) == len(dagster_run.outcomes)
     assert "nothing was computed again" in narrator.summary()
     assert all("unchanged, reused" in line for line in lines)
+
+
+def test_a_crawl_without_a_column_that_is_scored_is_refused_before_its_vectors_are_computed(
+    dagster_run, tmp_path: Path
+) -> None:
+    settings = {"score.scorers": ["column"], "store": str(tmp_path / "record")}
+    result = dagster_run.job("crawl_job", "tiny-2024-10", **settings)
+    (failed,) = result.get_step_failure_events()
+    assert failed.step_key == "ingest"
+    assert "reads a column that crawl 'tiny-2024-10' does not have" in failed.step_failure_data.error.message
+    assert not Store(tmp_path / "record").keys("ingest")
 
 
 @pytest.mark.slow
