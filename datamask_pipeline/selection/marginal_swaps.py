@@ -38,6 +38,8 @@ MOST_RESTARTS, MOST_IN_TOKENS = 4, 32
 MOST_TRIED, MOST_TRIED_FOR_SCALE, MOST_MASKS = 2**17, 2**14, 2**14
 """Masks that exchanges by values try, a fifth of those that the paper's learner draws; that they try where a term's scale is
 measured; and of how many masks all are tried."""
+MOST_BITS, MOST_BITS_AT_ONCE = 2**31, 2**22
+"""Documents times masks that exchanges by values may try, as each mask is of the whole block; and that all masks may be."""
 LENGTHS = (0, 1, -1)
 """In tokens these are, in turns, of any documents, rather of long ones, or rather of short ones: their number is free."""
 MOST_SECONDS = 2.5
@@ -101,16 +103,21 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
 
 
 def exchanged_by_values(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
-    """The solution of a learner that knows values alone after exchanges by these, where they raise the objective."""
-    batch, size = _batch(problem), problem.num_rows
+    """The solution of a learner that knows values alone after exchanges by these, where they raise the objective.
+
+    As it is where there is no time for a look at each of its documents.
+    """
+    size, count = problem.num_rows, int(solution.mask_N.sum())
     guide = _ByLot(size, generator(problem.config.seed, "exchange", "lots"))
-    looks = MOST_TRIED // min(guide.candidates, max(1, size - int(solution.mask_N.sum())))
-    return _with_mask(solution, _exchanged(batch, solution.mask_N, guide, config, looks)[0])
+    looks = min(MOST_TRIED, MOST_BITS // size) // min(guide.candidates, max(1, size - count))
+    if looks < count:
+        return solution
+    return _with_mask(solution, _exchanged(_batch(problem), solution.mask_N, guide, config, looks)[0])
 
 
 def best_of_all(problem: Problem) -> Solution | None:
     """The best of all masks, where these are few; a document's score: what the best with it exceeds all without it by."""
-    masks = problem.budget.every(MOST_MASKS)
+    masks = problem.budget.every(min(MOST_MASKS, MOST_BITS_AT_ONCE // problem.num_rows))
     if masks is None:
         return None
     masks_GN = torch.stack(masks)

@@ -188,6 +188,23 @@ def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_rea
         assert reached == pytest.approx(1.0, abs=0.02), "one is the best that the metric alone reaches"
 
 
+@pytest.mark.parametrize(("num_documents", "is_exchanged"), [(700, False), (2_999, True)])
+def test_where_masks_are_large_not_all_are_tried_nor_exchanges_begun_that_would_not_suffice(
+    num_documents: int, is_exchanged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each mask is of the whole block: 2,999 of 3,000 are 3,000 masks, of more numbers than are looked at at once; with one
+    document outside there is little to try in each place."""
+    few = {"num_epochs": 3}
+    monkeypatch.setattr(datamask, "PolicyGradientPolicy", lambda: POLICIES.make("policy_gradient", few))
+    rows, quality = drawn(3_000, 3)
+    shared = {"num_documents": num_documents, "diversity": spread_of_the_first}
+    learnt = select_documents(rows, quality, policy="policy_gradient", **few, **shared)
+    found = select_documents(rows, quality, normalisation_constants=learnt.normalisation, **shared)
+    assert np.array_equal(found.mask, learnt.mask) != is_exchanged
+    assert found.objective.value >= learnt.objective.value - 1e-9
+    assert "all masks" not in str(found.certificate)
+
+
 def test_exchanges_by_values_keep_a_budget_in_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"num_epochs": 40}
     monkeypatch.setattr(datamask, "PolicyGradientPolicy", lambda: POLICIES.make("policy_gradient", few))
