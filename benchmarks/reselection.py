@@ -87,8 +87,9 @@ def run(context: Context) -> Outcome:
         "full re-selection of that step.",
         "What may not be concluded. The share is of a full re-selection that collapses near-copies too: one that leaves "
         "them in, as `copies.threshold: null` does, is cheaper. Five crawls of one size: where each step costs what its "
-        "own crawl costs and a full re-selection what all cost, the share is a third (5 of 15), less with more "
-        "crawls, more with fewer. Nothing is ingested, embedded or scored here, which costs both sides alike, and nothing "
+        "own crawl costs and a full re-selection what all cost, the share is 4 of 14 over the four re-selections and a "
+        "third (5 of 15) with the first release, which is the same on both sides; less with more crawls, more with fewer. "
+        "Nothing is ingested, embedded or scored here, which costs both sides alike, and nothing "
         "joined to texts. Attainment is of two metrics on made-up mixes; what is passed over may matter more where "
         "crawls differ more. No document of these crawls was ever trained on.",
     ]
@@ -108,8 +109,8 @@ def _claim(outcome: Outcome) -> None:
             sum(row[name] for row in later) / planted for name in ("near-copies chosen", "fresh chosen")
         )
         outcome.claims += [
-            _share(f"{arm}: selection and index of near-copies", ("copies", "select"), steps, anew),
-            _share(f"{arm}: all four stages", (*SHARED, "select"), steps, anew),
+            *_shares(f"{arm}: selection and index of near-copies", ("copies", "select"), steps, anew),
+            *_shares(f"{arm}: all four stages", (*SHARED, "select"), steps, anew),
             at_least(
                 f"{arm}: attainment, held rows fixed, least of the steps",
                 0.97,
@@ -128,11 +129,14 @@ def _claim(outcome: Outcome) -> None:
         ]
 
 
-def _share(text: str, stages: tuple[str, ...], steps: list[Row], anew: list[Row]) -> Claim:
-    went_on, whole = (sum(row[f"{stage} cpu"] for row in rows for stage in stages) for rows in (steps, anew))
-    return at_most(
-        f"{text}: processor seconds of all five, share of full re-selection's", 0.35, went_on / whole
-    )
+def _shares(text: str, stages: tuple[str, ...], steps: list[Row], anew: list[Row]) -> list[Claim]:
+    """Of the releases that have one to go on from, and with the first, which costs both sides the same."""
+    spent, whole = ([sum(row[f"{stage} cpu"] for stage in stages) for row in rows] for rows in (steps, anew))
+    share = f"{text}: processor seconds, share of full re-selection's"
+    return [
+        at_most(f"{share}, of the four re-selections", 0.35, sum(spent[1:]) / sum(whole[1:])),
+        at_most(f"{share}, of all five releases", 0.35, sum(spent) / sum(whole)),
+    ]
 
 
 def _row(method: str, arm: str, step: int, made: Release) -> Row:
