@@ -128,6 +128,11 @@ class InternalError(DataMaskError):
     """The program itself broke a promise: nothing that its user could change."""
 
 
+def is_of_storage(error: DataMaskError) -> bool:
+    """Whether storage itself fails, on which every other step would fail too."""
+    return isinstance(error, StorageError) and not isinstance(error, TakenOverError)
+
+
 def shown(value: object) -> str:
     """A value as a message gives it: null, true, false and dates as YAML has them, a NumPy number as the number it is."""
     if isinstance(value, datetime.date):

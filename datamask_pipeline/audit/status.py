@@ -1,4 +1,4 @@
-"""What a run would compute, why and for about how long, or make current again, and which releases lack a crawl; beside it
+"""What a run would compute, why and for about how long, or make current again, and which releases it would refuse; beside it
 what `stale` says.
 
 Reads manifests; no data.
@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from datamask_pipeline.audit.stale import superseded
-from datamask_pipeline.errors import InputError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.check import refuse_missing_crawls
 from datamask_pipeline.pipeline.differences import set_back, set_back_line, steps_of_releases
 from datamask_pipeline.pipeline.estimate import duration, estimate
 from datamask_pipeline.pipeline.flow import FLOW
@@ -28,7 +26,7 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
         until: The last stage that is to be; every one by default.
 
     Returns:
-        ``is_current``; ``lacking``: releases with a crawl that the source does not have, of which a run would make nothing:
+        ``is_current``; ``refused``: releases of which a run would make nothing, as a crawl is not there or cannot be read:
         ``release`` and ``why``;
         ``steps`` to compute: ``release``, ``stage``, ``key``, ``why``, ``seconds`` (null: nothing like
         it was made yet) and ``counted_in`` (the release before, of which it is a step too; null: there is none), which
@@ -39,14 +37,13 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
         ``key``, ``location``, ``why``.
 
     Raises:
-        DataMaskError: as `Pipeline.check`, of the releases that lack no crawl.
+        DataMaskError: as `Pipeline.check`, of what is wrong for every release.
     """
     # As the record stands, which is what `release` and `report` go by: the forecast moves what is current.
     looked_at = FLOW.until(until)
     found = [each for each in superseded(pipeline.store) if FLOW.maker(each["asset"])[0] in looked_at]
-    lacking = {name: why for name in releases if (why := _lacks(pipeline, name))}
-    whole = [name for name in releases if name not in lacking]
-    pipeline.check(until, whole)
+    refused = pipeline.check_each(until, releases)
+    whole = [name for name in releases if name not in refused]
     steps = [
         {
             "release": release,
@@ -65,8 +62,8 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
     ]
     distinct = [step for step in steps if step["counted_in"] is None]
     return {
-        "is_current": not steps and not again and not found and not lacking,
-        "lacking": [{"release": name, "why": why} for name, why in lacking.items()],
+        "is_current": not steps and not again and not found and not refused,
+        "refused": [{"release": name, "why": str(error)} for name, error in refused.items()],
         "steps": steps,
         "num_steps": len(distinct),
         "seconds": sum(step["seconds"] or 0.0 for step in distinct),
@@ -75,24 +72,10 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
     }
 
 
-def _lacks(pipeline: Pipeline, release: str) -> str:
-    """Which crawl of a release the source does not have, as a run would refuse it; empty where it has all."""
-    pipeline.crawls()  # where there is no source at all, no release is to blame
-    try:
-        refuse_missing_crawls(pipeline.source, {release: pipeline.planned_crawls(release)})
-    except InputError as error:
-        return str(error)
-    except UnknownNameError as error:
-        if not error.family.startswith("crawl of release"):
-            raise
-        return str(error)
-    return ""
-
-
 def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """One line a release that lacks a crawl, a step, what is to be current again and a superseded artefact."""
-    for each in found["lacking"]:
-        yield f"release {each['release']} lacks a crawl: {each['why']}"
+    """One line a release that is refused, a step, what is to be current again and a superseded artefact."""
+    for each in found["refused"]:
+        yield f"release {each['release']} would fail: {each['why']}"
     for step in found["steps"]:
         again = step["counted_in"] is not None
         seconds = "" if again else duration(step["seconds"])

@@ -23,7 +23,7 @@ from datamask_pipeline.cli.options import (
 )
 from datamask_pipeline.cli.progress import Lines, Tracker, followed
 from datamask_pipeline.cli.terminal import plain_console
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError, TakenOverError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, is_of_storage
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pipeline.differences import (
     other_settings_of_report,
@@ -90,7 +90,6 @@ def run(
         datamask run -c my.yaml --until score --shard $SLURM_ARRAY_TASK_ID/8
     """
     console = plain_console(stderr=True)
-    failed: dict[str, DataMaskError] = {}
     unmade = Unmade()
     with followed(console) as tracker:
         pipeline = build_pipeline(config, settings, tracker)
@@ -100,16 +99,20 @@ def run(
         names = releases_of(pipeline, release, new=True)
         for name in names:
             pipeline.refuse_retired(name)
-        if dry_run:
-            pipeline.check(until, names)
-        else:
-            names = _checked(pipeline, until, names, failed, console, tracker)
-            unmade.releases.update(failed)
+        failed = pipeline.check_each(until, names)
+        if len(failed) == len(names):
+            raise failed[names[0]]
+        unmade.releases.update(failed)
+        names = [name for name in names if name not in failed]
         for name in pipeline.config.releases if release is None else ():
             if waits(pipeline, name):
                 console.print(_waits_line(pipeline, name), highlight=False, markup=False, soft_wrap=True)
+        for name, error in failed.items():
+            tracker.clear()
+            _say_failed(name, error, console)
         if dry_run:
-            return _print_forecast(pipeline, names, until)
+            _print_forecast(pipeline, names, until)
+            return _end(failed)
         pipeline.store.sweep()
         for member in filter(None, (planned_member(pipeline, name) for name in names)):
             pipeline.freeze(member)  # at once: a crawl that comes meanwhile is another release's
@@ -140,10 +143,7 @@ def run(
             "of each step above is this run's own",
             err=True,
         )
-    for name, error in failed.items():
-        typer.echo(f"error: release {name}: {inert(error)}", err=True)
-    if failed:
-        raise typer.Exit(1)
+    _end(failed)
 
 
 def report(
@@ -226,35 +226,6 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
         typer.echo(f"{len(again)} artefacts were made before and would be current again")
 
 
-def _checked(
-    pipeline: Pipeline,
-    until: str | None,
-    names: list[str],
-    failed: dict[str, DataMaskError],
-    console: Console,
-    tracker: Tracker | Lines,
-) -> list[str]:
-    """The releases that nothing is refused of before any work; what each other one is refused for is told and kept.
-
-    Raises:
-        DataMaskError: something is refused of all of them.
-    """
-    try:
-        pipeline.check(until, names)
-    except DataMaskError as error:
-        if len(names) == 1 or _is_storage(error):
-            raise
-        passed: list[str] = []
-        for name in names:  # those before it, as it may go on from one
-            with _others_go_on(name, names, failed, console, tracker):
-                pipeline.check(until, [*passed, name])
-                passed.append(name)
-        if not passed:
-            raise
-        return passed
-    return names
-
-
 @contextlib.contextmanager
 def _others_go_on(
     name: str, names: list[str], failed: dict[str, DataMaskError], console: Console, tracker: Tracker | Lines
@@ -263,17 +234,23 @@ def _others_go_on(
     try:
         yield
     except DataMaskError as error:
-        if len(names) == 1 or _is_storage(error):
+        if len(names) == 1 or is_of_storage(error):
             raise
         failed[name] = error
         tracker.clear()
-        line = f"release {name} failed: {inert(error)}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        _say_failed(name, error, console)
 
 
-def _is_storage(error: DataMaskError) -> bool:
-    """Whether storage itself fails, on which every other step would fail too."""
-    return isinstance(error, StorageError) and not isinstance(error, TakenOverError)
+def _say_failed(name: str, error: DataMaskError, console: Console) -> None:
+    line = f"release {name} failed: {inert(error)}"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _end(failed: Mapping[str, DataMaskError]) -> None:
+    for name, error in failed.items():
+        typer.echo(f"error: release {name}: {inert(error)}", err=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _run_steps(
@@ -309,7 +286,7 @@ def _run_steps(
         try:
             refs = call()
         except DataMaskError as error:
-            if stage.scope == "crawl" or _is_storage(error):
+            if stage.scope == "crawl" or is_of_storage(error):
                 raise
             unmade.add(stage, key)
             if stage.scope == "release":

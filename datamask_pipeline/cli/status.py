@@ -35,7 +35,8 @@ def status(
 ) -> None:
     """Print what a run would compute, why and for about how long, and which artefacts stand on something superseded.
 
-    A release with a crawl that the source does not have is told, and the others are looked at.
+    A release that a run would refuse, as one with a crawl that is not there or cannot be read, is told, and the others are
+    looked at.
 
     Nothing is computed or written. Exit status 0: all is current; 3: something is stale or not there yet.
 

@@ -10,7 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from datamask_pipeline.errors import ConfigurationError, TakenOverError, UnknownNameError
+from datamask_pipeline.errors import (
+    ConfigurationError,
+    DataMaskError,
+    TakenOverError,
+    UnknownNameError,
+    is_of_storage,
+)
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.pipeline.check import check
 from datamask_pipeline.pipeline.config import PipelineConfig, ReleaseConfig, changed, split_run_name
@@ -94,6 +100,38 @@ class Pipeline:
         stages = self.config.stages(until)
         check(self.config, self.source, {name: self.planned_crawls(name) for name in names}, stages)
         refuse_without_masks(self, names, stages)
+
+    def check_each(self, until: str | None, wanted: Sequence[str]) -> dict[str, DataMaskError]:
+        """Check some releases as `check` does, one without the others where they cannot all be made.
+
+        Args:
+            until: As there.
+            wanted: The releases, in the order in which they are made.
+
+        Returns:
+            What is refused, with the error of each; of one that goes on from it too. Every release may be among them.
+
+        Raises:
+            DataMaskError: as `check`, of what is wrong whatever the releases are.
+        """
+        refused: dict[str, DataMaskError] = {}
+        try:
+            self.check(until, wanted)
+        except DataMaskError as error:
+            if is_of_storage(error):
+                raise
+            self.check(until, ())
+            passed: list[str] = []
+            for name in wanted:  # those before it, as it may go on from one
+                try:
+                    self.check(until, [*passed, name])
+                except DataMaskError as error:
+                    if is_of_storage(error):
+                        raise
+                    refused[name] = error
+                else:
+                    passed.append(name)
+        return refused
 
     def looked_at(self) -> "Pipeline":
         """The same chain over a record in which nothing is computed or written, and which need not be writable."""

@@ -33,7 +33,7 @@ def test_a_finished_record_is_current(tiny_run: Pipeline, tiny_config_file: Path
         0,
         {
             "is_current": True,
-            "lacking": [],
+            "refused": [],
             "steps": [],
             "num_steps": 0,
             "seconds": 0,
@@ -51,7 +51,7 @@ def test_no_column_runs_into_the_next() -> None:
     ]
     found = {
         "is_current": False,
-        "lacking": [],
+        "refused": [],
         "steps": steps,
         "seconds": 0.0,
         "num_steps": 2,
@@ -241,17 +241,17 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     code, found = told(tiny_config_file, record, *options)
     assert code == 3
     assert found["steps"] == []
-    assert [each["release"] for each in found["lacking"]] == ["second", "third", "fourth"]
-    assert "no such crawl any more, though a release has it: second" in found["lacking"][0]["why"]
-    assert found["lacking"][0]["why"].endswith(
+    assert [each["release"] for each in found["refused"]] == ["second", "third", "fourth"]
+    assert "no such crawl any more, though a release has it: second" in found["refused"][0]["why"]
+    assert found["refused"][0]["why"].endswith(
         "`datamask retire second`, with the configuration of this command"
     )
-    assert found["lacking"][1]["why"].startswith(
+    assert found["refused"][1]["why"].startswith(
         "releases.third.crawls: unknown crawl of release 'third' 'gone'"
     )
-    assert found["lacking"][2]["why"] == found["lacking"][1]["why"], "it goes on from that one"
+    assert found["refused"][2]["why"] == found["refused"][1]["why"], "it goes on from that one"
     lines = CliRunner().invoke(app, ["audit", "status", *place]).stdout
-    assert "release third lacks a crawl: releases.third.crawls: unknown crawl" in lines
+    assert "release third would fail: releases.third.crawls: unknown crawl" in lines
     assert CliRunner().invoke(app, ["run", "--release", "first", *place]).exit_code == 0
     refused = CliRunner().invoke(app, ["run", "--release", "second", *place])
-    assert str(refused.exception) == found["lacking"][0]["why"]
+    assert str(refused.exception) == found["refused"][0]["why"]

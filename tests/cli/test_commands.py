@@ -273,6 +273,18 @@ def test_a_crawl_that_cannot_be_read_stops_its_own_releases_and_no_other(
     ]
     assert "not a whole Parquet file" in done.stderr
     assert Store(tmp_path / "record").keys("ingest") == ["tiny-2024-10"]
+    looked = runner.invoke(app, [*command, "--dry-run", "-s", f"releases={json.dumps(releases)}"])
+    assert looked.exit_code == 1, looked.exception
+    assert looked.stdout.splitlines() == ["good: 0 steps to compute"]
+    assert looked.stderr.splitlines()[-2:] == done.stderr.splitlines()[-2:]
+    status = ["audit", "status", *command[1:], "-s", f"releases={json.dumps(releases)}"]
+    told = runner.invoke(app, status)
+    assert told.exit_code == 3, told.exception
+    assert [line.partition(":")[0] for line in told.stdout.splitlines()[:2]] == [
+        "release bad would fail",
+        "release after would fail",
+    ]
+    assert told.stdout.splitlines()[2].startswith("0 steps to compute")
     alone = runner.invoke(app, [*command, "-s", f"releases={json.dumps({'bad': releases['bad']})}"])
     assert str(alone.exception).startswith("not a whole Parquet file")
 
