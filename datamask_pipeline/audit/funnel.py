@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
+from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import IntegrityError, UnknownNameError
 from datamask_pipeline.printable import cell
 from datamask_pipeline.publish.behind import inputs_of, made_from
@@ -38,11 +39,12 @@ def funnel(store: Store, release: str, left_out: Mapping[str, str] | None = None
         left_out: Masks by key that are not told of, each with a line that says why, as `left_over` finds them.
 
     Returns:
-        ``release``, ``left_out`` (those lines, of this release) and ``arms``: of each, ``arm``, ``subset_is_older`` and
-        ``levels`` from ``ingest`` of each crawl to ``materialise``. A level has ``stage``, ``key``, ``documents_in``,
-        ``documents``, ``tokens_in``, ``tokens`` (what it kept) and ``dropped``: of each rule the documents, tokens and a few
-        ids. Tokens are the source's, of the documents that have a count; ``without_tokens_in`` and ``without_tokens`` are
-        those that have none. Of rejected rows neither is known: null.
+        ``release``, ``left_out`` (those lines, of this release) and ``arms``: of each, ``arm``, ``subset_is_older``,
+        ``stale`` (what its mask was made from that is another by now, one line each) and ``levels`` from ``ingest`` of
+        each crawl to ``materialise``. A level has ``stage``, ``key``, ``documents_in``, ``documents``, ``tokens_in``,
+        ``tokens`` (what it kept) and ``dropped``: of each rule the documents, tokens and a few ids. Tokens are the source's,
+        of the documents that have a count; ``without_tokens_in`` and ``without_tokens`` are those that have none. Of
+        rejected rows neither is known: null.
 
     Raises:
         UnknownNameError: the record has no mask of such a release.
@@ -80,6 +82,8 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {cell('= kept', 50)}{kept}"
         if arm["subset_is_older"]:
             yield f"  {arm['arm']}: no subset was made from this mask yet: run stage materialise"
+        for line in arm["stale"]:
+            yield f"  STALE: {arm['arm']}: {line}"
     yield from found["left_out"]
 
 
@@ -175,6 +179,7 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
     return {
         "arm": selection.key.partition("/")[2],
         "subset_is_older": subset is None,
+        "stale": stale(store, selection),
         "levels": [*levels, *later],
     }
 

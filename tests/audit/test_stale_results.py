@@ -34,7 +34,7 @@ def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path
         assert bool(stale(store, require(store, "pretrain", model))) is is_stale
 
 
-def test_what_a_document_s_side_is_told_of_says_that_it_is_stale(
+def test_what_a_document_s_side_or_a_release_s_funnel_tells_says_that_it_is_stale(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:
     record = shutil.copytree(tiny_run.store.root, tmp_path / "record")
@@ -50,6 +50,10 @@ def test_what_a_document_s_side_is_told_of_says_that_it_is_stale(
     assert line.startswith("gather of first was made again since")
     command = ["audit", "flip", document, "--arm", "datamask", "-s", f"store={record}"]
     assert f"    STALE: {line}\n" in CliRunner().invoke(app, command).stdout
+    funnel = CliRunner().invoke(app, ["audit", "funnel", "first", "-s", f"store={record}"]).stdout
+    assert [each for each in funnel.splitlines() if "STALE" in each] == [
+        f"  STALE: {arm}: {line}" for arm in ("datamask", "random")
+    ]
 
 
 @pytest.mark.slow
