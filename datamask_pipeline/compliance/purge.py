@@ -19,6 +19,7 @@ from datamask_pipeline.compliance.unfinished import begun_on, unfinished_key
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.stages.pool import REQUESTS
 from datamask_pipeline.storage import Store, storage_errors
+from datamask_pipeline.storage.npy import forget_copies
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, SHARDS, ref_of
 from datamask_pipeline.storage.removal import remove_files
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
@@ -63,6 +64,7 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
             unname_requests(store, release)
         for location, manifest in begun.removed.items():
             _remove(store, location, manifest["stage"], manifest["key"])
+            forget_copies(store, manifest)
         left = {*begun.unfinished, *begun_on(Graph(store), begun.documents, OF_A_CRAWL)}
         gone = [each for each in sorted(left) if _remove(store, each, *unfinished_key(each), finished=False)]
         ended = dataclasses.replace(begun, state="done", unfinished=gone)

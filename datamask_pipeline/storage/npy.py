@@ -116,6 +116,17 @@ def array_digest(stream: IO[bytes]) -> str:
     return _digest(str(dtype), shape, hashed.hexdigest())
 
 
+def forget_copies(store: Store, manifest: Mapping[str, Any]) -> None:
+    """Remove what this machine's cache holds of the arrays of an artefact of a remote record, half-written copies too."""
+    if store.is_local:
+        return
+    for part in manifest["parts"]:
+        if "array" in part:
+            target = store.cached(f"{part['array']['digest']}.npy")
+            for path in (target, *target.parent.glob(f"{target.stem}.*.tmp")):
+                path.unlink(missing_ok=True)
+
+
 def _local(store: Store, ref: Ref, part: Mapping[str, Any]) -> Path:
     record = part.get("array")
     path = store.file_path(ref, f"{part['name']}.npy")

@@ -11,7 +11,7 @@ from s3_server import KEYS, s3_server
 from datamask_pipeline.compliance import purge as purging
 from datamask_pipeline.compliance.purge import purge
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage import Store, open_array, require
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,21 @@ def test_a_crawl_that_is_ingested_anew_while_a_purge_begins_leaves_nothing(
     assert "erased" in store.manifest(current)["basis"]["inputs"]
     assert (current == made[0]) == (moment == "after it")
     assert purge(store, "y") is None
+
+
+def test_what_the_cache_has_of_withdrawn_documents_goes_too(record: Pipeline, tmp_path: Path) -> None:
+    """Vectors of an object store are mapped from copies on this machine."""
+    store = record.store
+
+    def num_vectors() -> int:
+        ref = require(store, "embed", CRAWL)
+        return sum(len(open_array(store, ref, name)) for name in store.part_names(ref))
+
+    before = num_vectors()
+    copies = [*(tmp_path / "cache").rglob("*.npy")]
+    assert bool(copies) != store.is_local
+    for copy in copies:
+        copy.with_name(f"{copy.stem}.1.half.tmp").write_bytes(b"a half of them")
+    assert purge(store, "x") is not None
+    assert not [path for copy in copies for path in copy.parent.glob(f"{copy.stem}.*")]
+    assert num_vectors() < before
