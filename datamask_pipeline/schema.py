@@ -151,7 +151,8 @@ SCORES: Final = pa.schema(
 _NUM_COPIES = column(
     "num_copies",
     INTEGER,
-    "Documents with this content, this one among them, in the first release that its crawl was taken into.",
+    "Documents with this content, this one among them, in the first release that its crawl was taken into; where "
+    "near-duplicates are collapsed, of the whole group.",
     unit="documents",
 )
 

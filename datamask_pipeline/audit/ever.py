@@ -1,24 +1,32 @@
-"""Every subset that ever held a document, and every model ever trained on one, superseded ones too. Changes nothing."""
+"""Every subset that ever held a document, or what stood for it, and every model ever trained on one, superseded ones too.
+
+Changes nothing.
+"""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from datamask_pipeline.audit.copies_of import KINSHIP, Kinship, kinship
 from datamask_pipeline.audit.reader import Reader, Row, artefact_of, input_location
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.report.comparison import final_rows
 from datamask_pipeline.storage.ref import ref_of
 
+#: What a document is to what a subset holds, the closest first; of the first two its text is in.
+_CLOSEST: Final[tuple[Kinship | None, ...]] = (None, *KINSHIP)
+
 
 def subsets_ever(reader: Reader) -> Iterator[Row]:
-    """Each version of a subset that holds the document, or the one that stands for its text, older ones first.
+    """Each version of a subset that holds the document, or one that stands for it, older ones first.
 
     Yields:
-        ``key`` (``release/arm``), ``artefact``, ``crawl`` and ``id`` (under which its text is in), ``made`` (when),
+        ``key`` (``release/arm``), ``artefact``, ``crawl`` and ``id`` (of what is in), ``by`` (what the document is to that,
+        a key of `copies_of.KINSHIP`: only of a ``copy`` its text is in; null: it is the document itself), ``made`` (when),
         ``state`` (``current``, ``stale`` or ``superseded``), ``why`` (it is not current, one line each) and ``record``.
     """
     names = _names(reader)
     for manifest in _versions(reader, "fineweb_mask"):
-        for crawl, name in names:
+        for (crawl, name), by in names.items():
             for row in reader.at(manifest["location"], name, columns=["id", "crawl"]):
                 if crawl in (None, row["crawl"]):
                     state, why = _state(reader, manifest)
@@ -27,6 +35,7 @@ def subsets_ever(reader: Reader) -> Iterator[Row]:
                         "artefact": manifest["location"],
                         "crawl": row["crawl"],
                         "id": name,
+                        "by": by,
                         "made": manifest.get("written_at"),
                         "state": state,
                         "why": why,
@@ -34,19 +43,29 @@ def subsets_ever(reader: Reader) -> Iterator[Row]:
                     }
 
 
-def _names(reader: Reader) -> list[tuple[str | None, str]]:
-    """The document, in any crawl, and what stood for its text in any version of a pool or of near-copies."""
-    found: dict[tuple[str | None, str], None] = {(None, reader.document_id): None}
+def _names(reader: Reader) -> dict[tuple[str | None, str], Kinship | None]:
+    """The document, in any crawl, and what stood for it in any version, with what it is to that."""
+    found: dict[tuple[str | None, str], Kinship | None] = {(None, reader.document_id): None}
+
+    def note(crawl: str, name: str, by: Kinship) -> None:
+        known = found.get((crawl, name))
+        if known is None or _CLOSEST.index(by) < _CLOSEST.index(known):
+            found[crawl, name] = by
+
     for manifest in _versions(reader, "candidate_documents"):
         for row in reader.at(manifest["location"]):
             first = row["representative_crawl"], row["representative_id"]
-            found[first] = None
+            note(*first, kinship(row, reader.one(manifest["location"], *first)))
     for manifest in _versions(reader, "near_copies"):
         for crawl, name in list(found):
             near = None if crawl is None else reader.one(manifest["location"], crawl, name)
             if near is not None and near["near_copy_of"] is not None:
-                found[near["near_copy_of_crawl"], near["near_copy_of"]] = None
-    return [(crawl, name) for crawl, name in found if crawl is None or name != reader.document_id]
+                note(near["near_copy_of_crawl"], near["near_copy_of"], "near_copy")
+    return {
+        (crawl, name): by
+        for (crawl, name), by in found.items()
+        if crawl is None or name != reader.document_id
+    }
 
 
 def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
@@ -58,26 +77,32 @@ def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
 
     Yields:
         ``key`` (``release/run``), ``model``, ``artefact``, ``subset`` (its artefact), ``trained`` (whether on this
-        document; ``None``: the subset is gone, and nobody can tell), ``made``, ``state``, ``why``, ``bits_per_byte``,
-        ``num_tasks`` and ``mean`` over the tasks of its last checkpoint (``None``: not evaluated).
+        document's text; ``None``: the subset is gone, and nobody can tell), ``by`` (what the document is to the nearest that
+        the subset holds, as there), ``made``, ``state``, ``why``, ``bits_per_byte``, ``num_tasks`` and ``mean`` over the
+        tasks of its last checkpoint (``None``: not evaluated).
     """
-    held = {subset["artefact"] for subset in subsets}
-    digests = {_documents_digest(reader.tables.manifest(location)) for location in held}
+    held: dict[str, Kinship | None] = {}
+    for one in sorted(subsets, key=lambda one: _CLOSEST.index(one["by"])):
+        held.setdefault(one["artefact"], one["by"])
+    digests: dict[str, Kinship | None] = {}
+    for location, by in held.items():
+        digests.setdefault(_documents_digest(reader.tables.manifest(location)), by)
     there = {manifest["location"] for manifest in reader.store.all_manifests(artefact_of("fineweb_mask"))}
     for manifest in _versions(reader, "pretrained_model"):
         subset = input_location(manifest, "subset")
-        trained: bool | None = subset in held or manifest["basis"]["inputs"]["subset"] in digests
-        if not trained and subset not in there:
-            trained = None
-        if trained is False:
+        digest = manifest["basis"]["inputs"]["subset"]
+        is_held = subset in held or digest in digests
+        if not is_held and subset in there:
             continue
+        by = held[subset] if subset in held else digests.get(digest)
         state, why = _state(reader, manifest)
         yield {
             "key": manifest["key"],
             "model": manifest["fingerprint"][:16],
             "artefact": manifest["location"],
             "subset": subset,
-            "trained": trained,
+            "trained": _CLOSEST.index(by) <= _CLOSEST.index("copy") if is_held else None,
+            "by": by,
             "made": manifest.get("written_at"),
             "state": state,
             "why": why,

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from datamask_pipeline.audit.copies_of import exact_copies
+from datamask_pipeline.audit.copies_of import grouped_with
 from datamask_pipeline.audit.reader import Reader, Row, input_location
 from datamask_pipeline.stages.takedown_matches import entries_naming, named_by_purge
 from datamask_pipeline.storage.ref import ref_of
@@ -15,7 +15,7 @@ _MOST_COPIES: Final = 1_000
 
 
 def left_out_by(reader: Reader, pool: Mapping[str, Any], candidate: Row) -> list[Row]:
-    """What withdrew or contaminated a document or a copy of it.
+    """What withdrew or contaminated a document, or one of its copies and near-duplicates.
 
     Args:
         reader: Of the record.
@@ -24,7 +24,8 @@ def left_out_by(reader: Reader, pool: Mapping[str, Any], candidate: Row) -> list
 
     Returns:
         Of a withdrawn document each ``entry``, as `datamask audit takedown` spells it; of a contaminated one each ``task``
-        and ``question``, its row; none of any other.
+        and ``question``, its row, and as ``of`` the ``crawl`` and ``id`` of a near-duplicate that has the question's words
+        (null: the document itself has them); none of any other.
 
     Raises:
         IntegrityError: what was read is not what was written.
@@ -37,7 +38,7 @@ def left_out_by(reader: Reader, pool: Mapping[str, Any], candidate: Row) -> list
             return [{"entry": f"what was purged by {by.title}"}]
     if candidate["exclusion"] == "contaminated":
         return [*_questions(reader, pool, candidate)]
-    documents = [*_of_its_text(reader, pool, candidate, ["id", "content_hash", "url"])]
+    documents = [*_of_its_group(reader, pool, candidate, ["id", "content_hash", "url"])]
     requests, entries = input_location(pool, "takedown"), []
     if requests is not None:
         entries = entries_naming(reader.store, ref_of(reader.tables.manifest(requests)), documents)
@@ -58,18 +59,24 @@ def _questions(reader: Reader, pool: Mapping[str, Any], candidate: Row) -> Itera
     rows = reader.store.read_table(ref_of(reader.tables.manifest(location))).to_pylist()
     ngram = pool["basis"]["config"]["decontaminate"]["ngram"]
     questions = QuestionNgrams((((row["task"], row["question"]), row["text"]) for row in rows), ngram)
-    texts = {row["text"] for row in _of_its_text(reader, pool, candidate, ["text"])}
-    found = {each for text in texts for hit in questions.found_in(text).values() for each in hit}
+    found: dict[tuple[str, int], Row | None] = {}
+    seen = set[str]()
+    for row in _of_its_group(reader, pool, candidate, ["crawl", "id", "content_hash", "text"]):
+        own = row["content_hash"] == candidate["content_hash"]
+        if row["content_hash"] not in seen:
+            seen.add(row["content_hash"])
+            for each in itertools.chain.from_iterable(questions.found_in(row["text"]).values()):
+                found.setdefault(each, None if own else {"crawl": row["crawl"], "id": row["id"]})
     for task, question in sorted(found):
-        yield {"task": task, "question": question}
+        yield {"task": task, "question": question, "of": found[task, question]}
 
 
-def _of_its_text(
+def _of_its_group(
     reader: Reader, pool: Mapping[str, Any], candidate: Row, columns: list[str]
 ) -> Iterator[Row]:
-    """The document, what represents it, and what that represents, as the release's crawls have them."""
+    """The document first, what represents it, and what that represents, as the release's crawls have them."""
     first = candidate["representative_crawl"], candidate["representative_id"]
-    copies = exact_copies(reader, pool["location"], *first)
+    copies = grouped_with(reader, pool["location"], *first)
     names = [(candidate["crawl"], candidate["id"]), first]
     names += [(row["crawl"], row["id"]) for row in itertools.islice(copies, _MOST_COPIES)]
     for crawl, name in dict.fromkeys(names):

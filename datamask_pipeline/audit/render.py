@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from datamask_pipeline.audit.arm_settings import read_by
+from datamask_pipeline.audit.copies_of import KINSHIP
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.stages.select import SelectConfig
 
@@ -69,35 +70,47 @@ def _release_lines(release: Story) -> Iterator[str]:
 
 
 def _left_out_by(by: Story) -> str:
-    """An entry that withdrew a document, or a question whose words it has."""
-    return str(by["entry"]) if "entry" in by else f"question {by['question']} of task {by['task']}"
+    """An entry that withdrew a document, or a question whose words it has, or a near-duplicate of it."""
+    if "entry" in by:
+        return str(by["entry"])
+    told = f"question {by['question']} of task {by['task']}"
+    return told + (
+        f", whose words {by['of']['id']} of {by['of']['crawl']} has, a near-duplicate" if by["of"] else ""
+    )
 
 
 def _copies_lines(release: Story) -> Iterator[str]:
     """What stands for the document, or for what it stands."""
     candidate, near, about = release["candidate"], release["near_copy"], release["representative"]
     if candidate["num_copies"] > 1:
+        kinds = "copies and near-duplicates" if release["by_words"] else "copies"
         yield (
-            f"    one of {candidate['num_copies']} copies; represented by {candidate['representative_id']} "
+            f"    one of {candidate['num_copies']} {kinds}; represented by {candidate['representative_id']} "
             f"of {candidate['representative_crawl']}"
         )
     if about is not None and about["exclusion"] == "validation":
-        yield f"    its text is held out for validation, as {about['id']} of {about['crawl']}"
+        what = "its text" if about["by"] == "copy" else f"what it is {KINSHIP[about['by']]} of"
+        yield f"    {what} is held out for validation, as {about['id']} of {about['crawl']}"
     if near is not None and near["near_copy_of"] is not None:
         yield (
             f"    left out as a near-copy of {near['near_copy_of']} of {near['near_copy_of_crawl']}: "
             f"cosine {_number(near['cosine'])}, one of {near['num_near_copies']} in its group"
         )
     elif about is not None and about["by"] == "near_copy":
-        yield f"    its first copy was left out as a near-copy of {about['id']} of {about['crawl']}"
+        first = "copy or near-duplicate" if release["by_words"] else "copy"
+        yield f"    its first {first} was left out as a near-copy of {about['id']} of {about['crawl']}"
     elif near is not None and near["num_near_copies"] > 1:
         yield f"    stands for a group of {near['num_near_copies']} near-copies, itself among them"
     for copy in release["copies"]:
-        kind = "copy" if copy["by"] == "copy" else f"near-copy, cosine {_number(copy['cosine'])}"
+        kind = (
+            f"near-copy, cosine {_number(copy['cosine'])}"
+            if "cosine" in copy
+            else copy["by"].replace("_", "-")
+        )
         yield f"    stands for {copy['id']} of {copy['crawl']} ({kind})"
-    num_copies = sum(copy["by"] == "copy" for copy in release["copies"])
+    num_copies = sum("cosine" not in copy for copy in release["copies"])
     if about is None and candidate["num_copies"] - 1 > num_copies > 0:
-        yield f"    and for {candidate['num_copies'] - 1 - num_copies} copies more"
+        yield f"    and for {candidate['num_copies'] - 1 - num_copies} {kinds} more"
     if near is not None:
         yield f"      in {_place(near['record'])}"
 
@@ -107,6 +120,8 @@ def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
     place = "IN" if arm["selected"] else "out"
     if about is not None and about["selected"]:
         place = f"its text is IN, as {about['id']} of {about['crawl']}"
+        if about["by"] != "copy":
+            place = f"out; {about['id']} of {about['crawl']}, which it is {KINSHIP[about['by']]} of, is IN"
     made = f"mask of content digest {arm['selection_id']}, seed {arm['seed']}, code version {arm['code_version']}"
     yield f"    {arm['arm']}: {place}  ({made})"
     yield from _stale_lines(arm, "      ")
@@ -173,12 +188,16 @@ def _decision_lines(arm: Story) -> Iterator[str]:
 def _ever_lines(story: Story) -> Iterator[str]:
     """What ever held the document, and what was ever trained on it, a line each."""
     for subset in story["subsets"]:
-        known = "" if subset["id"] == story["id"] else f"as {subset['id']} of {subset['crawl']} "
+        known = "" if subset["by"] is None else f"as {subset['id']} of {subset['crawl']} "
+        if subset["by"] not in (None, "copy"):
+            known = f"{subset['id']} of {subset['crawl']}, which it is {KINSHIP[subset['by']]} of, "
         place = _place(subset["record"])
         yield f"  {known}in subset {subset['key']} of {subset['made']}: {subset['state']}, {place}"
         yield from (f"    {line}" for line in subset["why"])
     for model in story["models"]:
         trained = "trained on it" if model["trained"] else "may be trained on it, its subset is gone"
+        if model["trained"] is False:
+            trained = f"trained on what it is {KINSHIP[model['by']]} of, not on it"
         tasks = (
             f"mean of {model['num_tasks']} tasks {_number(model['mean'])}"
             if model["num_tasks"]

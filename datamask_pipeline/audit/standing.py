@@ -1,4 +1,4 @@
-"""Which row of a mask decides about a document: its own, or that of the document which stands for its text.
+"""Which row of a mask decides about a document: its own, or that of the document which stands for it.
 
 Knows pools, near-copies and masks; knows no policy.
 """

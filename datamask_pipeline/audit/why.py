@@ -144,6 +144,7 @@ def _release(reader: Reader, release: str, deep: bool | None, left: Collection[s
             "release": release,
             "fingerprint": pool.short,
             "candidate": candidate,
+            "by_words": reader.manifest(pool)["basis"]["config"].get("near_duplicates") is not None,
             "left_out_by": left_out_by(reader, reader.manifest(pool), candidate),
             "near_copy": reader.one(near_copies, crawl),
             "representative": about,

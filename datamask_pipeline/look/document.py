@@ -4,9 +4,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
-from datamask_pipeline.audit.copies_of import representative
+from datamask_pipeline.audit.copies_of import KINSHIP, representative
 from datamask_pipeline.audit.reader import Reader
-from datamask_pipeline.audit.standing import ALIKE
 from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
 from datamask_pipeline.look.measured import documents_sql
 from datamask_pipeline.look.neighbours import Neighbours, nearest_chosen
@@ -37,8 +36,8 @@ class Document:
         pool: Its row among the release's candidates; ``None`` without a release.
         near_copy: Its row among near-copies; ``None`` where these were not sought.
         arms: By arm, its row in the mask; ``None`` where the arm did not judge it.
-        representative: What stands for its text: crawl, row, id, as ``by`` what this one is to it, and as ``kept_by`` the
-            arms that kept it; ``None`` where it stands for itself.
+        representative: What stands for it: crawl, row, id, as ``by`` what this one is to it, as ``is_its_text`` whether that
+            has its text, and as ``kept_by`` the arms that kept that; ``None`` where it stands for itself.
         neighbours: The chosen documents nearest to it, each with its place, cosine and the beginning of its text.
         compared: How many chosen ones were compared, and how many there are.
     """
@@ -130,12 +129,12 @@ def _representative(about: Selected, pool: Row) -> Row | None:
             name: reader.one(arm.selection.location, by["crawl"], by["id"])
             for name, arm in about.arms.items()
         }
-        why = "near_copy" if pool["eligible"] else pool["exclusion"]
         return {
             "crawl": by["crawl"],
             "row": standing["record"]["row"],  # a pool has one part a crawl
             "id": by["id"],
-            "by": ALIKE.get(why, why),
+            "by": KINSHIP[by["by"]],
+            "is_its_text": by["by"] == "copy",
             "kept_by": [name for name, row in masks.items() if row is not None and row["selected"]],
         }
     finally:

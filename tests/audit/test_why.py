@@ -20,6 +20,7 @@ from datamask_pipeline.errors import IntegrityError, UnknownDocumentError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.stages.select import SelectConfig
 from datamask_pipeline.storage import Ref, Store, open_array, require
+from datamask_pipeline.storage.ref import ref_of
 
 RELEASE = "first"
 
@@ -330,6 +331,55 @@ def test_a_copy_and_what_stands_for_it_lead_to_each_other(tiny_run: Pipeline) ->
         }
         assert len(mine["models"]) == len(of_first["models"])
     assert places == {True, False}
+
+
+def test_the_text_of_a_near_duplicate_or_near_copy_is_not_in(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Whether it was selected, and whether a model was trained on it, is told of its own text; and of what stands for it."""
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {
+        "store": str(tmp_path / "record"),
+        "pool.near_duplicates": {"shingle_words": 1, "threshold": 0.7, "num_permutations": 64},
+        "copies.threshold": 0.9,
+    }
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    for _, _, call in pipeline.steps(RELEASE, "materialise"):
+        call()
+    store = pipeline.store
+    contents, told = {}, set()
+    for row in store.read_table(require(store, "pool", RELEASE)).to_pylist():
+        contents[row["crawl"], row["id"]] = row["content_hash"]
+    in_subset = set()
+    for manifest in store.all_manifests("materialise"):
+        in_subset |= {
+            contents[row["crawl"], row["id"]] for row in store.read_table(ref_of(manifest)).to_pylist()
+        }
+    for (crawl, name), content in contents.items():
+        story = document_story(store, name)
+        lines = [line.strip() for line in story_lines(story)]
+        (release,) = (each for each in story["releases"] if each["candidate"]["crawl"] == crawl)
+        if (of := release["representative"]) is not None:
+            is_copy = contents[of["crawl"], of["id"]] == content
+            assert (of["by"] == "copy") == is_copy
+            for arm in release["arms"]:
+                what = {"near_duplicate": "a near-duplicate", "near_copy": "a near-copy"}.get(of["by"])
+                place = f"its text is IN, as {of['id']} of {of['crawl']}"
+                if not is_copy:
+                    place = f"out; {of['id']} of {of['crawl']}, which it is {what} of, is IN"
+                shown = f"{arm['arm']}: {place}  ("
+                assert any(line.startswith(shown) for line in lines) == arm["representative"]["selected"]
+                told.add((of["by"], arm["representative"]["selected"]))
+        by_text = {each["by"] in (None, "copy") for each in story["subsets"]}
+        assert (True in by_text) == (content in in_subset)
+        if story["subsets"] and content not in in_subset:
+            assert not any(each["trained"] for each in story["models"])
+            assert not [line for line in lines if line.startswith("trained on it")]
+            told |= {("trained on", each["by"]) for each in story["models"] if each["trained"] is False}
+    kinds = {"near_duplicate", "near_copy"}
+    assert {(by, selected) for by in kinds for selected in (True, False)} <= told
+    assert {each for each in told if each[0] == "trained on"} <= {("trained on", by) for by in kinds}
+    assert [each for each in told if each[0] == "trained on"]
 
 
 @pytest.mark.parametrize("stage", ["ingest", "embed", "score", "pool", "gather", "select", "materialise"])

@@ -251,7 +251,7 @@ def test_the_audit_names_a_near_duplicates_representative(store: Store) -> None:
     documents = {crawl: ingested(store, crawl, rows) for crawl, rows in NEAR_ROWS.items()}
     pooled(store, documents, near_duplicates={})
     told = "\n".join(story_lines(document_story(store, "d")))
-    assert "one of 4 copies; represented by a of one" in told
+    assert "one of 4 copies and near-duplicates; represented by a of one" in told
     assert "not eligible: near_duplicate" in told
 
 
