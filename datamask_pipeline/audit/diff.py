@@ -35,7 +35,10 @@ REASONS: Final[Mapping[str, Mapping[Side, str]]] = {
     "duplicate_content": {"came": "was an exact copy of another", "went": "an exact copy of another now"},
     "duplicate_id": {"came": "its id stood twice before", "went": "its id stands twice now"},
     "validation": {"came": "was held out for validation", "went": "held out for validation now"},
-    "contaminated": {"came": "had words of a question", "went": "has words of a question"},
+    "contaminated": {
+        "came": "it or a near-duplicate of it had words of a question",
+        "went": "it or a near-duplicate of it has words of a question",
+    },
     "near_copy": {"came": "was a near-copy of another", "went": "a near-copy of another now"},
     "no_score": {"came": "had no score before", "went": "has no score now"},
     "configuration": {"came": "other settings", "went": "other settings"},
