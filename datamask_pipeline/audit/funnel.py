@@ -17,6 +17,7 @@ from datamask_pipeline.publish.behind import inputs_of, made_from
 from datamask_pipeline.selection.reasons import PASSED_OVER
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.whole import check_tables
 from datamask_pipeline.token_totals import TOTALS_SQL, in_words
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def funnel(store: Store, release: str, left_out: Mapping[str, str] | None = None
 
     Raises:
         UnknownNameError: the record has no mask of such a release.
-        IntegrityError: a level does not balance, or a manifest counts otherwise than its table.
+        IntegrityError: a level does not balance, a manifest counts otherwise than its table, or that was altered.
     """
     keys = [key for key in store.keys("select") if key.split("/")[0] == release]
     if not keys:
@@ -154,6 +155,7 @@ def _documents_of(store: Store, candidates: Ref) -> dict[str, Ref]:
 
 def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) -> dict[str, Any]:
     candidates, copies = made_of(store, selection)
+    check_tables(store, *filter(None, (candidates, copies, selection)))
     connection.execute(f"""
         CREATE OR REPLACE TEMP TABLE chain AS
         SELECT crawl, id, token_count, place, left_at, reason AS rule

@@ -1,14 +1,29 @@
-"""Proves a published data set: its files, its manifest, its root digest. Needs no record."""
+"""Proves a published data set: its files, its manifest, its root digest, and what these say twice. Needs no record."""
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import yaml
 
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.stated import DAMAGE, sha256_at
-from datamask_pipeline.publish.manifest import FIELDS, FORMAT, NAME, manifest_bytes, root_digest
+from datamask_pipeline.publish.manifest import (
+    CARD,
+    CROISSANT,
+    FIELDS,
+    FORMAT,
+    NAME,
+    manifest_bytes,
+    root_digest,
+)
+from datamask_pipeline.sources.content import content_hashes
+
+#: Rows that are read at a time.
+_ROWS: Final = 8_192
 
 
 def is_data_set(fs: Any, path: str) -> bool:
@@ -49,6 +64,7 @@ def prove_data_set(fs: Any, path: str, root: str | None = None) -> Iterator[Find
             yield from _check_file(fs, path, name, file, there)
         except DAMAGE as error:
             yield contradiction(name, f"cannot be read: {type(error).__name__}: {error}")
+    yield from _check_licence(fs, path, manifest)
     rows = sum(file.get("rows", 0) for file in manifest["files"].values())
     if rows != manifest["data_set"].get("documents"):
         yield contradiction(
@@ -66,6 +82,36 @@ def _check_file(
     elif (found := sha256_at(fs, f"{path}/{name}")) != file["sha256"]:
         yield contradiction(name, f"SHA-256 is {found}, and {file['sha256']} was written")
     elif "rows" in file:
-        with fs.open(f"{path}/{name}", "rb") as stream:
-            if (rows := pq.read_metadata(stream).num_rows) != file["rows"]:
+        with fs.open(f"{path}/{name}", "rb") as stream, pq.ParquetFile(stream) as opened:
+            if (rows := opened.metadata.num_rows) != file["rows"]:
                 yield contradiction(name, f"has {rows} rows where {file['rows']} are stated")
+            yield from _check_texts(name, opened)
+
+
+def _check_texts(name: str, opened: pq.ParquetFile) -> Iterator[Finding]:
+    """Each text is that of its content hash; the first that is not is named."""
+    if not {"text", "content_hash"} <= {*opened.schema_arrow.names}:
+        return
+    first = 0
+    for batch in opened.iter_batches(batch_size=_ROWS, columns=["text", "content_hash"]):
+        hashes = content_hashes(batch.column("text").cast(pa.string()))
+        others = pc.indices_nonzero(pc.not_equal(hashes, batch.column("content_hash"))).to_pylist()
+        if others:
+            yield contradiction(name, f"row {first + others[0]}: its text is not that of its `content_hash`")
+            return
+        first += batch.num_rows
+
+
+def _check_licence(fs: Any, path: str, manifest: dict[str, Any]) -> Iterator[Finding]:
+    """Card and Croissant state the licence that the manifest does."""
+    licence = manifest["data_set"].get("settings", {}).get("licence")
+    for name in sorted({CARD, CROISSANT} & manifest["files"].keys()) if licence is not None else ():
+        try:
+            text = fs.cat_file(f"{path}/{name}").decode("utf-8")
+            said = (yaml.safe_load(text.split("---\n")[1]) if name == CARD else json.loads(text)).get(
+                "license"
+            )
+        except DAMAGE:
+            continue  # its bytes are others than were written, which is said already
+        if said != licence:
+            yield contradiction(name, f"states the licence {said}, and {NAME} {licence}")

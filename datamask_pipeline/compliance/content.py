@@ -10,19 +10,24 @@ import pyarrow.compute as pc
 from datamask_pipeline import domains, duck
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.whole import check_tables
 from datamask_pipeline.token_totals import TOTALS_SQL
 
 Content = dict[str, Any]
 
 
 def content_of(store: Store, subset: Ref) -> Content:
-    """Read the rows of a subset.
+    """Read the rows of a subset, after its files were held against their digests.
 
     Returns:
         JSON values: ``documents``, ``bytes`` (of UTF-8), ``tokens`` (of those stated), ``without_tokens`` (documents),
         ``first`` and ``last`` date, ``undated`` documents, ``languages`` (bytes by language, the empty name: not stated) and
         ``domains`` (documents and bytes by registrable domain, the empty name: no URL with a host).
+
+    Raises:
+        IntegrityError: a file of it was altered.
     """
+    check_tables(store, subset)
     rows = duck.parts_sql(store, [subset], "text, url, date, language, token_count")
     with tempfile.TemporaryDirectory() as folder, duck.connect(store, Path(folder)) as connection:
         ((documents, size, tokens, without, first, last, undated),) = connection.execute(f"""

@@ -17,6 +17,7 @@ from datamask_pipeline.look.selected import Selected, selected
 from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.report.objectives import AFFINE_SCALE, objective_names
 from datamask_pipeline.storage import Store, storage_errors
+from datamask_pipeline.storage.whole import check_tables
 from datamask_pipeline.token_totals import in_words
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def write_page(
     Raises:
         UnknownNameError: the record has no selection of that release or arm.
         ConfigurationError: no arm is named, and there are several.
+        IntegrityError: a table that it is drawn from was altered.
         StorageError: the file cannot be written.
     """
     text = page(selected(store, release, arm), progress=progress)
@@ -92,7 +94,13 @@ def write_page(
 
 
 def page(about: Selected, *, progress: Progress = lambda _: None) -> str:
-    """The page of a selection as HTML."""
+    """The page of a selection as HTML.
+
+    Raises:
+        IntegrityError: a table that it is drawn from was altered.
+    """
+    arms = [arm.selection for arm in about.arms.values()]
+    check_tables(about.store, *arms, *filter(None, (about.index, about.candidates, about.near_copies)))
     with (
         tempfile.TemporaryDirectory() as scratch,
         duck.connect(about.store, Path(scratch), memory_limit="1GB") as connection,

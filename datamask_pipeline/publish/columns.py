@@ -42,7 +42,8 @@ def columns_of(columns: pa.Schema, facts: Facts) -> list[Column]:
     found = []
     for field in columns:
         if scorer := scorers.get(field.name):
-            origin = f"stage `score`: {scorer['model']} at {scorer['revision']}"
+            at = f" at {scorer['revision']}" if scorer["revision"] else ""
+            origin = f"stage `score`: {scorer['model']}{at}"
             found.append(Column(field, origin, [_model_url(scorer["model"], scorer["revision"])]))
         elif field.name in own:
             stage = {"num_copies": "pool", near_copies: "copies"}.get(field.name, "select")
@@ -57,4 +58,4 @@ def columns_of(columns: pa.Schema, facts: Facts) -> list[Column]:
 def _model_url(model: str, revision: str) -> str:
     if model.count("/") == 1 and len(revision or "") == 40:
         return f"https://huggingface.co/{model}/tree/{revision}"
-    return f"urn:datamask:model:{model}@{revision}"
+    return f"urn:datamask:model:{model}" + (f"@{revision}" if revision else "")

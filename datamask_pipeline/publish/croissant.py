@@ -5,6 +5,7 @@ Source: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -97,7 +98,7 @@ def croissant(
         "name": name,
         "description": about,
         "license": licence,
-        "prov:wasDerivedFrom": [{"@id": address} for address in derived_from],
+        "prov:wasDerivedFrom": [{"@id": _iri(address)} for address in derived_from],
         "distribution": [
             *shards,
             {
@@ -127,13 +128,18 @@ def _field(column: Column, kind: str) -> dict[str, Any]:
     name = column.field.name
     return {
         "@type": "cr:Field",
-        "@id": f"documents/{name}",
+        "@id": f"documents/{quote(name, safe='')}",
         "name": name,
         "description": f"{schema.description(column.field) or 'A column of the source.'} From: {column.origin}.",
         "dataType": kind,
         "source": {"fileSet": {"@id": "shards"}, "extract": {"column": name}},
-        "prov:wasDerivedFrom": [{"@id": address} for address in column.derived_from],
+        "prov:wasDerivedFrom": [{"@id": _iri(address)} for address in column.derived_from],
     }
+
+
+def _iri(address: str) -> str:
+    """An address as JSON-LD takes it: without blanks, as names of models, columns and folders may have."""
+    return quote(address, safe="%/:?#[]@!$&'()*+,;=~")
 
 
 def _kind(kind: pa.DataType) -> str | None:

@@ -24,7 +24,7 @@ from datamask_pipeline.publish.config import IDS, PublishConfig
 from datamask_pipeline.publish.croissant import croissant
 from datamask_pipeline.publish.facts import Facts, facts_of, source_licences, subset_of
 from datamask_pipeline.publish.licences import check_released_under, spelt
-from datamask_pipeline.publish.manifest import NAME, manifest_bytes, manifest_of, stated
+from datamask_pipeline.publish.manifest import CARD, CROISSANT, NAME, manifest_bytes, manifest_of, stated
 from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
@@ -32,6 +32,7 @@ from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
 from datamask_pipeline.storage.reaching import is_local, reaching
 from datamask_pipeline.storage.ref import pretty_json, read_json
 from datamask_pipeline.storage.store import file_system_of
+from datamask_pipeline.storage.whole import check_tables
 
 #: Beside the data sets of an object store: who writes which of them.
 LEASES: Final = ".datamask-leases"
@@ -72,7 +73,8 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
         UnknownNameError: no such release, arm or column.
         ConfigurationError: the licence is forbidden by that of a constituent.
         InputError: a licence is not known.
-        IntegrityError: the subset is not that of its mask.
+        IntegrityError: the subset is not that of its mask, or a file of it or of the documents behind it, where columns of
+            theirs are read, was altered.
         StorageError: the disk is full, or something else stands there already, or it lies in the record, or its storage
             does not answer.
     """
@@ -105,7 +107,10 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
     Raises: as `publish`.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.work.") as scratch:
+        check_tables(store, subset)
         facts = facts_of(store, subset, Path(scratch))
+        if config.carried or config.licence_column is not None:
+            check_tables(store, *facts.documents.values())
         licences = _licences(store, facts, config, Path(scratch))
         written, columns = _write_rows(store, facts, config, folder, Path(scratch))
     num_documents = sum(written.rows.values())
@@ -142,9 +147,9 @@ def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dic
         "licences": licences,
     }
     with storage_errors(str(folder)):
-        (folder / "README.md").write_text(text, encoding="utf-8")
-        (folder / "croissant.json").write_text(pretty_json(described_by), encoding="utf-8")
-        files |= {name: stated(folder / name) for name in ("README.md", "croissant.json")}
+        (folder / CARD).write_text(text, encoding="utf-8")
+        (folder / CROISSANT).write_text(pretty_json(described_by), encoding="utf-8")
+        files |= {name: stated(folder / name) for name in (CARD, CROISSANT)}
         manifest = manifest_of(files, facts.behind, data_set)
         (folder / NAME).write_bytes(manifest_bytes(manifest))
     return manifest

@@ -10,6 +10,8 @@ from datamask_pipeline.storage.builder import sha256_file
 from datamask_pipeline.storage.ref import pretty_json
 
 NAME: Final = "manifest.json"
+#: The files that tell of the data set.
+CARD, CROISSANT = "README.md", "croissant.json"
 FORMAT: Final = 1
 #: What must stand in a manifest, and of which type.
 FIELDS: Final[Mapping[str, type]] = {

@@ -6,13 +6,12 @@ version without index is scanned, after its parts were hashed as a whole.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.pieces import PIECES_FILE, CheckedFile, split
 from datamask_pipeline.storage.ref import MANIFEST, Ref, manifest_digest, pretty_json, ref_of
 from datamask_pipeline.storage.row_index import (
@@ -26,9 +25,7 @@ from datamask_pipeline.storage.row_index import (
     sizes_of,
 )
 from datamask_pipeline.storage.store import Store
-
-_REMEDY: Final = "`datamask audit prove` tells more; delete it and run its stage again, which makes it anew"
-_HASHED_BYTES: Final = 1 << 22
+from datamask_pipeline.storage.whole import altered, check_part
 
 
 class CheckedTables:
@@ -61,7 +58,9 @@ class CheckedTables:
                 spelt = self.store.fs.cat_file(f"{self.store.root}/{location}/{MANIFEST}")
                 stated = manifest.get("manifest_digest")
                 if stated != manifest_digest(manifest) or spelt != pretty_json(manifest).encode():
-                    raise self._altered(f"{location}/{MANIFEST}", "says something else than was written")
+                    raise altered(
+                        self.store, f"{location}/{MANIFEST}", "says something else than was written"
+                    )
             self._manifests[location] = manifest
         return self._manifests[location]
 
@@ -73,8 +72,10 @@ class CheckedTables:
         """
         ref = self.store.current(stage, key)
         if ref is not None and ref_of(self.manifest(ref.location)) != ref:
-            raise self._altered(
-                f"{stage}/{key}/current.json", f"says something else than {ref.location}/{MANIFEST}"
+            raise altered(
+                self.store,
+                f"{stage}/{key}/current.json",
+                f"says something else than {ref.location}/{MANIFEST}",
             )
         return ref
 
@@ -130,7 +131,7 @@ class CheckedTables:
                     "record": {"artefact": location, "part": f"{part}.parquet", "row": row},
                 }
             first = last
-        raise self._altered(f"{location}/{part}.parquet", f"has no row {row}, which its index names")
+        raise altered(self.store, f"{location}/{part}.parquet", f"has no row {row}, which its index names")
 
     def num_documents(self, location: str, value: str, by: Literal["content_hash", "url"]) -> int | None:
         """How many rows have a text, by its content hash, or a URL at a domain or below it; ``None``: no index tells.
@@ -160,7 +161,7 @@ class CheckedTables:
                     columns=list(columns), use_threads=False
                 )
             except (pa.ArrowException, OSError) as error:
-                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
 
     def _places(
         self, location: str, document_id: str, column: str
@@ -205,12 +206,13 @@ class CheckedTables:
             if self._digests_of(location):
                 source: Any = self._checked(location, f"{part}.parquet")
             else:
-                self._check_whole(location, part)
+                parts = self.manifest(location)["parts"]
+                check_part(self.store, location, next(each for each in parts if each["name"] == part))
                 source = self.store.fs.open(f"{self.store.root}/{path}", "rb")
             try:
                 self._opened[path] = pq.ParquetFile(source)
             except (pa.ArrowException, OSError) as error:
-                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
         return self._opened[path]
 
     def _read(self, opened: pq.ParquetFile, path: str, group: int, names: list[str]) -> pa.Table:
@@ -220,7 +222,7 @@ class CheckedTables:
             try:
                 self._last = key, opened.read_row_group(group, columns=names, use_threads=False)
             except (pa.ArrowException, OSError) as error:
-                raise self._altered(path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
         return self._last[1]
 
     def _checked(self, location: str, name: str) -> CheckedFile:
@@ -230,9 +232,9 @@ class CheckedTables:
         try:
             size = self.store.fs.size(f"{self.store.root}/{path}")
         except FileNotFoundError:
-            raise self._altered(path, "is missing") from None
+            raise altered(self.store, path, "is missing") from None
         if size != sizes[name]:
-            raise self._altered(path, f"has {size} bytes where {sizes[name]} were written")
+            raise altered(self.store, path, f"has {size} bytes where {sizes[name]} were written")
         stream = self.store.fs.open(f"{self.store.root}/{path}", "rb", block_size=1 << 20)
         return CheckedFile(stream, size, self._digests_of(location)[name], f"{self.store.root}/{path}")
 
@@ -245,32 +247,14 @@ class CheckedTables:
             self._digests[location] = {} if stated is None else split(digests, sizes_of(manifest))
         return self._digests[location]
 
-    def _check_whole(self, location: str, part: str) -> None:
-        """Hash a part of an earlier version; one of the first cannot be checked, as its manifest has no such digest."""
-        stated = next(each for each in self.manifest(location)["parts"] if each["name"] == part)
-        if "sha256" in stated:
-            path = f"{location}/{part}.parquet"
-            hashed = hashlib.sha256()
-            try:
-                with self.store.fs.open(f"{self.store.root}/{path}", "rb") as stream:
-                    while piece := stream.read(_HASHED_BYTES):
-                        hashed.update(piece)
-            except FileNotFoundError:
-                raise self._altered(path, "is missing") from None
-            if hashed.hexdigest() != stated["sha256"]:
-                raise self._altered(path, "holds other bytes than were written to it")
-
     def _whole(self, path: str, sha256: str) -> bytes:
         try:
             data: bytes = self.store.fs.cat_file(f"{self.store.root}/{path}")
         except FileNotFoundError:
-            raise self._altered(path, "is missing") from None
+            raise altered(self.store, path, "is missing") from None
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise self._altered(path, "holds other bytes than were written to it")
+            raise altered(self.store, path, "holds other bytes than were written to it")
         return data
-
-    def _altered(self, path: str, problem: str) -> IntegrityError:
-        return IntegrityError(f"{self.store.root}/{path} {problem}; {_REMEDY}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,12 +17,13 @@ from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.errors import IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.publish.manifest import manifest_bytes, sealed, stated
-from datamask_pipeline.storage import Store
+from datamask_pipeline.sources.content import content_hash
+from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.ref import manifest_digest, pretty_json
 
 #: So many corruptions of each kind, at random places.
@@ -170,6 +171,13 @@ def proved(folder: Path, root: str | None = None) -> list[Finding]:
     return list(prove_data_set(Store(folder).fs, str(folder), root))
 
 
+def seal(folder: Path, changed: Path) -> None:
+    """Write manifest and root digest anew for a file that was changed."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][changed.relative_to(folder).as_posix()] |= stated(changed)
+    (folder / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
+
+
 @pytest.mark.parametrize("damage", [flip, truncate, swap, edit])
 def test_every_corruption_of_a_data_set_is_noticed_and_named(
     data_set: Path, damage: Callable[..., None]
@@ -207,15 +215,34 @@ def test_a_data_set_of_other_rows_is_found_out(tiny_run: Pipeline, data_set: Pat
     table = pq.read_table(shard)
     texts = table.column("text").to_pylist()
     texts[3] = "another text"
-    columns = table.schema
-    pq.write_table(table.set_column(0, columns.field("text"), pa.array(texts)), shard)
-    manifest = json.loads((data_set / "manifest.json").read_text())
-    manifest["files"]["data/train-00001-of-00003.parquet"] |= stated(shard)
-    (data_set / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
+    table = table.set_column(
+        table.schema.get_field_index("text"), table.schema.field("text"), pa.array(texts)
+    )
+    pq.write_table(table, shard)
+    seal(data_set, shard)
+    (finding,) = proved(data_set)
+    assert finding.file == "data/train-00001-of-00003.parquet"
+    assert finding.problem == "row 3: its text is not that of its `content_hash`"
+    hashes = table.column("content_hash").to_pylist()
+    hashes[3] = content_hash("another text")
+    of_hash = table.schema.get_field_index("content_hash"), table.schema.field("content_hash")
+    pq.write_table(table.set_column(*of_hash, pa.array(hashes)), shard)
+    seal(data_set, shard)
     assert proved(data_set) == []
     (finding,) = prove_behind(tiny_run.store, Store(data_set).fs, str(data_set))
     assert (finding.file, finding.row) == ("data/train-00001-of-00003.parquet", 3)
     assert "`text`" in finding.problem
+
+
+@pytest.mark.parametrize("name", ["README.md", "croissant.json"])
+def test_a_file_that_states_another_licence_than_the_manifest_is_found_out(data_set: Path, name: str) -> None:
+    path = data_set / name
+    text = path.read_text()
+    assert "odc-by" in text
+    path.write_text(text.replace("odc-by", "mit"))
+    seal(data_set, path)
+    (finding,) = proved(data_set)
+    assert (finding.file, finding.problem) == (name, "states the licence mit, and manifest.json odc-by")
 
 
 def test_a_record_behind_a_data_set_that_changed_is_named(
@@ -250,3 +277,37 @@ def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path
     unpack(tmp_path)
     result = CliRunner().invoke(app, ["audit", "prove", "first", "-s", f"store={tmp_path}/record"])
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("of", ["materialise", "select"])
+def test_nothing_is_published_drawn_or_counted_from_altered_tables(
+    record: Path, tmp_path: Path, of: str
+) -> None:
+    """The file is whole Parquet with as many rows: only its digest tells."""
+    location = require(Store(record), of, "first/datamask").location
+    (path, *_) = sorted((record / location).glob("*.parquet"))
+    kept, table = path.read_bytes(), pq.read_table(path)
+    column = "text" if of == "materialise" else "quality"
+    place = table.schema.get_field_index(column)
+    other = pa.array([*reversed(table.column(column).to_pylist())], table.schema.field(column).type)
+    pq.write_table(table.set_column(place, table.schema.field(column), other), path)
+    place = ["-s", f"store={record}"]
+    licence = ["--license", "odc-by", "--source-license", "odc-by"]
+    published = str(tmp_path / "published")
+    asked = {
+        "materialise": [
+            ["release", "first", "--arm", "datamask", *licence, "--to", published],
+            ["audit", "training-content", "first", "--arm", "datamask"],
+        ],
+        "select": [
+            ["look", "page", "first/datamask", "--to", str(tmp_path / "page.html")],
+            ["audit", "funnel", "first"],
+        ],
+    }
+    for command in asked[of]:
+        refused = CliRunner().invoke(app, [*command, *place]).exception
+        assert isinstance(refused, IntegrityError), (command, refused)
+        assert str(refused).startswith(f"{path} holds other bytes than were written to it; ")
+    path.write_bytes(kept)
+    assert not (tmp_path / "published").exists()
+    assert not (tmp_path / "page.html").exists()

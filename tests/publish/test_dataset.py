@@ -29,7 +29,9 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.publish import dataset
 from datamask_pipeline.publish.card import _selection
+from datamask_pipeline.publish.columns import Column, _model_url
 from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.croissant import croissant
 from datamask_pipeline.publish.dataset import Published, publish
 from datamask_pipeline.publish.facts import facts_of, subset_of
 from datamask_pipeline.publish.manifest import root_digest
@@ -71,6 +73,22 @@ def test_it_opens_everywhere_with_the_same_rows(licensed: Store, tmp_path: Path)
     card = DatasetCard.load(folder / "README.md")
     assert card.data.license == "odc-by"
     assert card.data.dataset_info["splits"][0]["num_examples"] == len(expected)
+
+
+def test_croissant_takes_names_with_blanks(tmp_path: Path) -> None:
+    """As of a scorer `column:own score`, which states no revision, and of a column of the source."""
+    import mlcroissant
+
+    fields = {name: pa.field(name, pa.string()) for name in ("text", "my note", "100% {x}")}
+    model = _model_url("column own score", "")
+    columns = [Column(field, "the source", ["file:///a folder/of mine", model]) for field in fields.values()]
+    files = {"data/train-00000-of-00001.parquet": {"bytes": 1, "sha256": "0" * 64}}
+    found = croissant(
+        name="n", about="a", licence="mit", files=files, columns=columns, derived_from=["file:///a folder"]
+    )
+    (tmp_path / "croissant.json").write_text(json.dumps(found))
+    assert mlcroissant.Dataset(str(tmp_path / "croissant.json")).metadata.issues.errors == set()
+    assert "@" not in model
 
 
 def test_every_field_of_croissant_says_what_it_was_derived_from(licensed: Store, tmp_path: Path) -> None:
