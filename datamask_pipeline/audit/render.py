@@ -75,7 +75,9 @@ def _left_out_by(by: Story) -> str:
         return str(by["entry"])
     told = f"question {by['question']} of task {by['task']}"
     return told + (
-        f", whose words {by['of']['id']} of {by['of']['crawl']} has, a near-duplicate" if by["of"] else ""
+        f", whose words {by['of']['id']} of {by['of']['crawl']} has, a near-duplicate of it"
+        if by["of"]
+        else ""
     )
 
 
@@ -91,6 +93,9 @@ def _copies_lines(release: Story) -> Iterator[str]:
     if about is not None and about["exclusion"] == "validation":
         what = "its text" if about["by"] == "copy" else f"what it is {KINSHIP[about['by']]} of"
         yield f"    {what} is held out for validation, as {about['id']} of {about['crawl']}"
+    elif about is not None and about["exclusion"] not in (None, candidate["exclusion"]):
+        other = f"{about['id']} of {about['crawl']}, which it is {KINSHIP[about['by']]} of"
+        yield f"    {other}, is not eligible: {about['exclusion']}"
     if near is not None and near["near_copy_of"] is not None:
         yield (
             f"    left out as a near-copy of {near['near_copy_of']} of {near['near_copy_of_crawl']}: "

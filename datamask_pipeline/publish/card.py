@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from datamask_pipeline import schema
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.printable import code_span
 from datamask_pipeline.publish.columns import Column
@@ -161,8 +162,8 @@ def _selection(facts: Facts) -> str:
     certificates = sorted({block["certificate"]["method"] for block in blocks})
     rows = [
         ["policy", code_span(settings["policy"])],
-        ["diversity", code_span(settings["diversity"])],
-        ["weight of quality", _number(settings["lamb"])],
+        ["diversity", code_span(settings["diversity"]) + _not_read(settings, "diversity")],
+        ["weight of quality", _number(settings["lamb"]) + _not_read(settings, "lamb")],
         ["budget", ", ".join(f"{name} {value}" for name, value in budget.items())],
         ["seed", str(settings["seed"])],
         ["blocks selected each by itself", str(len(blocks))],
@@ -195,6 +196,13 @@ def _selection(facts: Facts) -> str:
     return f"## Selection\n\n{_table(['', ''], rows)}\n\n{_table(names, scorers)}"
 
 
+def _not_read(settings: Mapping[str, Any], name: str) -> str:
+    policy: Any = POLICIES.classes().get(settings["policy"])
+    return (
+        " (of the objective below; the policy does not read it)" if policy and name in policy.unread else ""
+    )
+
+
 def _composition(facts: Facts) -> str:
     crawls = [
         [
@@ -216,7 +224,9 @@ def _composition(facts: Facts) -> str:
     if facts.lengths is not None:
         names = ("least", "first quartile", "median", "third quartile", "most")
         parts.append(_table([*names], [[str(length) for length in facts.lengths]]))
-        parts.append("Tokens of a selected document, as the source counts them.")
+        parts.append(
+            "Tokens of a selected document, as the source counts them; quartiles are those of a document, not interpolated."
+        )
     if domains:
         parts.append(f"Domains: {facts.num_domains}; the {len(domains)} with most documents:")
         parts.append(_table(["domain", "documents"], domains))

@@ -56,6 +56,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def documents(store: Store) -> Ref:
+    return ingested(store, TEXTS)
+
+
+def ingested(store: Store, texts: dict[str, str]) -> Ref:
     builder = store.begin("ingest", "one", version="1", config={}, inputs={})
     rows = [
         {
@@ -67,7 +71,7 @@ def documents(store: Store) -> Ref:
             "row": row,
             "content_hash": hashlib.sha256("".join(text.split()).encode()).hexdigest(),
         }
-        for row, (name, text) in enumerate(TEXTS.items())
+        for row, (name, text) in enumerate(texts.items())
     ]
     table = pa.Table.from_pylist(rows, schema=schema.DOCUMENTS)
     return builder.commit([builder.write_part("0", table.to_batches(), schema.DOCUMENTS)])
@@ -98,8 +102,11 @@ def test_a_document_with_so_many_words_of_a_question_is_left_out(
     (whole,), (both,), (clean,) = (
         document_story(store, name)["releases"] for name in ("whole", "both", "clean")
     )
-    assert whole["left_out_by"] == [{"task": "piqa", "question": 0}]
-    assert both["left_out_by"] == [{"task": "piqa", "question": 0}, {"task": "piqa", "question": 1}]
+    assert whole["left_out_by"] == [{"task": "piqa", "question": 0, "of": None}]
+    assert both["left_out_by"] == [
+        {"task": "piqa", "question": 0, "of": None},
+        {"task": "piqa", "question": 1, "of": None},
+    ]
     assert clean["left_out_by"] == []
     assert "      by question 1 of task piqa" in [*story_lines(document_story(store, "both"))]
     assert told["ngram"] == 13
@@ -111,6 +118,21 @@ def test_a_document_with_so_many_words_of_a_question_is_left_out(
     assert taken_in is not None
     (line,) = decontaminate.told(store.manifest(taken_in))
     assert line.endswith("3 questions of 2 tasks")
+
+
+def test_a_group_is_left_out_by_the_words_of_one_and_that_one_is_named(store: Store, folder: Path) -> None:
+    """What stands for the group has no words of the question itself, which nobody is to conclude."""
+    documents = ingested(store, {name: TEXTS[name] for name in ("twelve", "thirteen", "clean")})
+    near = {"shingle_words": 1, "threshold": 0.7}
+    rows, _ = pooled(store, documents, folder, near_duplicates=near)
+    assert rows == {"twelve": "contaminated", "thirteen": "near_duplicate", "clean": None}
+    (twelve,) = document_story(store, "twelve")["releases"]
+    of = {"crawl": "one", "id": "thirteen"}
+    assert twelve["left_out_by"] == [{"task": "piqa", "question": 0, "of": of}]
+    told = [*story_lines(document_story(store, "twelve"))]
+    assert "      by question 0 of task piqa, whose words thirteen of one has, a near-duplicate of it" in told
+    told = [*story_lines(document_story(store, "thirteen"))]
+    assert "    twelve of one, which it is a near-duplicate of, is not eligible: contaminated" in told
 
 
 def test_each_setting_counts(store: Store, documents: Ref, folder: Path) -> None:
