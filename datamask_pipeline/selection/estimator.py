@@ -18,6 +18,9 @@ from datamask_pipeline.selection.api import select_documents
 OF_FIT = {"embeddings": "X", "quality": "y"}
 """What `fit` has under another name."""
 
+LIKENESS = ("target", "avoid")
+"""What else of `fit` is a score of every row."""
+
 
 class DataMaskSelector(BaseEstimator):
     """Chooses rows of X, for quality and diversity together; it selects documents, not features.
@@ -57,7 +60,8 @@ class DataMaskSelector(BaseEstimator):
 
         Args:
             X: Shape (N, D), numbers; rows need not be of unit norm.
-            y: Quality, shape (N,), or several scores by name, higher is better; without it diversity alone counts.
+            y: Quality, shape (N,), or several scores by name, higher is better; without it likeness to ``target`` and
+                ``avoid`` is all of the quality, and without these too diversity alone counts.
             given: What else `select_documents` takes for each document, e.g. ``token_counts``, ``target``.
 
         Raises:
@@ -71,7 +75,14 @@ class DataMaskSelector(BaseEstimator):
         budgets = {"ratio": self.ratio, "num_documents": self.num_documents}
         settings: dict[str, Any] = {name: value for name, value in budgets.items() if value is not None}
         settings |= {"policy": self.policy, "seed": self.seed, **(self.settings or {})}
-        lamb, quality = (0.0, np.zeros(len(X))) if y is None else (self.lamb, y)
+        lamb, quality = self.lamb, y
+        if y is None:
+            quality, alike = np.zeros(len(X)), [name for name in LIKENESS if given.get(name) is not None]
+            if alike:
+                weights = settings.get("quality_weights") or dict.fromkeys(alike, 1.0)
+                settings["quality_weights"] = {"quality": 0.0, **weights}
+            else:
+                lamb = 0.0
         self.result_ = select_documents(X, quality, diversity=self.diversity, lamb=lamb, **settings, **given)
         return self
 

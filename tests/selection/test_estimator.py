@@ -82,6 +82,26 @@ def test_the_ratio_is_the_engine_s_unless_another_budget_is_given(clustered) -> 
     assert DataMaskSelector(num_documents=7).fit(*clustered).get_support().sum() == 7
 
 
+@pytest.mark.parametrize("diversity", ["Pair_simi", "Facility"])
+@pytest.mark.parametrize("name", ["target", "avoid"])
+def test_likeness_alone_is_the_quality_where_no_other_is_given(diversity: str, name: str) -> None:
+    draws = np.random.default_rng(0)
+    X, shown = draws.normal(size=(400, 24)), draws.normal(size=(3, 24))
+    unit_ND, unit_TD = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (X, shown))
+    like_N = (unit_ND @ unit_TD.T).max(1) * (1 if name == "target" else -1)
+    made = [
+        DataMaskSelector(diversity=diversity, lamb=lamb, num_documents=30) for lamb in (0.0, 0.5, 0.9, 1.0)
+    ]
+    means = [like_N[each.fit(X, **{name: shown}).get_support()].mean() for each in made]
+    assert means == sorted(means)
+    assert means[-1] == pytest.approx(np.sort(like_N)[-30:].mean())
+    assert means[2] > means[0] + 0.05
+    weighed = DataMaskSelector(
+        diversity=diversity, num_documents=30, settings={"quality_weights": {name: 2.0}}
+    )
+    assert (weighed.fit(X, **{name: shown}).get_support() == made[1].get_support()).all()
+
+
 def test_it_fits_at_the_end_of_a_pipeline(clustered) -> None:
     pipeline = make_pipeline(StandardScaler(), DataMaskSelector(num_documents=30)).fit(*clustered)
     assert pipeline[-1].get_support().sum() == 30
