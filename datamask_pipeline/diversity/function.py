@@ -21,8 +21,8 @@ class FunctionMetric(DiversityMetric):
     Formula: the function's. Cost: the function's, once for every mask drawn.
 
     Args:
-        function: Called with ``embeddings_ND`` and ``masks_GN`` as `DiversityMetric.values` is; returns G numbers,
-            higher is more diverse.
+        function: Called with copies of ``embeddings_ND`` and ``masks_GN`` as `DiversityMetric.values` is; returns G finite
+            numbers, higher is more diverse, which depend on nothing else.
 
     Raises:
         ConfigurationError: the function cannot be called with two arguments.
@@ -41,5 +41,6 @@ class FunctionMetric(DiversityMetric):
             ) from error
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
-        given: Tensor = self.function(embeddings_ND, masks_GN)  # checked by `base.checked_values`
+        # Of copies, as a function may change what it is given; what it returns is checked by `base.checked_values`.
+        given: Tensor = self.function(embeddings_ND.clone(), masks_GN.clone())
         return given

@@ -46,7 +46,6 @@ MOST_MASKS, COVERAGE_PAIRS = 64, 20_000_000
 PROXY_DOCUMENTS = 4096
 PROXY_STEPS, PROXY_GAP = 10, 0.002
 PROXY_SWAP_ROUNDS = 12
-SPREAD_MASKS = 32
 FEW_DOCUMENTS = 1024
 """Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
 these stand, and more masks are drawn, or every one there is."""
@@ -324,8 +323,7 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     """What the metric alone gains over random masks on a sample of the block, with the default learner.
 
     `dtype` is that of the block's own gradients and searches: constants must not depend on the machine where masks
-    do not. A metric without marginals is taken to gain what exchanges by values do, or four standard deviations of its
-    random values, if that is more: how far a learner gets with a black box is not known beforehand.
+    do not. A metric without marginals is taken to gain what exchanges by values do.
     """
     rows, budget = statistics.rows, replace(budget, seed=SCALE_SEED)
     draws = generator(budget.seed, "normalisation", "sample")
@@ -395,9 +393,7 @@ def gain_on_sample(
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
     if is_black_box:
-        masks_GN = torch.stack([part.random("normalisation", "spread", draw) for draw in range(SPREAD_MASKS)])
-        spread = float(checked_values(metric, inside.rows.everything(), masks_GN).std())
-        return max(reached_by_values(alone) - start, 4 * spread)
+        return max(reached_by_values(alone), *drawn) - start
     settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
     swaps = {"num_swap_rounds": PROXY_SWAP_ROUNDS}
     few = size <= FEW_DOCUMENTS and size * sample.dim <= SWAP_NUMBERS

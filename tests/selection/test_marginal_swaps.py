@@ -189,6 +189,50 @@ def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_rea
 
 
 @pytest.mark.parametrize(("num_documents", "is_exchanged"), [(700, False), (2_999, True)])
+@pytest.mark.parametrize(("size", "count"), [(12, 3), (60, 12), (300, 30)])
+def test_the_one_of_a_functions_scale_is_within_its_reach(size: int, count: int) -> None:
+    """Of a metric that is 0 or 1, and of one whose random values are wide beside what can be gained."""
+
+    def pairs(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        sums_GD = masks_GN.float() @ embeddings_ND
+        return (count - sums_GD.square().sum(1)) / (count * (count - 1))
+
+    def apart(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        return (masks_GN.float() @ embeddings_ND[:, 0] > 0).float()
+
+    rows, quality = drawn(size, 3)
+    for function in (pairs, apart):
+        found = select_documents(rows, quality, diversity=function, lamb=0, num_documents=count)
+        assert found.objective.diversity == pytest.approx(1.0, abs=0.05)
+    built_in = select_documents(rows, quality, diversity="Pair_simi", lamb=0, num_documents=count)
+    scale = select_documents(rows, quality, diversity=pairs, lamb=0, num_documents=count).normalisation[
+        "pairs"
+    ]
+    assert scale[1] == pytest.approx(built_in.objective.raw["Pair_simi"], abs=0.05 * (scale[1] - scale[0]))
+
+
+def test_a_function_may_change_what_it_is_given() -> None:
+    def centred(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        centred_ND = embeddings_ND - embeddings_ND.mean(0)
+        return -(masks_GN.float() @ centred_ND).square().sum(1)
+
+    def in_place(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        embeddings_ND -= embeddings_ND.mean(0)
+        values_G = -(masks_GN.float() @ embeddings_ND).square().sum(1)
+        masks_GN[:] = False
+        return values_G
+
+    rows, quality = drawn(60, 0)
+    given = rows.copy()
+    pure, changing = (
+        select_documents(given, quality, diversity={"Pair_simi": 1.0, function: 1.0}, num_documents=6)
+        for function in (centred, in_place)
+    )
+    assert (given == rows).all()
+    assert (pure.mask == changing.mask).all()
+    assert pure.objective.value == changing.objective.value
+
+
 def test_where_masks_are_large_not_all_are_tried_nor_exchanges_begun_that_would_not_suffice(
     num_documents: int, is_exchanged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
