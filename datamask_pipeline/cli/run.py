@@ -101,7 +101,7 @@ def run(
             pipeline.refuse_retired(name)
         failed = pipeline.check_each(until, names)
         if len(failed) == len(names):
-            raise failed[names[0]]
+            pipeline.check(until, names)  # which refuses them all at once
         unmade.releases.update(failed)
         names = [name for name in names if name not in failed]
         for name in pipeline.config.releases if release is None else ():

@@ -42,6 +42,9 @@ class Member:
 def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month: str) -> list[Member]:
     """What a template makes now: its first release of all crawls, then one for each new crawl, or one in each new month.
 
+    Each has the crawls of the last one that it made. A retired one with a crawl that the source has no longer is passed over,
+    as nothing can be made with that crawl; what it took in beside that comes with the next.
+
     Args:
         pipeline: The chain.
         template: The name of a release of the configuration that has `every`.
@@ -50,6 +53,9 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     """
     configured = pipeline.config.releases[template]
     made = releases.rolled(pipeline.store, template)
+    taken, there = {*releases.every_name(pipeline.store)}, {*pipeline.crawls()}
+    while made and not there.issuperset(made[-1][1]) and releases.is_retired(pipeline.store, made[-1][0]):
+        made.pop()
     before, held = made[-1] if made else (None, [])
     fixed = configured.given if configured.given != PREVIOUS else None
     if fixed is not None:
@@ -59,8 +65,7 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     if not new:
         return []
     if configured.every == "month":
-        name = f"{template}-{month}"
-        steps = [] if name in releases.every_name(pipeline.store) else [(name, new)]
+        steps = [(f"{template}-{month}", new)]
     elif before is None:
         steps = [(f"{template}-{_named(new[-1])}", new)]
     else:
@@ -68,6 +73,8 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     members: list[Member] = []
     for name, added in steps:
         held = [*held, *added]
+        if name in taken:
+            continue
         members.append(Member(name, template, tuple(held), fixed if configured.given != PREVIOUS else before))
         before = name
     return members

@@ -10,9 +10,11 @@ import yaml
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.rolling import Member, new_members, this_month
+from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.releases import retire
 
 
 def chain(config: Path, record: Path, crawls: list[str]) -> Pipeline:
@@ -259,6 +261,42 @@ def test_rolling_releases_of_crawls_with_any_name_have_names_that_fit(
     assert found[:2] == ["web-a_b-c8687a08", "web-a_b-2e7336dc"]
     assert all(re.fullmatch("[A-Za-z0-9_-]+", name) for name in found)
     assert found[3] == "web-c"
+
+
+@pytest.mark.parametrize("given", ["previous", None])
+def test_a_rolling_release_goes_on_where_a_crawl_is_gone_and_what_had_it_is_retired(
+    tiny_config_file: Path, tmp_path: Path, given: str | None
+) -> None:
+    """Which is what a run says that is to be done; later crawls were refused for it, one after the other."""
+    values = yaml.safe_load(tiny_config_file.read_text())
+    source = Path(values["source"]["options"]["root"]) / "tiny-2024-10"
+    root = tmp_path / "crawls"
+    web = {"every": "crawl"} | ({"given": given} if given else {})
+    settings = {"store": str(tmp_path / "record"), "source.options.root": str(root), "releases": {"web": web}}
+
+    def made() -> list[Member]:
+        pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+        members = new_members(pipeline, "web", pipeline.crawls(), "2026-11")
+        for member in members:
+            pipeline.freeze(member)
+        pipeline.check("ingest")
+        return members
+
+    for name in "abc":
+        shutil.copytree(source, root / name)
+        made()
+    shutil.rmtree(root / "b")
+    with pytest.raises(InputError, match="`datamask retire web-b` and `datamask retire web-c`"):
+        made()
+    store = Store(tmp_path / "record")
+    for name in ("web-b", "web-c"):
+        retire(store, name)
+    assert made() == []
+    shutil.copytree(source, root / "d")
+    before = "web-a" if given else None
+    assert made() == [Member("web-d", "web", ("a", "c", "d"), before)]
+    shutil.copytree(source, root / "e")
+    assert made() == [Member("web-e", "web", ("a", "c", "d", "e"), "web-d" if given else None)]
 
 
 def test_a_rolling_release_goes_on_from_one_of_an_earlier_version_named_as_its_crawl(
