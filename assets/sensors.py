@@ -32,7 +32,7 @@ SECONDS_BETWEEN_TICKS = 5
 PARTITION_TAG = "dagster/partition"
 #: The newest runs of a partition among which one that `advance` asked for is sought.
 LOOKED_AT = 20
-FAILED = (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+FAILED = {dg.DagsterRunStatus.FAILURE: "failed", dg.DagsterRunStatus.CANCELED: "was terminated"}
 
 
 @dg.sensor(
@@ -74,7 +74,9 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
         request(member) for member in to_be_frozen if asked[member.name] is None and member.given not in asked
     ]
     skip_reason = "everything has run or is running"
-    failed = [f"{freeze_job.name} of {name} failed" for name, status in asked.items() if status in FAILED]
+    failed = [
+        f"{freeze_job.name} of {name} {FAILED[status]}" for name, status in asked.items() if status in FAILED
+    ]
     failed += [] if requests else _failed(context.instance, chain)
     if failed and not requests:
         skip_reason = f"everything else has run or is running; waiting for you: {'; '.join(failed)}"
@@ -132,9 +134,10 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
 
 def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
     """The newest runs that failed, and the releases that wait for their crawls."""
-    lost = [crawl for crawl in pipeline.crawls() if _status(instance, crawl_run(pipeline, crawl)) in FAILED]
-    for crawl in lost:
-        yield f"{CRAWL_JOB.name} of {crawl} failed"
+    status = {crawl: _status(instance, crawl_run(pipeline, crawl)) for crawl in pipeline.crawls()}
+    lost = {crawl: FAILED[each] for crawl, each in status.items() if each in FAILED}
+    for crawl, how in lost.items():
+        yield f"{CRAWL_JOB.name} of {crawl} {how}"
     for release in in_order(pipeline, pipeline.releases()):
         try:
             crawls = pipeline.planned_crawls(release)
@@ -142,8 +145,8 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
             continue
         if behind := [crawl for crawl in crawls if crawl in lost]:
             yield f"release {release} waits for {', '.join(behind)}"
-        elif _status(instance, run := release_run(pipeline, release)) in FAILED:
-            yield f"{run.job} of {release} failed"
+        elif (ended := _status(instance, run := release_run(pipeline, release))) in FAILED:
+            yield f"{run.job} of {release} {FAILED[ended]}"
 
 
 def _has_masks(pipeline: Pipeline, release: str) -> bool:
@@ -155,12 +158,27 @@ def _standing(instance: dg.DagsterInstance, run: Wanted) -> tuple[dg.DagsterRunS
     """How the newest run of that basis stands, and the run; ``None``: it is to be asked for.
 
     One that went well is, too, where a run of other settings or inputs has ended since: the record has gone over to what
-    that one made.
+    that one made. So is one that failed or was terminated, where somebody has run something of its partition by hand since,
+    and that went well: what it lacked may stand there now.
     """
-    status = _status(instance, run)
-    if status is dg.DagsterRunStatus.SUCCESS and (after := _ended_since(instance, run)):
-        return None, dataclasses.replace(run, after=after)
-    return status, run
+    status, after = _status(instance, run), ""
+    if status is dg.DagsterRunStatus.SUCCESS:
+        after = _ended_since(instance, run)
+    elif status in FAILED:
+        after = _mended_since(instance, run)
+    return (None, dataclasses.replace(run, after=after)) if after else (status, run)
+
+
+def _mended_since(instance: dg.DagsterInstance, run: Wanted) -> str:
+    """The newest run of its partition that somebody launched since it ended so, if that went well; else nothing."""
+    filters = dg.RunsFilter(tags={PARTITION_TAG: run.partition_key})
+    for record in instance.get_run_records(filters=filters, limit=LOOKED_AT):
+        found = record.dagster_run
+        if found.tags.get(BASIS_TAG) == run.basis:
+            return ""
+        if BASIS_TAG not in found.tags and found.is_success:
+            return found.run_id
+    return ""
 
 
 def _ended_since(instance: dg.DagsterInstance, run: Wanted) -> str:

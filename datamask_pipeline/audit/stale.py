@@ -1,7 +1,7 @@
 """What an artefact was made from that is another by now: its result is stale, and why. Knows manifests; reads no rows."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
@@ -11,6 +11,8 @@ from datamask_pipeline.storage.changes import current_manifest
 from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.releases import is_retired
 
+#: How a line begins that is of a release that the artefact's own goes on from.
+_THROUGH: Final = "it goes on from "
 #: Why artefacts are stale, by location: each is looked at once. Beside each line, the artefact that read what it tells of.
 Known = dict[str, list[tuple[Ref, str]]]
 
@@ -58,6 +60,15 @@ def _known(store: Store, ref: Ref, known: Known) -> list[tuple[Ref, str]]:
     return known[ref.location]
 
 
+def _through(store: Store, held: Ref, why: list[tuple[Ref, str]]) -> Iterator[tuple[Ref, str]]:
+    """Why what is gone on from is stale, each line with what that is, once."""
+    release = held.key.partition("/")[0]
+    retired = f", retired (`datamask retire {release} --undo`)" if is_retired(store, release) else ""
+    for ref, line in why:
+        told = line if line.startswith(_THROUGH) else f"{_THROUGH}{release}{retired}: {line}"
+        yield ref, told
+
+
 def _changed(store: Store, ref: Ref, known: Known) -> Iterator[tuple[Ref, str]]:
     manifest, stage = store.manifest(ref), FLOW.keeper(ref.stage)
     for name, made_from in inputs_of(manifest):
@@ -73,7 +84,9 @@ def _changed(store: Store, ref: Ref, known: Known) -> Iterator[tuple[Ref, str]]:
             same = now.content_digest == made_from.content_digest
             if not same and stage is not None:
                 same = stage.identity(argument)(store, now) == manifest["basis"]["inputs"][name]
-            if same:
+            if same and stage is not None and argument in stage.held:
+                yield from _through(store, now, _known(store, now, known))
+            elif same:
                 yield from _known(store, now, known)
             else:
                 made = store.manifest(now).get("written_at", "")

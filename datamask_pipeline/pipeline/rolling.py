@@ -42,8 +42,8 @@ class Member:
 def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month: str) -> list[Member]:
     """What a template makes now: its first release of all crawls, then one for each new crawl, or one in each new month.
 
-    Each has the crawls of the last one that it made. A retired one with a crawl that the source has no longer is passed over,
-    as nothing can be made with that crawl; what it took in beside that comes with the next.
+    Each has the crawls of the last one that it made. A retired one with a crawl that the source has no longer is passed
+    over, as nothing can be made with that crawl; what it took in beside that comes with the next.
 
     Args:
         pipeline: The chain.

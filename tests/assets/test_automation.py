@@ -122,6 +122,36 @@ def test_advance_asks_for_a_release_in_one_run_when_all_its_crawls_succeeded(
     assert waits.skip_reason.skip_message.endswith("waiting for you: chain_job of first failed")
 
 
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [(dg.DagsterRunStatus.FAILURE, "failed"), (dg.DagsterRunStatus.CANCELED, "was terminated")],
+)
+def test_what_was_run_by_hand_since_it_failed_is_seen(
+    resource: PipelineResource, instance: dg.DagsterInstance, ended: dg.DagsterRunStatus, said: str
+) -> None:
+    """Whatever it was: the run is asked for once more, which finds what stands in the record."""
+    one, other = tick(advance, resource, instance).run_requests
+    finish(instance, one, dg.DagsterRunStatus.SUCCESS)
+    finish(instance, other, ended)
+    name = other.partition_key
+    by_hand = dg.RunRequest(job_name="__ASSET_JOB", partition_key=name)
+    finish(instance, by_hand, ended)
+    waits = tick(advance, resource, instance).skip_reason.skip_message
+    assert f"waiting for you: crawl_job of {name} {said}; release first waits for {name}" in waits
+    finish(instance, by_hand, dg.DagsterRunStatus.SUCCESS)
+    (again,) = tick(advance, resource, instance).run_requests
+    assert (again.job_name, again.partition_key) == ("crawl_job", name)
+    assert again.run_key != other.run_key
+    assert [run.run_key for run in tick(advance, resource, instance).run_requests] == [again.run_key]
+    finish(instance, again, ended)
+    assert not tick(advance, resource, instance).run_requests, "asked for once"
+    finish(instance, by_hand, dg.DagsterRunStatus.SUCCESS)
+    (again,) = tick(advance, resource, instance).run_requests
+    finish(instance, again, dg.DagsterRunStatus.SUCCESS)
+    (run,) = tick(advance, resource, instance).run_requests
+    assert (run.job_name, run.partition_key) == ("chain_job", "first")
+
+
 def test_what_the_demo_ran_is_not_asked_for_again(dagster_run) -> None:
     assert list(missing_runs(dagster_run.instance, dagster_run.pipeline)) == []
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.audit.flip import flips
 from datamask_pipeline.audit.publishable import publishable
-from datamask_pipeline.audit.stale import retired_behind, stale
+from datamask_pipeline.audit.stale import retired_behind, stale, superseded
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -97,6 +97,10 @@ def test_what_is_stale_by_a_retired_release_is_said_to_be(
     subset = require(pipeline.store, "materialise", "second/random")
     assert retired_behind(pipeline.store, subset) == ["first"]
     told = refusal()
+    begins = "it goes on from first, retired (`datamask retire first --undo`): "
+    lines = [line for each in superseded(pipeline.store) for line in each["why"] if "second" in each["key"]]
+    assert lines
+    assert all(line.startswith(begins) for line in lines)
     assert (
         "it rests on first, retired, of which no run makes anything: `datamask retire first --undo`, then make it"
         in told
