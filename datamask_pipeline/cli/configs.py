@@ -68,7 +68,8 @@ def check(
         typer.echo(f"# {inert(line)}")
     if quiet:
         typer.echo(
-            "the configuration is sound: no run refuses it but for documents that cannot meet a budget or quota"
+            "the configuration is sound; a run may still refuse what it finds in the documents: files after the first of a "
+            "crawl, or too few documents for a budget or quota"
         )
 
 

@@ -105,10 +105,12 @@ def checked_values(metric: DiversityMetric, embeddings_ND: Tensor, masks_GN: Ten
     """A metric's values, as it may be anybody's: float64 of shape (G,), on the CPU.
 
     Raises:
-        ConfigurationError: it returned NaN or infinity, or not one number a mask.
+        ConfigurationError: it returned NaN or infinity, or not one real number a mask.
     """
     given = metric.values(embeddings_ND, masks_GN.to(embeddings_ND.device))
     try:
+        if isinstance(given, Tensor) and given.is_complex():
+            raise TypeError("they are complex")
         values_G = torch.as_tensor(given, dtype=torch.float64).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigurationError(f"diversity metric {metric.name!r} returned no numbers: {error}") from error

@@ -41,6 +41,9 @@ class FunctionMetric(DiversityMetric):
             ) from error
 
     def values(self, embeddings_ND: Tensor, masks_GN: Tensor) -> Tensor:
-        # Of copies, as a function may change what it is given; what it returns is checked by `base.checked_values`.
-        given: Tensor = self.function(embeddings_ND.clone(), masks_GN.clone())
+        try:  # copies, as a function may change what it is given; what it returns is checked by `base.checked_values`
+            given: Tensor = self.function(embeddings_ND.clone(), masks_GN.clone())
+        except Exception as error:
+            error.add_note(f"raised in diversity function {self.name!r}")
+            raise
         return given

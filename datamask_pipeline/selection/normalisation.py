@@ -51,6 +51,8 @@ FEW_DOCUMENTS = 1024
 these stand, and more masks are drawn, or every one there is."""
 SWAP_NUMBERS = 2**17
 """Of a sample, documents times dimensions, on which a metric's gain is measured with swaps, which win most of it."""
+REPEATED = 1e-3
+"""Of its size, what sums in another order may change in the value of a function."""
 MASK_WORK, SPECTRAL_WORK = 2**34, 16
 """Products that all masks of few documents may take together, about a quarter of a second; a spectrum takes those of so many
 documents for each dimension, or of so many for each document where these are fewer."""
@@ -393,6 +395,7 @@ def gain_on_sample(
         checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
     )
     if is_black_box:
+        _require_repeatable(metric, inside, part)
         return max(reached_by_values(alone), *drawn) - start
     settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
     swaps = {"num_swap_rounds": PROXY_SWAP_ROUNDS}
@@ -406,6 +409,25 @@ def gain_on_sample(
         reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0
+
+
+def _require_repeatable(metric: DiversityMetric, statistics: Statistics, budget: Budget) -> None:
+    """Refuse a black box whose value of a mask hangs on chance, or on which masks it is asked about with.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    rows_ND = statistics.rows.everything()
+    masks_GN = torch.stack([budget.random("normalisation", draw) for draw in range(2)])
+    together_G, alone_G = (
+        checked_values(metric, rows_ND, masks_GN),
+        checked_values(metric, rows_ND, masks_GN[1:]),
+    )
+    if not float((together_G[1] - alone_G[0]).abs()) <= REPEATED * float(together_G.abs().max()):
+        raise ConfigurationError(
+            f"diversity metric {metric.name!r} gave a mask {float(together_G[1])} beside another and {float(alone_G[0])} by "
+            "itself: its value may depend on the vectors and on that mask alone, and on no draw"
+        )
 
 
 def _rounding(metric: DiversityMetric, statistics: Statistics, budget: Budget) -> float:

@@ -32,9 +32,8 @@ def test_prompts_longer_than_what_models_are_trained_on_are_told_of(tiny_config_
 def test_quietly_it_prints_comments_and_that_all_is_well(tiny_config_file: Path) -> None:
     command = ["config", "check", "--quiet", "-c", str(tiny_config_file)]
     *comments, last = CliRunner().invoke(app, command).output.splitlines()
-    assert (
-        last
-        == "the configuration is sound: no run refuses it but for documents that cannot meet a budget or quota"
+    assert last.startswith(
+        "the configuration is sound; a run may still refuse what it finds in the documents: "
     )
     assert comments == [line for line in check(tiny_config_file).output.splitlines() if line.startswith("# ")]
     assert any(line.startswith("# release first ") for line in comments)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.selection.policies import datamask
 
@@ -188,7 +189,6 @@ def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_rea
         assert reached == pytest.approx(1.0, abs=0.02), "one is the best that the metric alone reaches"
 
 
-@pytest.mark.parametrize(("num_documents", "is_exchanged"), [(700, False), (2_999, True)])
 @pytest.mark.parametrize(("size", "count"), [(12, 3), (60, 12), (300, 30)])
 def test_the_one_of_a_functions_scale_is_within_its_reach(size: int, count: int) -> None:
     """Of a metric that is 0 or 1, and of one whose random values are wide beside what can be gained."""
@@ -209,6 +209,39 @@ def test_the_one_of_a_functions_scale_is_within_its_reach(size: int, count: int)
         "pairs"
     ]
     assert scale[1] == pytest.approx(built_in.objective.raw["Pair_simi"], abs=0.05 * (scale[1] - scale[0]))
+
+
+def by_chance(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+    del embeddings_ND
+    return torch.rand(len(masks_GN))
+
+
+def by_the_others(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+    values_G = spread_of_the_first(embeddings_ND, masks_GN)
+    return values_G - values_G.mean()
+
+
+@pytest.mark.parametrize("function", [by_chance, by_the_others])
+@pytest.mark.parametrize("size", [12, 60])
+def test_a_function_whose_values_hang_on_more_than_the_mask_is_refused(function: Any, size: int) -> None:
+    rows, quality = drawn(size, 0)
+    with pytest.raises(ConfigurationError, match=f"'{function.__name__}' gave a mask .* on that mask alone"):
+        select_documents(rows, quality, diversity=function, num_documents=3)
+
+
+def test_what_a_function_raises_names_it_and_complex_values_are_refused() -> None:
+    def broken(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        raise KeyError("lost")
+
+    def complex_ones(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        return spread_of_the_first(embeddings_ND, masks_GN).to(torch.complex64)
+
+    rows, quality = drawn(12, 0)
+    with pytest.raises(KeyError) as raised:
+        select_documents(rows, quality, diversity=broken, num_documents=3)
+    assert raised.value.__notes__ == ["raised in diversity function 'broken'"]
+    with pytest.raises(ConfigurationError, match="'complex_ones' returned no numbers: they are complex"):
+        select_documents(rows, quality, diversity=complex_ones, num_documents=3)
 
 
 def test_a_function_may_change_what_it_is_given() -> None:
@@ -233,6 +266,7 @@ def test_a_function_may_change_what_it_is_given() -> None:
     assert pure.objective.value == changing.objective.value
 
 
+@pytest.mark.parametrize(("num_documents", "is_exchanged"), [(700, False), (2_999, True)])
 def test_where_masks_are_large_not_all_are_tried_nor_exchanges_begun_that_would_not_suffice(
     num_documents: int, is_exchanged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,8 @@ def join(address: str | None) -> None:
             raise
         raise ConfigurationError(
             f"address: no Ray cluster was found at {address!r} ({error}); start one with `ray start --head`, or leave "
-            "`address` out for one on this machine"
+            "`address` out for one on this machine; one that was started with token authentication, as newer Ray does by "
+            "itself, answers where RAY_AUTH_MODE=token is set"
         ) from error
 
 
