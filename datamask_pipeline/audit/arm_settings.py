@@ -11,6 +11,7 @@ from typing import Any, Final
 from datamask_pipeline.audit.reader import input_location
 from datamask_pipeline.audit.selections import Selection
 from datamask_pipeline.families import POLICIES
+from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.changes import settings_that_differ
@@ -60,10 +61,18 @@ def differences(store: Store, old: Selection, new: Selection) -> Differences:
             told += _behind(store, "score", f"scores/{crawl}", old.index, new.index, _weighted(before, after))
             told += _behind(store, "ingest", f"documents/{crawl}", old.pool, new.pool)
             unread += [*vectors, *scores]
-    told = list(dict.fromkeys([*own, *told, *_other_inputs(old.pool, new.pool)]))
+    told = list(dict.fromkeys([*own, *_goes_on_from(old, new), *told, *_other_inputs(old.pool, new.pool)]))
     return Differences(
         told=told, unread=[line for line in dict.fromkeys(unread) if line not in told], are_others=bool(own)
     )
+
+
+def _goes_on_from(old: Selection, new: Selection) -> Iterator[str]:
+    """What each mask goes on from, where that is not of one release, and the new one's is not the old one itself."""
+    held = [dict(inputs_of(each.mask)).get("held") for each in (old, new)]
+    before, after = ("nothing" if each is None else each.key.partition("/")[0] for each in held)
+    if after not in (before, str(old.mask["key"]).partition("/")[0]):
+        yield f"select: goes on from {before} -> {after}"
 
 
 def _other_inputs(old: Settings, new: Settings) -> Iterator[str]:

@@ -452,7 +452,13 @@ def test_other_commands_take_it(chain: Any) -> None:
     assert "decided by an earlier release" in told.output
     diff = CliRunner().invoke(app, ["audit", "diff", "first/datamask", ARM, *options])
     assert diff.exit_code == 0, diff.output
-    for pair in ((ARM, "whole/datamask"), ("whole/datamask", ARM)):
+    assert "goes on from" not in diff.output, "from what it is compared with"
+    for pair, said in (
+        ((ARM, "whole/datamask"), "first -> nothing"),
+        (("whole/datamask", ARM), "nothing -> first"),
+    ):
+        told = CliRunner().invoke(app, ["audit", "diff", *pair, *options])
+        assert f"  differs: select: goes on from {said}" in told.output.splitlines()
         listed = CliRunner().invoke(app, ["audit", "diff", *pair, "--json", *options])
         changes = json.loads(listed.stdout)
         reasons = [{row["name"] for row in changes[side]["reasons"]} for side in ("came", "went")]
