@@ -28,9 +28,17 @@ def rejected_rows_are_the_dropped_ones(artefact: Artefact) -> Verdict:
     return Verdict(artefact.ref.rows == dropped, {"rejected": artefact.ref.rows, "dropped": dropped})
 
 
+def some_rows_became_documents(artefact: Artefact) -> Verdict:
+    """Not every row was rejected: a crawl of which all are has files of another kind, or a setting rejects them all."""
+    counts = artefact.manifest["counts"]
+    dropped = {name: number for name, number in counts.items() if name.startswith("dropped_") and number}
+    return Verdict(counts["kept"] > 0, {"rows_in": counts["rows_in"], "kept": counts["kept"], **dropped})
+
+
 SHOWN = {
     "crawl_documents": Shown(
-        blocking=(rows_in_are_kept_plus_dropped, ids_are_unique, every_text_says_something)
+        blocking=(rows_in_are_kept_plus_dropped, ids_are_unique, every_text_says_something),
+        warning=(some_rows_became_documents,),
     ),
     "rejected_documents": Shown(blocking=(every_rejection_has_a_reason, rejected_rows_are_the_dropped_ones)),
 }

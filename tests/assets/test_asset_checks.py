@@ -231,6 +231,7 @@ def test_rows_that_are_wrong_are_found(
 MANIFEST_CASES: list[tuple[Any, str, str, dict[str, Any]]] = [
     (checks.rows_in_are_kept_plus_dropped, "pool", RELEASE, {"counts": {"rows_in": 9, "kept": 3}}),
     (checks.rows_in_are_kept_plus_dropped, "embed", CRAWL, {"counts": {}}),
+    (ingest.some_rows_became_documents, "ingest", CRAWL, {"counts": {"rows_in": 9, "kept": 0, "dropped_wrong_type": 9}}),
     (select.objective_beats_random, "select", ARM, {"metadata": {"objective": -1.0, "objective_random": 0.0}}),
     (select.objective_beats_random, "select", ARM, {"metadata": {"objective": None, "objective_random": 0.0}}),
     (pretrain.bits_per_byte_are_finite, "pretrain", RUN, {"metadata": {"bits_per_byte": None}}),
