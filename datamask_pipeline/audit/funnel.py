@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck
 from datamask_pipeline.audit.stale import stale
-from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.printable import cell
 from datamask_pipeline.publish.behind import inputs_of, made_from
 from datamask_pipeline.selection.reasons import PASSED_OVER
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.releases import refusal_without
 from datamask_pipeline.storage.whole import check_tables
 from datamask_pipeline.token_totals import TOTALS_SQL, in_words
 
@@ -48,15 +49,15 @@ def funnel(store: Store, release: str, left_out: Mapping[str, str] | None = None
         rejected rows neither is known: null.
 
     Raises:
-        UnknownNameError: the record has no mask of such a release.
+        UnknownNameError: the record has no such release.
+        ConfigurationError: it has no mask yet.
         IntegrityError: a level does not balance, a manifest counts otherwise than its table, or that was altered.
     """
     keys = [key for key in store.keys("select") if key.split("/")[0] == release]
     if not keys:
         known = {key.split("/")[0] for key in store.keys("select")}
-        raise UnknownNameError(
-            "release", release, known, remedy="`datamask run --until select` makes the masks of one"
-        )
+        remedy = "`datamask run --until select` makes the masks of one"
+        raise refusal_without(store, release, "mask", known, "select", remedy)
     left = {key: line for key, line in (left_out or {}).items() if key in keys}
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         arms = [_arm(store, connection, require(store, "select", key)) for key in keys if key not in left]

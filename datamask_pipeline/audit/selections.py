@@ -8,6 +8,7 @@ from datamask_pipeline.audit.reader import input_location
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.releases import refusal_without
 from datamask_pipeline.storage.tombstones import purged_manifests, removed_by
 
 _REMEDY: Final = "`datamask run --until select` makes masks, in the record that `store` names"
@@ -100,7 +101,7 @@ def _arms(store: Store, release: str) -> list[str]:
     keys = [key.split("/", 1) for key in store.keys("select")]
     arms = [arm for name, arm in keys if name == release]
     if not arms:
-        raise UnknownNameError("release", release, {name for name, _ in keys}, remedy=_REMEDY)
+        raise refusal_without(store, release, "mask", {name for name, _ in keys}, "select", _REMEDY)
     return arms
 
 

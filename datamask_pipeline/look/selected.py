@@ -9,6 +9,7 @@ from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.releases import refusal_without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,9 @@ def selected(store: Store, release: str, arm: str | None = None) -> Selected:
     arms = [key.split("/", 1)[1] for key in keys if key.split("/", 1)[0] == release]
     if not arms:
         remedy = "" if keys else "the record holds no selection yet: `datamask run --until select` makes one"
-        raise UnknownNameError("release", release, {key.split("/", 1)[0] for key in keys}, remedy=remedy)
+        raise refusal_without(
+            store, release, "mask", {key.split("/", 1)[0] for key in keys}, "select", remedy
+        )
     if arm is None and len(arms) > 1:
         raise ConfigurationError(f"release {release!r} has several arms; name one: {', '.join(arms)}")
     chosen = arms[0] if arm is None else arm

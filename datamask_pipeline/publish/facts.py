@@ -11,6 +11,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError, UnknownName
 from datamask_pipeline.publish.behind import Artefact, artefacts_behind, inputs_of, made_from
 from datamask_pipeline.publish.licences import OF_DATASETS
 from datamask_pipeline.storage import Ref, Store
+from datamask_pipeline.storage.releases import refusal_without
 
 _ON_THE_HUB: Final = re.compile(r"hf://datasets/([^@]+)@([0-9a-f]{40})/")
 #: Domains that the card lists.
@@ -101,7 +102,8 @@ def subset_of(store: Store, release: str, arm: str | None) -> Ref:
         remedy = (
             "" if keys else "the record holds no subset yet: `datamask run --until materialise` makes one"
         )
-        raise UnknownNameError("release", release, {key.split("/")[0] for key in keys}, remedy=remedy)
+        known = {key.split("/")[0] for key in keys}
+        raise refusal_without(store, release, "subset", known, "materialise", remedy)
     arms = [key.split("/", 1)[1] for key in of_release]
     if arm is None and len(arms) > 1:
         raise ConfigurationError(

@@ -4,9 +4,10 @@ Knows no stage. A retired release stays frozen and readable; nothing is made of 
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
-from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage.ref import read_json
 from datamask_pipeline.storage.store import Store
 
@@ -82,6 +83,25 @@ def freeze(
         raise ConfigurationError(f"release {release!r} exists and is frozen; choose another name")
     store.publish_bytes(relative, frozen_bytes(crawls, given, rolls))
     return crawls
+
+
+def refusal_without(
+    store: Store, release: str, what: str, having: Iterable[str], until: str, remedy: str = ""
+) -> DataMaskError:
+    """Why a release is refused that has none of something yet, or that the record does not know.
+
+    Args:
+        store: The record.
+        release: The release.
+        what: What it lacks, e.g. ``"mask"``.
+        having: The releases that have it.
+        until: The stage that makes it.
+        remedy: Of a release that the record does not know.
+    """
+    if release in every_name(store):
+        command = f"`datamask run --release {release} --until {until}` makes it"
+        return ConfigurationError(f"release {release!r} has no {what} yet; {command}")
+    return UnknownNameError("release", release, having, remedy=remedy)
 
 
 def retire(store: Store, release: str, *, retired: bool = True) -> None:

@@ -12,9 +12,12 @@ from old_record import unpack
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.funnel import funnel, funnel_lines
+from datamask_pipeline.audit.selections import paired
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.look.selected import selected
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.publish.facts import subset_of
 from datamask_pipeline.storage import Store, require
 
 RELEASE = "first"
@@ -167,3 +170,28 @@ def test_an_id_of_no_characters_is_seen(tiny_run: Pipeline) -> None:
     drop = next(drop for level in found["arms"][0]["levels"] for drop in level["dropped"])
     drop["examples"] = ["", "b"]
     assert any(line.endswith("  e.g. '', b") for line in funnel_lines(found))
+
+
+def test_a_release_that_has_no_mask_yet_is_not_called_unknown(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    releases = {"first": {}, "later": {"crawls": ["tiny-2024-10"]}}
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record"), "releases": releases}
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    for _, _, call in pipeline.steps("later", "pool"):
+        call()
+    store = pipeline.store
+    makes = r"yet; `datamask run --release later --until {}` makes it"
+    with pytest.raises(ConfigurationError, match="release 'later' has no mask " + makes.format("select")):
+        funnel(store, "later")
+    with pytest.raises(ConfigurationError, match="release 'later' has no mask "):
+        paired(store, "first", "later")
+    with pytest.raises(ConfigurationError, match="release 'later' has no mask "):
+        selected(store, "later")
+    with pytest.raises(
+        ConfigurationError, match="release 'later' has no subset " + makes.format("materialise")
+    ):
+        subset_of(store, "later", None)
+    with pytest.raises(UnknownNameError, match="unknown release 'latr'"):
+        funnel(store, "latr")
