@@ -113,6 +113,8 @@ def _cost_lines(arm: Mapping[str, Any]) -> Iterator[str]:
             f"    other settings differ between the two ({', '.join(arm['settings_changed'])}): the differences are of that "
             "too, not of the withdrawal alone"
         )
+    if arm.get("is_drawn"):
+        yield "    it is drawn at random, and was drawn anew: the differences are of that too, not of the withdrawal alone"
     yield f"    budget: {_budget(before, after)}"
     for name in COUNTED:
         values = [

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from datamask_pipeline.compliance.content import tokens_of
 from datamask_pipeline.compliance.versions import Versions
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.selection.reasons import BY_DRAW
 from datamask_pipeline.storage import require
 
 Figures = dict[str, Any]
@@ -33,7 +35,8 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
         One entry an arm: ``arm``, ``applied`` (whether its current selection is of a pool with the current requests),
         ``before`` (null where the record has no such version), ``after``, ``difference``; ``crawls_changed``: crawls
         that only one of both was made of, or that were read from other files; and ``settings_changed``: those of what lies
-        between crawls and selection, such as ``copies.threshold``. What either changed is in the figures too.
+        between crawls and selection, such as ``copies.threshold``. What either changed is in the figures too; so is that an
+        arm which ``is_drawn`` at random was drawn anew.
     """
     store = versions.store
     pool = require(store, "pool", release).location
@@ -51,6 +54,7 @@ def cost_of(versions: Versions, release: str) -> list[Figures]:
         found.append(
             {
                 "arm": key.split("/", 1)[1],
+                "is_drawn": _is_drawn(after["basis"]["config"]),
                 "applied": _requests(versions, after) == asked
                 and _texts(versions, _pool_of(versions, after)) == texts,
                 "before": earlier,
@@ -157,6 +161,11 @@ def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[st
         "objective": metadata["objective"],
         "objective_on_the_scale_before": _objective(selection, scale),
     }
+
+
+def _is_drawn(config: Mapping[str, Any]) -> bool:
+    policy = POLICIES.classes().get(config["policy"])
+    return policy is not None and policy.decision is BY_DRAW
 
 
 def _budget(config: Mapping[str, Any]) -> str:

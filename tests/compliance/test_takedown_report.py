@@ -59,7 +59,10 @@ def test_each_entry_is_told_with_what_it_names_and_what_goes_with_it(withdrawn: 
 
 
 def test_the_cost_is_the_difference_of_two_selections(withdrawn: Pipeline, tiny_run: Pipeline) -> None:
-    costs = {arm["arm"]: arm for arm in takedown_report(withdrawn.store, "first")["cost"]}
+    report = takedown_report(withdrawn.store, "first")
+    costs = {arm["arm"]: arm for arm in report["cost"]}
+    assert {name: arm["is_drawn"] for name, arm in costs.items()} == {"datamask": False, "random": True}
+    assert len([line for line in _lines(report) if "was drawn anew" in line]) == 1
     for arm in ("datamask", "random"):
         key, cost = f"first/{arm}", costs[arm]
         old, new = (
