@@ -119,12 +119,13 @@ def _check_record(
 
 def _measured(raw: Any, pruned: Any, given: Any) -> dict[str, tuple[float, float]]:
     """The two ends of each term's scale, of a block."""
-    from datamask_pipeline.selection import normalisation as scale
+    from datamask_pipeline.selection.normalisation import constants_of
+    from datamask_pipeline.selection.random_masks import random_values
 
-    random = scale.random_values(
+    random = random_values(
         [term.metric for term in raw.objective.terms], raw.statistics, raw.budget, raw.dtype
     )
-    return scale.constants_of(raw, pruned.scores, random, given)
+    return constants_of(raw, pruned.scores, random, given)
 
 
 def _scale_of_all(

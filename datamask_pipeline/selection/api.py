@@ -47,6 +47,7 @@ from datamask_pipeline.selection.policies.base import SelectionPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve, Progress
 from datamask_pipeline.selection.pruning import Pruned, prune
+from datamask_pipeline.selection.random_masks import random_values
 from datamask_pipeline.selection.reasons import Decided, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution
@@ -234,7 +235,7 @@ def normalised_problem(
     """The problem on the terms' common scale."""
     config, terms = problem.config, problem.objective.terms
     metrics = [term.metric for term in terms]
-    raw = scale.random_values(metrics, problem.statistics, problem.budget, problem.dtype)
+    raw = random_values(metrics, problem.statistics, problem.budget, problem.dtype)
     constants = scale.constants_of(problem, pruned.scores, raw, given)
     quality_N = scale.combined_quality(pruned.scores, config.quality_weights, constants)
     held_quality = 0.0 if given is None else scale.held_quality(given, config.quality_weights, constants)

@@ -39,6 +39,7 @@ def check_columns(
             raise InputError(
                 "a column stands twice", file=location, field=name, remedy="rename one of the two"
             )
+    wrong: dict[str, tuple[pa.DataType, pa.DataType]] = {}
     for field in FINEWEB:
         name = renamed.get(field.name, field.name)
         if name not in found.names:
@@ -49,12 +50,19 @@ def check_columns(
             )
         kind = found.field(name).type
         if not _widens(kind, field.type):
-            raise InputError(
-                f"a column has type {kind} where {field.type} is needed",
-                file=location,
-                field=name,
-                remedy=f"write the column as {field.type}",
-            )
+            wrong[name] = kind, field.type
+    if wrong:
+        raise _other_types(wrong, location)
+
+
+def _other_types(wrong: Mapping[str, tuple[pa.DataType, pa.DataType]], location: str) -> InputError:
+    """The refusal of every column whose type is not the one needed; of each, both types."""
+    (first, (kind, needed)), *others = wrong.items()
+    also = "".join(f"; so has {name}: {theirs} where {ours} is needed" for name, (theirs, ours) in others)
+    remedy = f"write the column as {needed}" if not others else "write each as the type that is needed"
+    return InputError(
+        f"a column has type {kind} where {needed} is needed{also}", file=location, field=first, remedy=remedy
+    )
 
 
 def missing_column(

@@ -231,9 +231,11 @@ class LocalSource(Source):
             none = f"; not a crawl, as nothing else is in it: {', '.join(lost)}" if lost else ""
             _tell_once(f"{len(others)} files of other kinds are left out, e.g. {others[0]}{none}")
         if not found:
+            is_folder = self._fs.isdir(self._root)
             raise InputError(
                 "no file to read",
-                file=self.config.root,
+                file=None if is_folder else self.config.root,
+                folder=self.config.root if is_folder else None,
                 remedy="point `source.options.root` at a file or folder with files named "
                 f"*{', *'.join(self._suffixes)}",
             )

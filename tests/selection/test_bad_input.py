@@ -89,7 +89,7 @@ def test_a_wrong_setting_is_named_before_the_policy_works(
 def test_what_does_not_fit_the_block_is_told_before_anything_is_measured(
     settings, clustered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = "datamask_pipeline.selection.normalisation.random_values"
+    measure = "datamask_pipeline.selection.api.random_values"
     monkeypatch.setattr(measure, lambda *_: pytest.fail("random masks were measured"))
     with pytest.raises(ConfigurationError):
         select_documents(*clustered, **settings)

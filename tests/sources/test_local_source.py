@@ -423,8 +423,19 @@ def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, kind: str, told: st
     assert caught.value.remedy
 
 
+def test_every_column_of_another_type_is_told_at_once(tmp_path: Path) -> None:
+    other = {"id": pa.int64(), "date": pa.timestamp("us")}
+    schema = pa.schema([pa.field(field.name, other.get(field.name, field.type)) for field in FINEWEB])
+    write_parquet(tmp_path / "c" / "0.parquet", [row(0, id=1, date=None)], schema)
+    with pytest.raises(InputError) as caught:
+        read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c")
+    message = str(caught.value)
+    assert "type int64 where string is needed; so has date: timestamp[us] where string is needed" in message
+    assert "field id" in message
+
+
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no file to read"):
+    with pytest.raises(InputError, match=r"no file to read \(folder "):
         SOURCES.make("local", {"root": str(tmp_path)}).crawls()
     with pytest.raises(InputError, match="no such file or directory"):
         SOURCES.make("local", {"root": str(tmp_path / "nowhere")}).crawls()

@@ -20,20 +20,16 @@ from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.facility.expected import FEWEST
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.normalisation import (
-    COVERAGE_PAIRS,
-    MOST_MASKS,
-    PROXY_DOCUMENTS,
-    RANDOM_MASKS,
-    SCALE_SEED,
     Constants,
     centred,
     checked_constants,
     fixed_constants,
-    gain_on_sample,
     unweighted,
     with_held,
 )
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.proxy import PROXY_DOCUMENTS, gain_on_sample
+from datamask_pipeline.selection.random_masks import COVERAGE_PAIRS, MOST_MASKS, RANDOM_MASKS, SCALE_SEED
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.shards.population import Population
 
