@@ -15,7 +15,7 @@ from datamask_pipeline.pipeline import PipelineConfig
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.settings import validated
-from datamask_pipeline.storage.store import file_system_of
+from datamask_pipeline.storage.reaching import file_system_of
 from resources import PipelineResource
 
 ASSET, CHECK = "published_data_set", "files_are_as_the_manifest_says"

@@ -15,7 +15,7 @@ from datamask_pipeline.arrays import values_of
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 from datamask_pipeline.storage.aligned import Aligned
-from datamask_pipeline.storage.store import reading
+from datamask_pipeline.storage.refusals import reading
 
 #: Texts read at a time: where few of a row group are wanted, what is held of each group counts more than its texts.
 _TEXTS: Final = 64

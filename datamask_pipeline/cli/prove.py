@@ -20,9 +20,8 @@ from datamask_pipeline.printable import inert
 from datamask_pipeline.publish.manifest import NAME
 from datamask_pipeline.publish.sign import signature_of, signature_problem
 from datamask_pipeline.storage import storage_errors
-from datamask_pipeline.storage.reaching import reaching
+from datamask_pipeline.storage.reaching import file_system_of, reaching
 from datamask_pipeline.storage.ref import pretty_json
-from datamask_pipeline.storage.store import file_system_of
 
 
 def prove(

@@ -30,7 +30,7 @@ from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
-from datamask_pipeline.storage.store import finding_room
+from datamask_pipeline.storage.refusals import finding_room
 
 logger = logging.getLogger(__name__)
 

@@ -29,9 +29,8 @@ from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, su
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
 from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
-from datamask_pipeline.storage.reaching import is_local, reaching
+from datamask_pipeline.storage.reaching import file_system_of, is_local, reaching
 from datamask_pipeline.storage.ref import pretty_json, read_json
-from datamask_pipeline.storage.store import file_system_of
 from datamask_pipeline.storage.whole import check_tables
 
 #: Beside the data sets of an object store: who writes which of them.

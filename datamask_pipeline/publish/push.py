@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.storage.reaching import reaching
-from datamask_pipeline.storage.store import file_system_of
+from datamask_pipeline.storage.reaching import file_system_of, reaching
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 #: The folder is whole by then, and a commit is made whole or not at all.

@@ -25,7 +25,7 @@ from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.shard_names import by_shard_name, shown_name
-from datamask_pipeline.storage.store import file_system_of
+from datamask_pipeline.storage.reaching import file_system_of
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from datamask_pipeline.storage.links import link_or_copy
 from datamask_pipeline.storage.maps import new_map
 from datamask_pipeline.storage.npy import array_files, npy_bytes, open_array
 from datamask_pipeline.storage.ref import Ref
-from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require, storage_errors
+from datamask_pipeline.storage.refusals import storage_errors
+from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store, require
 
 __all__ = [
     "ROW_GROUP_ROWS",

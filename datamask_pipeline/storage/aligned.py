@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from datamask_pipeline.arrays import int64_array, values_of
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.ref import Ref
-from datamask_pipeline.storage.store import Store, reading
+from datamask_pipeline.storage.refusals import reading
+from datamask_pipeline.storage.store import Store
 
 POSITION: Final = "position"
 #: Row groups read at a time, of tables without texts, and how many such pieces are held.

@@ -30,6 +30,7 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
+from datamask_pipeline.storage.refusals import NO_ROOM
 from datamask_pipeline.storage.row_index import (
     INDEX_FILES,
     Begun,
@@ -38,7 +39,7 @@ from datamask_pipeline.storage.row_index import (
     stated_indexes,
     write_index,
 )
-from datamask_pipeline.storage.store import NO_ROOM, ROW_GROUP_ROWS, Store
+from datamask_pipeline.storage.store import ROW_GROUP_ROWS, Store
 
 Item = TypeVar("Item")
 

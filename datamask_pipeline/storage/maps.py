@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from datamask_pipeline.storage.store import storage_errors
+from datamask_pipeline.storage.refusals import storage_errors
 
 
 def new_map(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:

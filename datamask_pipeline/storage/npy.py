@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.storage.ref import Ref
-from datamask_pipeline.storage.store import Store, storage_errors
+from datamask_pipeline.storage.refusals import storage_errors
+from datamask_pipeline.storage.store import Store
 
 _READ_BYTES = 2**20
 REMEDY = "run its stage again, which writes a missing file anew; delete a damaged one before"

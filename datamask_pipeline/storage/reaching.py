@@ -1,11 +1,12 @@
-"""Tells what a remote file system's library raises as the storage's refusal. Knows no record and no library by name."""
+"""Opens file systems, and tells what a remote one's library raises as the storage's refusal. Knows no record."""
 
 import contextlib
+import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError
 
 
 def unreached(what: str, error: BaseException) -> StorageError:
@@ -52,3 +53,35 @@ def reaching(fs: Any, what: str) -> Iterator[None]:
         if not is_raised_by(fs, error):
             raise
         raise unreached(what, error) from error
+
+
+def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tuple[Any, str]:
+    """The file system of a directory or fsspec URL, and the path on it.
+
+    Args:
+        url: The directory or URL.
+        options: Passed to the file system.
+        setting: What the configuration calls the URL, for the message.
+
+    Raises:
+        ConfigurationError: there is no such file system, its library is not installed, or the URL holds a password, which
+            would stand wherever the URL is shown.
+    """
+    import fsspec
+
+    if re.search(r"//[^/@]*:[^/]*@", url):
+        raise ConfigurationError(
+            f"{setting}: a URL that holds a password would show it; leave it out, and give credentials in "
+            "`storage_options` or as the library of that file system reads them from the environment"
+        )
+
+    remedy = "name a directory, or a URL that fsspec knows, such as s3://bucket/prefix"
+    try:
+        fs, path = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError, TypeError, OSError) as error:
+        if isinstance(error, ImportError):
+            remedy = "install that package with pip, or " + remedy
+        problem = str(error).partition("\n")[0]
+        raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
+    # Below the root directory fsspec makes a relative path begin with two slashes.
+    return fs, re.sub("^//+", "/", path) if is_local(fs) else path

@@ -1,18 +1,16 @@
 """Reads artefacts and publishes files atomically. Knows no stage and no artefact's meaning."""
 
 import contextlib
-import errno
 import logging
 import math
 import multiprocessing
 import os
-import re
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,7 +19,6 @@ import pyarrow.parquet as pq
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import (
     ConfigurationError,
-    DataMaskError,
     IntegrityError,
     StorageError,
     TakenOverError,
@@ -30,7 +27,7 @@ from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, 
 from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
 from datamask_pipeline.storage.links import link_or_copy
 from datamask_pipeline.storage.places import unwritable
-from datamask_pipeline.storage.reaching import is_local, protocols, unreached
+from datamask_pipeline.storage.reaching import file_system_of, is_local, protocols, unreached
 from datamask_pipeline.storage.ref import (
     CURRENT,
     MANIFEST,
@@ -45,6 +42,7 @@ from datamask_pipeline.storage.ref import (
     read_manifest,
     ref_of,
 )
+from datamask_pipeline.storage.refusals import reading, storage_errors
 
 if TYPE_CHECKING:
     from datamask_pipeline.storage.builder import ArtefactBuilder
@@ -52,9 +50,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
-
-#: What the system says of writing alone: the disk, a quota or a limit on files is full.
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 #: After so long without a change, a private file of another machine belongs to nobody.
 ABANDONED_SECONDS = 86_400
@@ -528,38 +523,6 @@ class Store:
         return None if self.is_local else pafs.PyFileSystem(pafs.FSSpecHandler(self.fs))
 
 
-def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tuple[Any, str]:
-    """The file system of a directory or fsspec URL, and the path on it.
-
-    Args:
-        url: The directory or URL.
-        options: Passed to the file system.
-        setting: What the configuration calls the URL, for the message.
-
-    Raises:
-        ConfigurationError: there is no such file system, its library is not installed, or the URL holds a password, which
-            would stand wherever the URL is shown.
-    """
-    import fsspec
-
-    if re.search(r"//[^/@]*:[^/]*@", url):
-        raise ConfigurationError(
-            f"{setting}: a URL that holds a password would show it; leave it out, and give credentials in "
-            "`storage_options` or as the library of that file system reads them from the environment"
-        )
-
-    remedy = "name a directory, or a URL that fsspec knows, such as s3://bucket/prefix"
-    try:
-        fs, path = fsspec.core.url_to_fs(url, **options)
-    except (ImportError, ValueError, TypeError, OSError) as error:
-        if isinstance(error, ImportError):
-            remedy = "install that package with pip, or " + remedy
-        problem = str(error).partition("\n")[0]
-        raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
-    # Below the root directory fsspec makes a relative path begin with two slashes.
-    return fs, re.sub("^//+", "/", path) if is_local(fs) else path
-
-
 def refuse_orphans() -> None:
     """Keep a step whose run was killed from beginning, or from pointing to, what a later run may have made anew.
 
@@ -573,52 +536,6 @@ def refuse_orphans() -> None:
         raise StorageError(
             f"process {parent.pid}, which started this step, has ended; the next run makes what this one was to make"
         )
-
-
-@contextlib.contextmanager
-def storage_errors(what: str) -> Iterator[None]:
-    """Turn the operating system's refusals into a ``StorageError`` that names the remedy."""
-    try:
-        yield
-    except DataMaskError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(f"no room left while writing {what}: free disk space and run again") from error
-        if error.errno == errno.EFBIG:
-            raise StorageError(
-                f"{what} would be larger than a file may be here ({os.strerror(error.errno)}); raise this user's or "
-                "service's limit (`ulimit -f`), or take a file system that holds larger files, and run again"
-            ) from error
-        raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
-
-
-@contextlib.contextmanager
-def finding_room(what: str) -> Iterator[None]:
-    """Tell a want of room as ``storage_errors``, wherever inside something is written; other errors stay what they are."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        with storage_errors(what):
-            raise
-
-
-@contextlib.contextmanager
-def reading(path: str) -> Iterator[None]:
-    """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
-    remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
-    try:
-        yield
-    except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise IntegrityError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def require(store: Store, stage: str, key: str) -> Ref:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.inputs import budget_of
-from datamask_pipeline.selection.shards.api import _opened, jobs_of
+from datamask_pipeline.selection.shards.api import jobs_of, over_shards
 from datamask_pipeline.selection.shards.keys import key_of, lots, shares, value_of
 from datamask_pipeline.selection.shards.population import Population
+from datamask_pipeline.selection.shards.problem import open_documents
 from datamask_pipeline.selection.shards.source import dealt, numbered
 from datamask_pipeline.selection.shards.sums import group_numbers, group_sums, limbs_of, number_of
 from datamask_pipeline.selection.shards.team import Together
@@ -94,7 +95,7 @@ def test_order_and_projection_are_those_of_one_process(
     scores_N = torch.from_numpy(columns["quality"])
     for workers, starts in ((1, (0,)), (3, (0, 77, 500)), (6, (0, 512))):
         with Together(jobs_of(numbered(cut(starts)), config, workers)) as team:
-            people, _ = _opened(team, config, 1100, None)
+            people, _ = open_documents(team, *over_shards(config, {}), 1100, None)
             _compared(people, budget, scores_N, team)
 
 
@@ -135,7 +136,7 @@ def test_tokens_are_filled_as_in_one_process(cut: Any, columns: dict[str, Any]) 
     budget = budget_of(config, 1100, columns["token_counts"])
     keys_N = torch.rand(1100, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     with Together(jobs_of(numbered(cut()), config, 4)) as team:
-        people, _ = _opened(team, config, 1100, None)
+        people, _ = open_documents(team, *over_shards(config, {}), 1100, None)
         for member in team._members:
             view = member.views["whole"]
             view.floats["keys"] = keys_N.numpy()[view.numbers_N]
@@ -148,7 +149,7 @@ def test_drawn_documents_come_in_with_their_weight(cut: Any) -> None:
     for seed in range(40):
         config = SelectionConfig.of({"num_documents": 110, "chunk_rows": 64, "seed": seed})
         with Together(jobs_of(numbered(cut()), config, 2)) as team:
-            people, _ = _opened(team, config, 1100, None)
+            people, _ = open_documents(team, *over_shards(config, {}), 1100, None)
             people.combine("point", (0.3, "score/quality"), (-0.1, None))
             people.project("target", "point")
             people.drawn("drawn", "target")

@@ -1,0 +1,60 @@
+"""What the operating system and Arrow refuse, as errors of the pipeline that name the remedy. Knows no store."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
+
+#: What the system says of writing alone: the disk, a quota or a limit on files is full.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn the operating system's refusals into a ``StorageError`` that names the remedy."""
+    try:
+        yield
+    except DataMaskError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(f"no room left while writing {what}: free disk space and run again") from error
+        if error.errno == errno.EFBIG:
+            raise StorageError(
+                f"{what} would be larger than a file may be here ({os.strerror(error.errno)}); raise this user's or "
+                "service's limit (`ulimit -f`), or take a file system that holds larger files, and run again"
+            ) from error
+        raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
+
+
+@contextlib.contextmanager
+def finding_room(what: str) -> Iterator[None]:
+    """Tell a want of room as ``storage_errors``, wherever inside something is written; other errors stay what they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        with storage_errors(what):
+            raise
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
+    remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise IntegrityError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
