@@ -12,15 +12,16 @@ import torch
 from datamask_pipeline.diversity.base import DiversityMetric, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.marginal_swaps import reached_by_values
+from datamask_pipeline.selection.moments.choose import choose_by_moments
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.objective import ObjectiveFunction, Term
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig, DataMaskPolicy
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.random_masks import (
@@ -36,8 +37,9 @@ from datamask_pipeline.selection.seeds import generator
 PROXY_DOCUMENTS = 4096
 PROXY_STEPS, PROXY_GAP = 10, 0.002
 PROXY_SWAP_ROUNDS = 12
-SWAP_NUMBERS = 2**17
-"""Of a sample, documents times dimensions, on which a metric's gain is measured with swaps, which win most of it."""
+EXCHANGED_NUMBERS, EXCHANGE_WORK = 2**17, 2**22
+"""Of a sample, documents times dimensions, on which a metric's gain is measured with exchanges of documents too; where these
+are more than few, that times the selected documents, which takes up to a second. Swaps alone reach nearly as much."""
 REPEATED = 1e-3
 """Of its size, what sums in another order may change in the value of a function."""
 HALF_BIT = 2.0**-24
@@ -122,16 +124,28 @@ def gain_on_sample(
     if is_black_box:
         _require_repeatable(metric, inside, part)
         return max(reached_by_values(alone), *drawn) - start
-    settings = {"num_steps": PROXY_STEPS, "gap_tolerance": PROXY_GAP}
-    swaps = {"num_swap_rounds": PROXY_SWAP_ROUNDS}
-    few = size <= FEW_DOCUMENTS and size * sample.dim <= SWAP_NUMBERS
-    once = swaps | {"num_restarts": 0, "num_kicks": 0} if few else {"num_swap_rounds": 0}
-    learner = POLICIES.make("datamask", settings | once)
-    reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
+    settings = DataMaskConfig(
+        num_steps=PROXY_STEPS,
+        gap_tolerance=PROXY_GAP,
+        num_swap_rounds=PROXY_SWAP_ROUNDS,
+        num_restarts=0,
+        num_kicks=0,
+    )
+    numbers, few = size * sample.dim, size <= FEW_DOCUMENTS
+    if isinstance(metric, MomentMetric):
+        quick = few or numbers * part.num_documents <= EXCHANGE_WORK
+        solution = choose_by_moments(alone, settings, exchanging=quick and numbers <= EXCHANGED_NUMBERS)
+    else:
+        plain = settings.model_copy(update={"num_swap_rounds": 0})
+        swapped = few and numbers <= EXCHANGED_NUMBERS
+        solution = DataMaskPolicy(settings if swapped else plain).choose(alone)
+    reached = evaluate(alone, solution).raw[metric.name]
     if not reached > max(drawn):
-        # Few documents in few dimensions: rounding alone may lose more than was gained, swaps win it back.
-        learner = POLICIES.make("datamask", settings | swaps)
-        reached = evaluate(alone, learner.choose(alone)).raw[metric.name]
+        # Few documents in few dimensions: rounding alone may lose more than was gained, exchanges win it back.
+        thorough = DataMaskConfig(
+            num_steps=PROXY_STEPS, gap_tolerance=PROXY_GAP, num_swap_rounds=PROXY_SWAP_ROUNDS
+        )
+        reached = evaluate(alone, DataMaskPolicy(thorough).choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0
 

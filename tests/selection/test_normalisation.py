@@ -179,6 +179,28 @@ def test_the_scale_of_a_metric_is_the_same_whatever_the_seed(name: str) -> None:
     assert scales[0] == scales[1]
 
 
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
+def test_one_document_more_does_not_change_what_one_is(name: str) -> None:
+    draws = np.random.default_rng(6)
+    vectors_ND, quality_N = draws.standard_normal((1025, 16)).astype(np.float32), draws.random(1025)
+    shared = {"diversity": name, "num_documents": 30, "policy": "quality_topk"}
+    fewer, more = (
+        np.ptp(select_documents(vectors_ND[:size], quality_N[:size], **shared).normalisation[name])
+        for size in (1024, 1025)
+    )
+    assert more == pytest.approx(fewer, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
+def test_one_is_about_what_a_metric_reaches_alone_where_few_of_many_are_chosen(name: str) -> None:
+    draws = np.random.default_rng(7)
+    vectors_ND, quality_N = draws.standard_normal((3000, 64)).astype(np.float32), draws.random(3000)
+    reached = select_documents(
+        vectors_ND, quality_N, diversity=name, num_documents=40, lamb=0.0, num_restarts=0, num_kicks=0
+    )
+    assert 0.75 < reached.objective.diversity < 1.4, "ten steps and rounding reach a third"
+
+
 @pytest.mark.parametrize("name", ["LogDet", "Vendi"])
 def test_zero_of_few_wide_documents_is_the_mean_of_every_mask(name: str) -> None:
     draws = np.random.default_rng(3)

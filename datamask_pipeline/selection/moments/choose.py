@@ -46,8 +46,14 @@ SETTLED, WIDE = 0.05, 256
 from so many dimensions on, where eigenvalues take longer than all else."""
 
 
-def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
-    """Projected gradient, rounding, swaps, certificate; of a large block, among the documents that may be in or out."""
+def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: bool = True) -> Solution:
+    """Projected gradient, rounding, swaps, certificate; of a large block, among the documents that may be in or out.
+
+    Args:
+        problem: What is to be chosen.
+        config: How far.
+        exchanging: Whether a small block is also exchanged document by document, which wins the last and takes longest.
+    """
     if Band.suits(problem):
         return choose_in_bands(problem, config, _learnt_on_sample(problem, config.sample_documents))
     objective, budget = problem.moment_objective, problem.budget
@@ -55,7 +61,8 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig) -> Solution:
     dtype = problem.dtype if problem.objective.needs_second else torch.float32
     relaxed = RelaxedObjective(statistics=problem.statistics, objective=objective, budget=budget, dtype=dtype)
     proof = Proof(problem, relaxed)
-    exchanges = Exchanges.of(problem.statistics, objective, budget) if config.num_swap_rounds else None
+    exchanging &= config.num_swap_rounds > 0
+    exchanges = Exchanges.of(problem.statistics, objective, budget) if exchanging else None
     known = _Best(problem)
     is_small = not budget.tokens and budget.num_documents < problem.rows.dim
     if exchanges is not None and (is_small or not objective.quadratic):
