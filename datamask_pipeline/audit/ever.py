@@ -77,9 +77,10 @@ def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
 
     Yields:
         ``key`` (``release/run``), ``model``, ``artefact``, ``subset`` (its artefact), ``trained`` (whether on this
-        document's text; ``None``: the subset is gone, and nobody can tell), ``by`` (what the document is to the nearest that
-        the subset holds, as there), ``made``, ``state``, ``why``, ``bits_per_byte``, ``num_tasks`` and ``mean`` over the
-        tasks of its last checkpoint (``None``: not evaluated).
+        document's text; ``None``: nobody can tell, as the subset is gone or was read in part), ``read`` (the share of the
+        subset's tokens that it read, at most 1; ``None``: the subset is gone), ``by`` (what the document is to the nearest
+        that the subset holds, as there), ``made``, ``state``, ``why``, ``bits_per_byte``, ``num_tasks`` and ``mean`` over
+        the tasks of its last checkpoint (``None``: not evaluated).
     """
     held: dict[str, Kinship | None] = {}
     for one in sorted(subsets, key=lambda one: _CLOSEST.index(one["by"])):
@@ -96,12 +97,15 @@ def models_ever(reader: Reader, subsets: list[Row]) -> Iterator[Row]:
             continue
         by = held[subset] if subset in held else digests.get(digest)
         state, why = _state(reader, manifest)
+        read = min(1.0, manifest["metadata"].get("epochs", 1.0)) if is_held else None
+        is_own = _CLOSEST.index(by) <= _CLOSEST.index("copy")
         yield {
             "key": manifest["key"],
             "model": manifest["fingerprint"][:16],
             "artefact": manifest["location"],
             "subset": subset,
-            "trained": _CLOSEST.index(by) <= _CLOSEST.index("copy") if is_held else None,
+            "trained": None if read is None or (is_own and read < 1) else is_own,
+            "read": read,
             "by": by,
             "made": manifest.get("written_at"),
             "state": state,

@@ -201,6 +201,8 @@ def _ever_lines(story: Story) -> Iterator[str]:
         yield from (f"    {line}" for line in subset["why"])
     for model in story["models"]:
         trained = "trained on it" if model["trained"] else "may be trained on it, its subset is gone"
+        if model["trained"] is None and model["read"] is not None:
+            trained = f"may be trained on it, it read {model['read']:.1%} of its subset's tokens"
         if model["trained"] is False:
             trained = f"trained on what it is {KINSHIP[model['by']]} of, not on it"
         tasks = (

@@ -1,6 +1,5 @@
 """`datamask audit`: questions to the record."""
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +24,6 @@ from datamask_pipeline.compliance.purged import purged_lines, purged_story
 from datamask_pipeline.errors import UnknownDocumentError
 from datamask_pipeline.pipeline.differences import other_settings_of_masks
 from datamask_pipeline.pipeline.order import masks_made
-from datamask_pipeline.printable import inert
 
 app = typer.Typer(
     help="Ask the record: why is a document in, or out, and is all as it says?", no_args_is_help=True
@@ -93,9 +91,5 @@ def why(
 
 
 def _print_purged(document: str, purges: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(
-            inert(json.dumps({"id": document, "purged": purges}, ensure_ascii=False, indent=1), keep="\n")
-        )
-    else:
-        typer.echo("\n".join(map(inert, [f"document {document}", *purged_lines(purges)])))
+    found = {"id": document, "purged": purges}
+    print_answer(found, [f"document {document}", *purged_lines(purges)], as_json=as_json)

@@ -11,6 +11,7 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.contamination import contamination as contamination_of
 from datamask_pipeline.schema import CURATED
+from datamask_pipeline.stages.takedown_entries import entry_of
 from datamask_pipeline.storage import storage_errors
 
 
@@ -42,7 +43,7 @@ def contamination(
         found, hit = contamination_of(store, release, ngram=ngram)
     if list_file is not None:
         with storage_errors(str(list_file)):
-            list_file.write_text("".join(f"id:{name}\n" for name in hit), encoding="utf-8")
+            list_file.write_text("".join(f"{entry_of(*each)}\n" for each in hit), encoding="utf-8")
     print_answer(found, _lines(found), as_json=as_json)
 
 

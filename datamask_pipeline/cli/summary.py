@@ -19,6 +19,7 @@ from datamask_pipeline.report.comparison import final_rows, tasks_asked
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.changes import current_manifest, reasons
 from datamask_pipeline.storage.ref import ref_of
+from datamask_pipeline.storage.whole import check_tables
 
 #: A command line out of a command with what stands before its options.
 CommandLine = Callable[[str], str]
@@ -58,8 +59,10 @@ def release_summary(pipeline: Pipeline, release: str) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: the release has not been compared yet.
+        IntegrityError: its table of results was altered.
     """
     results = require(pipeline.store, "compare", release)
+    check_tables(pipeline.store, results)
     manifest = pipeline.store.manifest(results)
     rows = final_rows(pipeline.store.read_table(results).to_pylist())
     tasks = tasks_asked([row for row in rows if row["headline"]])

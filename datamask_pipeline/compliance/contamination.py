@@ -14,19 +14,22 @@ import pyarrow.parquet as pq
 from datamask_pipeline import schema, texts
 from datamask_pipeline.evaluation.overlap import QuestionNgrams, fields
 from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.sources.content import content_hash
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage.whole import check_tables
 
 _EXAMPLES: Final = 3
 
 
-def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[str, Any], list[str]]:
+def contamination(
+    store: Store, release: str, *, ngram: int = 13
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Which documents that an arm may select share an n-gram with a question or a curated document, and with which.
 
     Curated documents are told of as questions of the task ``curated_documents``.
 
-    Words are runs of letters, digits and underscores in lower case; an n-gram lies within one field of a question (its text,
-    one of its choices, ...).
+    Words and n-grams are those of `evaluation.overlap`.
 
     Args:
         store: The record.
@@ -38,12 +41,14 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
         (without so many words in a field: not tested), ``questions_hit``, ``documents_hit``, ``file`` (of the questions, in
         the record) and ``examples`` (``document``; ``row`` of the question in that file, counted from 0; its
         ``question_id``; and the ``words``); ``left_out``: what `pool.decontaminate` left out before, as the pool's manifest
-        says, with ``documents`` (null: it is off); and the ids of all documents hit, in canonical order.
+        says, with ``documents`` (null: it is off); and id and content hash of every document hit, in canonical order.
 
     Raises:
         ConfigurationError: the release has no candidates or no questions.
+        IntegrityError: the table of either was altered; documents' texts are not hashed.
     """
     wanted, asked = require(store, "questions", release), require(store, "pool", release)
+    check_tables(store, wanted, asked)
     with tempfile.TemporaryDirectory() as scratch:
         folder = store.local_copy(wanted, questions_stage.TREE, Path(scratch))
         told_of = store.manifest(wanted)["metadata"]
@@ -71,12 +76,13 @@ def contamination(store: Store, release: str, *, ngram: int = 13) -> tuple[dict[
     crawls = manifest["basis"]["config"]["crawls"]
     documents = {crawl: inputs[f"documents/{crawl}"] for crawl in crawls}
     hit_questions: dict[str, set[int]] = collections.defaultdict(set)
-    hit, compared = [], 0
+    hit: list[tuple[str, str]] = []
+    compared = 0
     for name, text in texts.pool_documents(store, asked, documents, "eligible"):
         compared += 1
         if not (found := questions.found_in(text)):
             continue
-        hit.append(name)
+        hit.append((name, content_hash(text)))
         tasks: dict[str, tuple[int, str]] = {}
         for gram, places in found.items():
             for task, row in places:

@@ -108,7 +108,7 @@ def _names(graph: Graph, kind: Kind) -> list[str]:
         return sorted({graph.manifests[location]["key"] for location in graph.of("ingest")})
     if kind == "scorer":
         return sorted({name for location in graph.of("score") for name in _scorers(graph, location)})
-    return sorted({str(revision) for revisions in _revisions(graph).values() for revision in revisions})
+    return sorted({revision for revisions in _revisions(graph).values() for revision in revisions})
 
 
 def _scorers(graph: Graph, location: str) -> Mapping[str, Any]:
@@ -117,15 +117,22 @@ def _scorers(graph: Graph, location: str) -> Mapping[str, Any]:
 
 
 def _revisions(graph: Graph) -> dict[str, dict[str, str | None]]:
-    """Of each version of scores and embeddings: its revisions, each with the scorer, or none for the embedding's model."""
+    """Of each version of scores and embeddings: its revisions, each with the scorer, or none for the embedding's model.
+
+    What has no revision is not among them.
+    """
     found: dict[str, dict[str, str | None]] = {
-        location: {str(about["revision"]): name for name, about in _scorers(graph, location).items()}
+        location: {
+            str(about["revision"]): name
+            for name, about in _scorers(graph, location).items()
+            if about["revision"]
+        }
         for location in graph.of("score")
     }
-    return found | {
-        location: {str(graph.manifests[location]["metadata"].get("revision")): None}
-        for location in graph.of("embed")
-    }
+    for location in graph.of("embed"):
+        revision = graph.manifests[location]["metadata"].get("revision")
+        found[location] = {str(revision): None} if revision else {}
+    return found
 
 
 def _begin(graph: Graph, target: str, kind: Kind) -> dict[str, set[str] | None]:

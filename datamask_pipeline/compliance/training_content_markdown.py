@@ -108,6 +108,8 @@ def _models(summary: Mapping[str, Any]) -> Iterator[str]:
             gone = each["subset_purged"]
             told = "another version" + (f", purged by {_request(gone)}" if gone else "")
             told += f": `--version {each['subset'].rpartition('/')[2]}` summarises it"
+        if each["read"] < 1:
+            told += f"; {each['read']:.1%} of its tokens were read, so not all of its documents"
         yield f"| {code_span(each['model'])}{stands} | {code_span(each['subset'])} | {told} |"
     yield ""
 

@@ -70,7 +70,7 @@ class Versions:
 
         Returns:
             Of each ``model`` and ``purged`` (the request that removed it; null: it stands), ``subset`` (what it was trained
-            on) and ``subset_purged``.
+            on), ``subset_purged`` and ``read`` (the share of its tokens that the model read, at most 1).
         """
         found = []
         for manifest in self.all("pretrain"):
@@ -84,6 +84,7 @@ class Versions:
                     "purged": model and model.named,
                     "subset": trained_on.location,
                     "subset_purged": subset and subset.named,
+                    "read": min(1.0, manifest["metadata"].get("epochs", 1.0)),
                 }
             )
         return sorted(found, key=lambda each: str(each["model"]))

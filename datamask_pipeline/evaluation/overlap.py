@@ -1,15 +1,19 @@
 """Which runs of words of a text stand in evaluation questions too. Knows questions' fields; no document and no record.
 
-Words are runs of letters, digits and underscores in lower case; an n-gram lies within one field of a question (its text, one
-of its choices, ...). Memory holds the questions' n-grams.
+Words are runs of letters, digits and underscores in lower case, after Unicode NFKC and without soft hyphens and characters
+of no width; an n-gram lies within one field of a question (its text, one of its choices, ...). Memory holds the questions'
+n-grams.
 """
 
 import collections
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 _WORD: Final = re.compile(r"\w+")
+#: Soft hyphen, space, joiners and mark of no width: they stand inside words and are not seen.
+_UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 #: Fields of a question that are no text of it.
 _NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
 
@@ -70,6 +74,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _ngrams(text: str, ngram: int) -> Iterator[str]:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_UNSEEN)
     words = _WORD.findall(text.lower())
     for first in range(len(words) - ngram + 1):
         yield " ".join(words[first : first + ngram])

@@ -100,7 +100,8 @@ def page(about: Selected, *, progress: Progress = lambda _: None) -> str:
         IntegrityError: a table that it is drawn from was altered.
     """
     arms = [arm.selection for arm in about.arms.values()]
-    check_tables(about.store, *arms, *filter(None, (about.index, about.candidates, about.near_copies)))
+    drawn = (about.index, about.candidates, about.near_copies, about.made_with("learning_curve"))
+    check_tables(about.store, *arms, *filter(None, drawn))
     with (
         tempfile.TemporaryDirectory() as scratch,
         duck.connect(about.store, Path(scratch), memory_limit="1GB") as connection,

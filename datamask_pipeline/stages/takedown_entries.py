@@ -2,12 +2,14 @@
 
 An entry is an id or a content hash as it stands, or one of::
 
-    id:ID               exactly that id
+    id:ID               exactly that id, with the blanks that it begins or ends with
     content:SHA256      exactly that content hash
     url:https://HOST/P  every URL that begins so; http and https count as one
     domain:NAME         a domain with all its subdomains
     suffix:NAME         every domain under a public suffix, such as github.io, and that itself
     file:PATH           in the settings alone: a file with one entry a line; empty lines and those that begin with # are none
+
+Blanks around all else do not count.
 """
 
 import difflib
@@ -45,9 +47,14 @@ def read_entries(entries: Iterable[str], where: str) -> list[Row]:
         if kind == _FILE:
             rows = [_row(line, place) for place, line in _lines(Path(path), f"{where}[{number}]")]
         else:
-            rows = [_row(entry.strip(), f"{where}[{number}]")]
+            rows = [_row(entry, f"{where}[{number}]")]
         found |= {row["entry"]: row for row in rows}
     return [found[entry] for entry in sorted(found)]
+
+
+def entry_of(name: str, content_hash: str) -> str:
+    """The entry that names a document: by its id, or where no line can hold that, by its content hash."""
+    return f"content:{content_hash}" if _CONTROL.search(name) else f"id:{name}"
 
 
 def _lines(path: Path, where: str) -> Iterator[tuple[str, str]]:
@@ -62,15 +69,25 @@ def _lines(path: Path, where: str) -> Iterator[tuple[str, str]]:
         ) from error
     for number, line in enumerate(lines, 1):
         if (entry := line.strip()) and not entry.startswith("#"):
-            yield f"{path} line {number}", entry
+            yield f"{path} line {number}", line.removesuffix("\r")
 
 
 def _row(entry: str, place: str) -> Row:
     def refused(problem: str, remedy: str) -> InputError:
         return InputError(f"{place}: {problem}", value=entry, remedy=remedy)
 
-    if not entry.strip() or _CONTROL.search(entry):
-        raise refused("no entry of a list of withdrawals", "give an id, or one of: " + ", ".join(KINDS))
+    if not entry.lstrip().startswith("id:"):
+        entry = entry.strip()
+    if not entry or _CONTROL.search(entry):
+        problem = "no entry of a list of withdrawals" if not entry else "an entry holds no control characters"
+        kinds = f"give an id, or one of: {', '.join(KINDS)}"
+        remedy = (
+            kinds
+            if not entry
+            else "withdraw a document with such an id by content:HASH (`audit why` tells it)"
+        )
+        raise refused(problem, remedy)
+    entry = entry.lstrip()
     prefix, colon, value = entry.partition(":")
     kind = prefix if colon and prefix in (*KINDS, _FILE) else "name"
     row: Row = {"entry": entry, "kind": kind, "host": None, "value": None, "robots": None}

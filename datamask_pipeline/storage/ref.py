@@ -100,7 +100,7 @@ def ref_of(manifest: Mapping[str, Any]) -> Ref:
 
 
 def read_manifest(data: bytes, path: str, *, remedy: str) -> dict[str, Any]:
-    """A manifest, of which no name leads out of its directory.
+    """A manifest that says what was written, and of which no name leads out of its directory.
 
     Args:
         data: The file's bytes.
@@ -108,9 +108,17 @@ def read_manifest(data: bytes, path: str, *, remedy: str) -> dict[str, Any]:
         remedy: What to do about a damaged one.
 
     Raises:
-        IntegrityError: as `read_json`, or a part, file or folder with such a name.
+        IntegrityError: as `read_json`; it says something else than was written; or a part, file or folder with such a name.
     """
     manifest = read_json(data, path, MANIFEST_FIELDS, remedy=remedy)
+    # The first versions of the record wrote neither digest nor files.
+    if ("manifest_digest" in manifest or "files" in manifest) and manifest.get(
+        "manifest_digest"
+    ) != manifest_digest(manifest):
+        raise IntegrityError(
+            f"{path} says something else than was written: its `manifest_digest` is another's; restore it, or delete its "
+            "folder and run its stage, which makes it anew (`datamask audit prove` tells more)"
+        )
     try:
         names = [item["name"] for kind in ("parts", "files", "trees") for item in manifest.get(kind, ())]
         names += [name for tree in manifest["trees"] for name in tree["files"]]

@@ -1,8 +1,9 @@
 """What was purged from a record: which versions, by which request, and which documents, by salted hashes. Knows no stage.
 
-A tombstone is `purged/<number>.json`. A hash tells nobody which document it was, but answers whoever has the id: hence
-salted and not keyed, as a key would have to be kept as long as the record for `datamask audit why` to answer. The salt is
-the record's own, so that a table of hashes that was made elsewhere is of no use.
+A tombstone is `purged/<number>.json`, with a digest of itself: an edit of any figure in it is noticed. A hash tells nobody
+which document it was, but answers whoever has the id: hence salted and not keyed, as a key would have to be kept as long as
+the record for `datamask audit why` to answer. The salt is the record's own, so that a table of hashes that was made
+elsewhere is of no use.
 """
 
 import dataclasses
@@ -19,6 +20,8 @@ from datamask_pipeline.storage.ref import MANIFEST, pretty_json, read_json
 from datamask_pipeline.storage.store import Store
 
 FOLDER: Final = "purged"
+#: Of all else in the file; those of earlier versions have none.
+_DIGEST: Final = "tombstone_digest"
 _FIELDS: Final[Mapping[str, type]] = {
     "number": int,
     "request": str,
@@ -113,7 +116,11 @@ def tombstones(store: Store) -> list[Tombstone]:
     remedy = "restore it from a copy of the record: nothing else says what was purged"
     names = (*_FIELDS, *_LATER)
     read = [read_json(store.fs.cat_file(path), path, _FIELDS, remedy=remedy) for path in paths]
-    for path, values in zip(paths, read, strict=True):
+    for number, (path, values) in enumerate(zip(paths, read, strict=True), 1):
+        if values["number"] != number:
+            raise IntegrityError(f"{path} is number {values['number']} where {number} is missing; {remedy}")
+        if values.get(_DIGEST, digest := _digest(values)) != digest:
+            raise IntegrityError(f"{path} says something else than was written; {remedy}")
         of_dicts = (values["removed"], values.get("totals", {}), values.get("reports", {}))
         if not all(isinstance(each, list) for each in values["documents"].values()) or not all(
             isinstance(each, dict) for of in of_dicts for each in of.values()
@@ -132,8 +139,13 @@ def num_purges(store: Store) -> int:
 
 def publish(store: Store, tombstone: Tombstone) -> None:
     """Write a tombstone at once, in place of what stood there."""
-    values = pretty_json(json.loads(json.dumps(dataclasses.asdict(tombstone))))
-    store.publish_bytes(f"{FOLDER}/{tombstone.number:06d}.json", values.encode())
+    values = json.loads(json.dumps(dataclasses.asdict(tombstone)))
+    values[_DIGEST] = _digest(values)
+    store.publish_bytes(f"{FOLDER}/{tombstone.number:06d}.json", pretty_json(values).encode())
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return sha256_text(canonical_json({name: value for name, value in values.items() if name != _DIGEST}))
 
 
 def salt_of(store: Store) -> str:

@@ -1,14 +1,17 @@
 """A failed run is told to a web hook, in one line and without settings."""
 
+import contextlib
 import http.server
 import json
 import threading
 from collections.abc import Iterator
-from queue import Queue
 
 import dagster as dg
 import pytest
+from dagster._core.events import JobFailureData
+from dagster._utils.error import SerializableErrorInfo
 
+from assets import alerts
 from assets.alerts import ALERT_VARIABLE, message, tell_of_failure
 
 
@@ -34,27 +37,72 @@ def failed() -> dg.RunFailureSensorContext:
         ).for_run_failure()
 
 
-def test_the_web_hook_gets_one_line(failed, monkeypatch: pytest.MonkeyPatch) -> None:
-    got: Queue[dict[str, str]] = Queue()
+@contextlib.contextmanager
+def hook(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> Iterator[list[str]]:
+    """A web hook that answers so, one after the other; what it got."""
+    got: list[str] = []
+    left = [*statuses]
 
     class Hook(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            got.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
+            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(left.pop(0) if left else 200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Hook) as server:
-        threading.Thread(target=server.handle_request, daemon=True).start()
-        monkeypatch.setenv(ALERT_VARIABLE, f"http://127.0.0.1:{server.server_port}/hook")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(ALERT_VARIABLE, f"http://127.0.0.1:{server.server_port}/secret")
+        yield got
+        server.shutdown()
+
+
+def test_the_web_hook_gets_one_line(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hook(monkeypatch) as got:
         tell_of_failure(failed)
-    told = got.get(timeout=30)["text"]
+    (told,) = got
     run = failed.dagster_run.run_id
     assert told.startswith(f"broken_job failed (run {run}): ")
     assert "no document of release 'first' is eligible" in told
     assert "\n" not in told
+
+
+def test_a_web_hook_that_fails_is_tried_again(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alerts, "PAUSE_SECONDS", 0.01)
+    with hook(monkeypatch, 500, 503) as got:
+        tell_of_failure(failed)
+    assert len(got) == 3
+    with hook(monkeypatch, 404) as got, pytest.raises(dg.Failure, match=r"nobody was told .* status 404"):
+        tell_of_failure(failed)
+    assert len(got) == 1, "who is refused for good is not asked again"
+    with hook(monkeypatch, *[500] * 9) as got, pytest.raises(dg.Failure) as caught:
+        tell_of_failure(failed)
+    assert len(got) == alerts.TRIES
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None or "secret" not in str(caught.value.__cause__)
+
+
+def test_a_run_without_a_failed_step_is_told_with_its_cause(failed) -> None:
+    def told(error: SerializableErrorInfo | None) -> str:
+        event = dg.DagsterEvent(
+            event_type_value=dg.DagsterEventType.RUN_FAILURE.value,
+            job_name="broken_job",
+            event_specific_data=JobFailureData(error),
+        )
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_run_status_sensor_context(
+                sensor_name="tell_of_failure",
+                dagster_instance=instance,
+                dagster_run=failed.dagster_run,
+                dagster_event=event,
+            )
+            return message(context.for_run_failure())
+
+    cause = SerializableErrorInfo("OperationalError: connection refused", [], "OperationalError")
+    assert "connection refused" in told(SerializableErrorInfo("it failed", [], "Error", cause))
+    assert "run it again by hand" in told(None)
 
 
 def test_a_run_that_dagster_starts_again_is_told_as_that(failed) -> None:

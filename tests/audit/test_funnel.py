@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from old_record import unpack
+from restated import restate
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.funnel import funnel, funnel_lines
@@ -146,7 +147,7 @@ def test_counters_that_are_not_those_of_the_table_are_refused(tiny_run: Pipeline
     manifest = json.loads(path.read_text())
     manifest["counts"]["dropped_validation"] -= 1
     manifest["counts"]["dropped_takedown"] += 1
-    path.write_text(json.dumps(manifest))
+    restate(path, manifest)
     with pytest.raises(IntegrityError, match="manifest of pool of first counts"):
         funnel(store, RELEASE)
 

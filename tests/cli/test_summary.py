@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from restated import restate, rewrite
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -67,15 +67,15 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     shutil.copy(tiny_file(tiny_run), tmp_path)
     copied = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
-    (path,) = copied.store.part_paths(require(copied.store, "compare", "first"))
-    table = pq.read_table(path)
+    compared = require(copied.store, "compare", "first")
+    table = copied.store.read_table(compared)
     for value, n, warned in ((0.99, 200, False), (1.0, 2, True), (None, 200, True)):
         values = table.column("chance") if value is None else pa.array([value] * len(table))
         columns = {"value": values, "n": pa.array([n] * len(table)), "stderr": pa.array([0.0] * len(table))}
         changed = table
         for name, column in columns.items():
             changed = changed.set_column(table.schema.get_field_index(name), name, column)
-        pq.write_table(changed, path)
+        rewrite(copied.store, compared, changed)
         assert ("clearly above chance" in summary(copied)) == warned
     assert "On 12 of 12 tasks" in summary(copied)
     assert "piqa (n 200)" in summary(copied)
@@ -157,7 +157,7 @@ def many_arms(tiny_run: Pipeline, tmp_path: Path) -> Pipeline:
         manifest["inputs"][f"subsets/an_arm_with_a_long_name_{number}"] = manifest["inputs"][
             "subsets/datamask"
         ]
-    path.write_text(json.dumps(manifest))
+    restate(path, manifest)
     return copied
 
 
@@ -190,7 +190,7 @@ def test_objectives_of_two_functions_share_no_row(many_arms: Pipeline) -> None:
     manifest = json.loads(path.read_text())
     for number, arm in enumerate(manifest["metadata"]["arms"]):
         arm |= {"objective_of": "DiSF" if number % 2 else "Vendi", "objective": 0.25 + number / 1000}
-    path.write_text(json.dumps(manifest))
+    restate(path, manifest)
     lines = summary(many_arms, 400).splitlines()
     for row, known in (("objective 1 ", 4), ("objective 2 ", 3)):
         (line,) = (line for line in lines if row in line)

@@ -34,7 +34,7 @@ def test_hits_are_those_that_a_plain_search_finds(withdrawn: Pipeline) -> None:
     wanted = {name for name in eligible if any(f" {gram} " in texts[name] for gram in grams)}
     assert found["documents"] == len(eligible)
     assert found["documents_hit"] == len(hit) >= found["tasks"]["winogrande"]["documents_hit"] > 0
-    assert wanted <= set(hit)
+    assert wanted <= {name for name, _ in hit}
     assert f"{store.root}/{found['tasks']['winogrande']['file']}" == f"{place}/winogrande.parquet"
     asked = pq.read_table(f"{place}/winogrande.parquet").to_pylist()
     for example in found["tasks"]["winogrande"]["examples"]:
@@ -72,7 +72,7 @@ def test_its_list_leaves_them_out(copied: Pipeline) -> None:
     copied.run("takedown", "first", overrides={"takedown": entries})
     ref = copied.run("pool", "first", overrides={"takedown": entries})[0]
     excluded = {row["id"]: row["exclusion"] for row in store.read_table(ref).to_pylist()}
-    assert {excluded[name] for name in hit} == {"takedown"}
+    assert {excluded[name] for name, _ in hit} == {"takedown"}
 
 
 def test_a_release_without_questions_is_refused(tmp_path: object) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from restated import restate
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
@@ -15,7 +16,7 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError, Unknown
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.pieces import PIECES_FILE
-from datamask_pipeline.storage.ref import manifest_digest, pretty_json, ref_of
+from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.row_index import INDEX_FILES
 
 CRAWL = "tiny-2024-10"
@@ -130,7 +131,7 @@ def test_a_selection_rests_on_a_scorer_only_by_its_weight(copied: Pipeline) -> N
     path = Path(store.root) / ref.location / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["basis"]["config"]["scorers"] = {"rules": 0.0, "other": 1.0}
-    path.write_text(json.dumps(manifest))
+    restate(path, manifest)
     after = impact(store, "rules")
     assert artefacts(before, "selections") - artefacts(after, "selections") == {ref.location}
     assert artefacts(before, "subsets") - artefacts(after, "subsets") == {subset}
@@ -178,8 +179,7 @@ def without_indexes(pipeline: Pipeline, *names: str) -> None:
         manifest = json.loads(path.read_text())
         gone = [file for file in manifest["files"] if file["name"] in (*names, PIECES_FILE)]
         manifest["files"] = [file for file in manifest["files"] if file not in gone]
-        manifest["manifest_digest"] = manifest_digest(manifest)
-        path.write_text(pretty_json(manifest))
+        restate(path, manifest)
         for file in gone:
             (path.parent / file["name"]).unlink()
 

@@ -13,6 +13,7 @@ import pytest
 from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.stages import pool, takedown
+from datamask_pipeline.stages.takedown_entries import entry_of
 from datamask_pipeline.stages.takedown_robots import forbids
 from datamask_pipeline.storage import Ref, Store
 
@@ -34,6 +35,11 @@ URLS = {
     "sharp": "https://faß.de/",
     "broken": "https://[x@broken.org:80:80/x",
     "none": None,
+    "edge": None,
+    "edge ": None,
+    "edge\u00a0": None,
+    "two\nlines": None,
+    "ta\tb": None,
 }
 
 
@@ -112,11 +118,31 @@ def test_an_entry_withdraws_exactly_what_it_names(
     assert withdrawn(store, documents, entry) == set(found.split())
 
 
+def test_ids_that_differ_in_blanks_at_their_ends_are_told_apart(
+    store: Store, documents: Ref, tmp_path: Path
+) -> None:
+    for name in ("edge", "edge ", "edge\u00a0"):
+        assert withdrawn(store, documents, f"id:{name}") == {name}
+        path = tmp_path / "list.txt"
+        path.write_text(f"  id:{name}\r\n", encoding="utf-8")
+        assert withdrawn(store, documents, f"file:{path}") == {name}
+    assert withdrawn(store, documents, " edge ") == {"edge"}, "blanks around a bare id do not count"
+
+
+def test_the_entry_of_a_document_names_that_document_alone(
+    store: Store, documents: Ref, tmp_path: Path
+) -> None:
+    for row in store.read_table(documents).to_pylist():
+        path = tmp_path / "list.txt"
+        path.write_text(f"{entry_of(row['id'], row['content_hash'])}\n", encoding="utf-8")
+        assert withdrawn(store, documents, f"file:{path}") == {row["id"]}
+
+
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
         (" ", "no entry"),
-        ("a\x1b[31m", "no entry"),
+        ("a\x1b[31m", "holds no control characters.*content:HASH"),
         ("domian:example.com", "'domian' is no kind of entry.*write domain:"),
         ("content:abc", "64 hexadecimal digits"),
         ("url:example.com/blog", "with scheme and host"),
