@@ -1,9 +1,10 @@
 """What is damaged or edited in a record or a data set is noticed and named by file; what is whole is proved."""
 
+import contextlib
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -279,35 +280,86 @@ def test_the_command_tells_by_its_exit_status(tiny_run: Pipeline, data_set: Path
     assert result.exit_code == 2
 
 
-@pytest.mark.parametrize("of", ["materialise", "select"])
+#: By artefact and key, what is asked of a record in which it was altered.
+LICENCES = ["--license", "odc-by", "--source-license", "odc-by"]
+ASKED_OF = {
+    ("materialise", "first/datamask"): [
+        ["release", "first", "--arm", "datamask", *LICENCES, "--to", "OUT"],
+        ["audit", "training-content", "first", "--arm", "datamask"],
+    ],
+    ("select", "first/datamask"): [
+        ["look", "page", "first/datamask", "--to", "OUT"],
+        ["audit", "funnel", "first"],
+    ],
+    ("learning_curve", "first/datamask"): [["look", "page", "first/datamask", "--to", "OUT"]],
+    ("compare", "first"): [["report", "-c", "CONFIG"]],
+    ("questions", "first"): [["audit", "contamination", "first"]],
+}
+ALTERED_MANIFESTS = ASKED_OF | {
+    ("select", "first/datamask"): [
+        *ASKED_OF["select", "first/datamask"],
+        ["release", "first", "--arm", "datamask", *LICENCES, "--to", "OUT", "--stale"],
+        ["audit", "impact", "rules"],
+    ],
+    ("pool", "first"): [["audit", "training-content", "first", "--arm", "datamask"]],
+    ("pretrain", "first/datamask.dense.seed0"): [["audit", "impact", "rules"]],
+}
+
+
+@contextlib.contextmanager
+def restored(path: Path) -> Iterator[None]:
+    """After it a file holds what it held before."""
+    kept = path.read_bytes()
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
+
+
+def refused(command: list[str], record: Path, config: Path) -> str:
+    out = record.parent / "out"
+    words = [{"OUT": str(out), "CONFIG": str(config)}.get(word, word) for word in command]
+    error = CliRunner().invoke(app, [*words, "-s", f"store={record}"]).exception
+    assert isinstance(error, IntegrityError), (command, error)
+    assert not out.exists()
+    return str(error)
+
+
+@pytest.mark.parametrize(("stage", "key"), ASKED_OF)
 def test_nothing_is_published_drawn_or_counted_from_altered_tables(
-    record: Path, tmp_path: Path, of: str
+    record: Path, tiny_config_file: Path, stage: str, key: str
 ) -> None:
     """The file is whole Parquet with as many rows: only its digest tells."""
-    location = require(Store(record), of, "first/datamask").location
-    (path, *_) = sorted((record / location).glob("*.parquet"))
-    kept, table = path.read_bytes(), pq.read_table(path)
-    column = "text" if of == "materialise" else "quality"
+    location = require(Store(record), stage, key).location
+    path = sorted((record / location).rglob("*.parquet"))[0]
+    table = pq.read_table(path)
+    columns = {"materialise": "text", "select": "quality", "learning_curve": "objective", "compare": "n"}
+    column = columns.get(stage, "question_id")
     place = table.schema.get_field_index(column)
     other = pa.array([*reversed(table.column(column).to_pylist())], table.schema.field(column).type)
-    pq.write_table(table.set_column(place, table.schema.field(column), other), path)
-    place = ["-s", f"store={record}"]
-    licence = ["--license", "odc-by", "--source-license", "odc-by"]
-    published = str(tmp_path / "published")
-    asked = {
-        "materialise": [
-            ["release", "first", "--arm", "datamask", *licence, "--to", published],
-            ["audit", "training-content", "first", "--arm", "datamask"],
-        ],
-        "select": [
-            ["look", "page", "first/datamask", "--to", str(tmp_path / "page.html")],
-            ["audit", "funnel", "first"],
-        ],
-    }
-    for command in asked[of]:
-        refused = CliRunner().invoke(app, [*command, *place]).exception
-        assert isinstance(refused, IntegrityError), (command, refused)
-        assert str(refused).startswith(f"{path} holds other bytes than were written to it; ")
-    path.write_bytes(kept)
-    assert not (tmp_path / "published").exists()
-    assert not (tmp_path / "page.html").exists()
+    with restored(path):
+        pq.write_table(table.set_column(place, table.schema.field(column), other), path)
+        for command in ASKED_OF[stage, key]:
+            told = refused(command, record, tiny_config_file)
+            assert told.startswith(f"{path} holds other bytes than were written to it; ")
+
+
+@pytest.mark.parametrize(("stage", "key"), ALTERED_MANIFESTS)
+def test_no_figure_of_an_altered_manifest_is_told(
+    record: Path, tiny_config_file: Path, stage: str, key: str
+) -> None:
+    path = record / require(Store(record), stage, key).location / "manifest.json"
+    manifest = json.loads(path.read_bytes()) | {"wall_seconds": 123.0}
+    with restored(path):
+        path.write_text(pretty_json(manifest))
+        for command in ALTERED_MANIFESTS[stage, key]:
+            told = refused(command, record, tiny_config_file)
+            assert told.startswith(f"{path} says something else than was written"), command
+
+
+def test_no_figure_of_an_altered_pointer_is_told(record: Path, tiny_config_file: Path) -> None:
+    path = record / "select/first/datamask/current.json"
+    with restored(path):
+        path.write_text(pretty_json(json.loads(path.read_bytes()) | {"rows": 5}))
+        told = refused(["look", "page", "first/datamask", "--to", "OUT"], record, tiny_config_file)
+        assert told.startswith(f"{path} says something else")

@@ -9,6 +9,7 @@ import pytest
 
 from datamask_pipeline.compliance.takedown import _done
 from datamask_pipeline.compliance.versions import Versions
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.stages.takedown_unnamed import HIDDEN
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.tombstones import Tombstone, publish, tombstones
@@ -86,6 +87,19 @@ def test_a_tombstone_of_an_earlier_version_is_read_and_says_no_more_than_it_know
     assert [each.number for each in tombstones(store)] == [1, 2]
     _, second = Versions(store).purged_from(pool(a="3", b="2"))
     assert (second["documents"], second["bytes"], second["domains"]) == (2, None, None)
+
+
+def test_a_tombstone_that_was_edited_or_is_missing_is_refused(store: Store) -> None:
+    path = Path(store.root, "purged", "000001.json")
+    kept = path.read_text()
+    path.write_text(json.dumps(json.loads(kept) | {"date": "2020-01-01T00:00:00Z"}))
+    with pytest.raises(IntegrityError, match=r"000001\.json says something else than was written"):
+        tombstones(store)
+    path.unlink()
+    with pytest.raises(IntegrityError, match="number 2 where 1 is missing"):
+        tombstones(store)
+    path.write_text(kept)
+    assert len(tombstones(store)) == 2
 
 
 def test_an_entry_is_told_by_the_purge_that_it_named_something_in(tmp_path: Path) -> None:
