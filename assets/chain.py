@@ -115,7 +115,7 @@ def all_made(context: dg.OpExecutionContext, pipeline: PipelineResource) -> None
     """Fail where an arm or a model did in this run; or, where it goes on from a run that failed, where any is missing."""
     reasons = _RUNS.pop(context.run_id, _SoFar()).reasons
     if not reasons and context.run.parent_run_id is not None:
-        chain, release = pipeline.pipeline(run=context.run_id).looked_at(), context.partition_key
+        chain, release = pipeline.pipeline(run=context.run.run_id).looked_at(), context.partition_key
         left = [
             f"{step.stage} of {step.key}"
             for _, steps in steps_of_releases(chain, [release], None)
@@ -137,7 +137,7 @@ def _run(
     """
     try:
         so_far = _RUNS.setdefault(context.run_id, _SoFar())
-        chain = resource.pipeline(LogProgress(context.log.info), so_far.made, run=context.run_id)
+        chain = resource.pipeline(LogProgress(context.log.info), so_far.made, run=context.run.run_id)
         if stage not in chain.config.stages():
             context.log.debug(f"{stage.name} is switched off")
             return

@@ -42,7 +42,7 @@ def run_stage(
     """
     started = time.monotonic()
     try:
-        pipeline = resource.pipeline(LogProgress(context.log.info), run=context.run_id)
+        pipeline = resource.pipeline(LogProgress(context.log.info), run=context.run.run_id)
         key = "/".join(record_key(context.partition_key))
         if context.selected_asset_keys:
             # Of every step of the run, so that its first one tells before anything is computed.

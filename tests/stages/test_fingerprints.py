@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from restated import restate
 
 from assets import materialise as materialise_asset
 from assets.checks import Artefact
@@ -57,7 +58,7 @@ def change_manifest(
     path = Path(pipeline.store.file_path(require(pipeline.store, stage, key), "manifest.json"))
     manifest = json.loads(path.read_text())
     change(manifest["metadata"])
-    path.write_text(json.dumps(manifest))
+    restate(path, manifest)
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from restated import restate
 from tiny_chain import write_crawl
 from typer.testing import CliRunner
 
@@ -199,7 +200,7 @@ def test_an_index_that_an_earlier_version_made_is_made_anew(chain: Any, tmp_path
     folder = tmp_path / "record" / first.location
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["basis"]["version"] = "2"
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    restate(folder / "manifest.json", manifest)
     (folder / "index" / "index.json").write_text('{"format": 1}')
     shutil.rmtree(tmp_path / "record" / second.location)
     (made,) = later.run("copies", "second")

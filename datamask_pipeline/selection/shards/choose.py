@@ -91,10 +91,10 @@ class _Steps:
     """
 
     def __init__(
-        self, learner: Learner, options: DataMaskConfig, random_value: float, curve: Curve, strict: bool
+        self, learner: Learner, config: SelectionConfig, random_value: float, curve: Curve, strict: bool
     ) -> None:
-        self.learner, self.options, self.random_value, self.curve = learner, options, random_value, curve
-        self.strict = strict
+        self.learner, self.config, self.random_value, self.curve = learner, config, random_value, curve
+        self.options, self.strict = DataMaskConfig.model_validate(_own(config)), strict
 
     def gap(self, bound: float, value: float) -> float:
         """See `gap_of`."""
@@ -129,8 +129,8 @@ class _Steps:
 
 def by_moments(learner: Learner, config: SelectionConfig, random_value: float, curve: Curve) -> Ended:
     """Column ``mask``: the best mask found; columns ``weights`` and ``final`` are of the relaxed one."""
-    people, options = learner.population, DataMaskConfig.model_validate(_own(config))
-    steps = _Steps(learner, options, random_value, curve, strict=not learner.proves_by_marginals)
+    steps = _Steps(learner, config, random_value, curve, strict=not learner.proves_by_marginals)
+    people, options = learner.population, steps.options
     warm_start(learner, options.sample_documents, steps.gap)
     climb, swaps, by_quality = learner.start("first"), 0, False
     if not steps.strict:
@@ -151,6 +151,8 @@ def by_moments(learner: Learner, config: SelectionConfig, random_value: float, c
         if learner.value("mask") < earlier:
             people.copy("mask", "earlier")
         by_quality = people.limits.tokens and _filled(learner)
+        if people.limits.tokens:
+            learner.exchange("mask", config, options)
         moments = people.moments("mask")
         learner.marginals("mask", moments)
     bound = learner.known_bound
@@ -184,7 +186,10 @@ def _climbed(learner: Learner, climb: Climb, steps: _Steps) -> tuple[Climb, int]
         people.copy("final", "gradient")
     people.copy("mask", "rounded")
     rounds, bands = steps.options.num_swap_rounds, MOST_BANDS if steps.strict else 1
-    return climb, learner.improve("mask", value, moments, rounds, steps.goal(), bands)
+    swaps = learner.improve("mask", value, moments, rounds, steps.goal(), bands)
+    if not people.limits.tokens:
+        learner.exchange("mask", steps.config, steps.options)
+    return climb, swaps
 
 
 def _filled(learner: Learner) -> bool:

@@ -18,18 +18,29 @@ from torch import Tensor
 from datamask_pipeline.diversity.moments import LinearForm, Moments, moments_of, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.checkpoint import Checkpoint
+from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.marginal_swaps import exchanged_in_tokens
 from datamask_pipeline.selection.moments.choose import learnt_on
+from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.relaxed import LONG_STEPS, Ascent, RelaxedObjective, Segment
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import swap
+from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction
 from datamask_pipeline.selection.parallel import Workers
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig
+from datamask_pipeline.selection.problem import Problem
+from datamask_pipeline.selection.progress import Curve
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.shards.population import Population, plain_moments
 from datamask_pipeline.selection.shards.view import Terms
+from datamask_pipeline.selection.solution import Solution
 
 BAND = 2048
 """Documents on each side of the threshold that a round of swaps looks at: their vectors travel."""
+EXCHANGED = 1024
+"""Of so many chosen documents at most, each is exchanged for those nearest the threshold."""
 MOST_BANDS = 3
 """After which what is left to gain is not worth another pass over all documents."""
 
@@ -333,6 +344,37 @@ class Learner:
                 break
         return swaps
 
+    def exchange(self, mask: str, config: SelectionConfig, options: DataMaskConfig) -> None:
+        """Exchange documents near the threshold one by one, of few chosen, while that gains; column ``gradient`` stays.
+
+        Those of greedy and of the best quality among them are exchanged too, see `Exchanges.starts`; the best is taken.
+
+        Args:
+            mask: The mask, changed in place; of a budget in tokens a full one.
+            config: The selection's settings.
+            options: The learner's.
+        """
+        people = self.population
+        if int(people.counts(mask)[0].sum()) > EXCHANGED or not options.num_swap_rounds:
+            return
+        moments = people.moments(mask)
+        people.copy("kept", "gradient")
+        self.gradient(moments, "float32")
+        people.nearest("leaving", "gradient", mask, EXCHANGED, inside=True)
+        people.nearest("entering", "gradient", mask, BAND, inside=False)
+        band = people.rows("leaving", "entering", beside=mask)
+        with Workers(1) as workers:
+            statistics, objective, budget = self._among(band, mask, moments, workers)
+            found = [band["selected"]]
+            if budget.tokens:
+                found.append(_exchanged_in_tokens(statistics, objective, budget, found[0], config, options))
+            elif (exchanges := Exchanges.of(statistics, objective, budget)) is not None:
+                found += [exchanges.improved(start_n) for start_n in (found[0], *exchanges.starts())]
+            best_n = max(found, key=lambda mask_n: value_of(objective, statistics, mask_n))
+        if best_n is not found[0]:
+            self._settle(band, mask, best_n)
+        people.copy("gradient", "kept")
+
     def _swap(
         self,
         band: dict[str, Tensor],
@@ -341,10 +383,20 @@ class Learner:
         num_rounds: int,
         goal: float,
     ) -> tuple[int, Moments, float]:
-        """Rounds of `swaps.swap` among a band: all other documents of the mask stand beside it."""
+        """Rounds of `swaps.swap` among a band."""
+        with Workers(1) as workers:
+            statistics, objective, budget = self._among(band, mask, moments, workers)
+            result = swap(band["selected"], statistics, objective, budget, num_rounds, torch.float32, goal)
+        self._settle(band, mask, result.mask_N)
+        return result.num_swaps, result.moments, result.value
+
+    def _among(
+        self, band: dict[str, Tensor], mask: str, moments: Moments, workers: Workers
+    ) -> tuple[Statistics, MomentObjective, Budget]:
+        """The problem among a band: all other documents of the mask stand beside it."""
         people, limits = self.population, self.population.limits
-        numbers, rows, selected, groups, costs, quality = (
-            band[name] for name in ("numbers", "rows", "selected", "groups", "costs", "quality")
+        rows, selected, groups, costs, quality = (
+            band[name] for name in ("rows", "selected", "groups", "costs", "quality")
         )
         inside = moments_of(rows, selected, people.second)
         beside = moments.plus(inside, -1.0)
@@ -364,24 +416,50 @@ class Learner:
             held_count=beside.count,
             held_quality=self.quality(mask) - float(quality[selected].sum()),
         )
-        with Workers(1) as workers:
-            statistics = Statistics(
-                rows=MemoryRows(rows, max(len(rows), 1)),
-                workers=workers,
-                squared_N=squared_norms(rows),
-                needs_second=people.second,
-                held=beside,
-            )
-            objective = MomentObjective(objective=function)
-            result = swap(selected, statistics, objective, budget, num_rounds, torch.float32, goal)
-        people.team.later(
-            "settle",
-            view=people.view,
-            mask=mask,
-            numbers=numbers.numpy(),
-            selected=result.mask_N.numpy(),
+        statistics = Statistics(
+            rows=MemoryRows(rows, max(len(rows), 1)),
+            workers=workers,
+            squared_N=squared_norms(rows),
+            needs_second=people.second,
+            held=beside,
         )
-        return result.num_swaps, result.moments, result.value
+        return statistics, MomentObjective(objective=function), budget
+
+    def _settle(self, band: dict[str, Tensor], mask: str, selected_n: Tensor) -> None:
+        """Put the documents of a band in or out of the mask."""
+        self.population.team.later(
+            "settle",
+            view=self.population.view,
+            mask=mask,
+            numbers=band["numbers"].numpy(),
+            selected=selected_n.numpy(),
+        )
+
+
+def _exchanged_in_tokens(
+    statistics: Statistics,
+    objective: MomentObjective,
+    budget: Budget,
+    mask_n: Tensor,
+    config: SelectionConfig,
+    options: DataMaskConfig,
+) -> Tensor:
+    """The mask after exchanges of a document for another and what then fits."""
+    problem = Problem(
+        config=config,
+        rows=statistics.rows,
+        squared_N=statistics.squared_N,
+        objective=objective.objective,
+        budget=budget,
+        workers=statistics.workers,
+        constants={},
+        random_value=0.0,
+        report=lambda record: None,
+        checkpoint=Checkpoint(None, "", 0.0, Curve(None)),
+        held=statistics.held,
+    )
+    solution = Solution(mask_N=mask_n, scores_N=mask_n.to(torch.float64))
+    return exchanged_in_tokens(problem, solution, options).mask_N
 
 
 def warm_start(learner: Learner, sample_documents: int, gap: Gap) -> None:

@@ -56,6 +56,42 @@ def test_no_cut_order_or_process_changes_a_byte(
         assert other.curve.drop_columns("wall_seconds").equals(one.curve.drop_columns("wall_seconds"))
 
 
+@pytest.mark.parametrize(
+    ("metric", "budget", "short"),
+    [
+        ("Pair_simi", {"num_documents": 60}, 0.012),
+        ("DiSF_uncentred", {"num_documents": 20}, 0.012),
+        ("LogDet", {"num_documents": 20}, 0.012),
+        ("Pair_simi", {"num_tokens": 2000}, 0.06),
+    ],
+)
+def test_few_documents_end_near_what_one_process_finds_without_kicks(
+    metric: str, budget: dict[str, int], short: float, tmp_path: Path
+) -> None:
+    draws = np.random.default_rng(8)
+    vectors = draws.standard_normal((2000, 16)).astype(np.float32)
+    quality, tokens = draws.random(2000), draws.integers(1, 100, 2000)
+    for name, values in (("v", vectors), ("q", quality), ("t", tokens)):
+        np.save(tmp_path / f"{name}.npy", values)
+    shard = Shard(
+        vectors=tmp_path / "v.npy", quality={"quality": tmp_path / "q.npy"}, token_counts=tmp_path / "t.npy"
+    )
+    wanted = {"diversity": metric, "lamb": 0.5, "dtype": "float32", **budget}
+    found = select_over_shards([shard], tmp_path / "out", engine="here", workers=2, **wanted)
+    whole = select_documents(
+        vectors,
+        quality,
+        token_counts=tokens if "num_tokens" in budget else None,
+        normalisation_constants=found.normalisation,
+        num_kicks=0,
+        num_restarts=0,
+        **wanted,
+    )
+    assert found.objective.value >= whole.objective.value - short
+    plain = select_over_shards([shard], tmp_path / "plain", engine="here", **wanted, num_swap_rounds=0)
+    assert found.objective.value > plain.objective.value, "nothing is exchanged where nothing is swapped"
+
+
 @pytest.mark.slow
 def test_whoever_leads_may_have_any_number_of_threads(tmp_path: Path) -> None:
     """Wide enough that torch would cut the sums over matrices among its threads, and in half precision."""
