@@ -28,6 +28,7 @@ def funnel(
         datamask audit funnel first
     """
     pipeline = build_pipeline(config, settings)
+    pipeline.store.refuse_missing()
     left = left_over(pipeline.store, masks_made(pipeline) if is_configured(config, settings) else None)
     with plain_console(stderr=True).status("counting"):
         found = funnel_of(pipeline.store, release, left)

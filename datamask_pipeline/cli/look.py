@@ -71,6 +71,7 @@ def page(
 
     release, _, arm = target.partition("/")
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     with plain_console(stderr=True).status("reading the record") as status:
         place = write_page(store, release, arm or None, to, progress=lambda what: status.update(what))
     typer.echo(inert(f"{place} ({place.stat().st_size:,} bytes)"))

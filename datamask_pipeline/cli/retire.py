@@ -26,6 +26,7 @@ def retire(
         datamask retire first
     """
     pipeline = build_pipeline(config, settings)
+    pipeline.store.refuse_missing()
     _refuse_rolling(pipeline, release)
     releases.retire(pipeline.store, release, retired=not undo)
     typer.echo(inert(f"release {release} is {'in use again' if undo else 'retired'}"))

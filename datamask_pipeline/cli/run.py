@@ -164,6 +164,7 @@ def report(
     if as_json and as_csv:
         raise ConfigurationError("one form at a time: give --json or --csv")
     pipeline = build_pipeline(config, settings)
+    pipeline.store.refuse_missing()
     names = releases_of(pipeline, release)
     if as_json or as_csv:
         found = [summary.release_summary(pipeline, name) for name in names]

@@ -163,6 +163,7 @@ def _reservations(versions: Versions, pool: Mapping[str, Any]) -> Summary:
     return {
         "documents_withdrawn": by_pool + sum(each["not_in_pool"] for each in purged),
         "entries": about.get("entries", 0),
+        "entries_that_name_nothing": len(pool["metadata"].get("takedown_unmatched", ())),
         "robots_snapshot": about.get("robots"),
         "robots_hosts": about.get("robots_hosts", 0),
         "purged": purged,

@@ -51,7 +51,10 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "## Reservation of rights"
     yield ""
-    yield f"{reserved['documents_withdrawn']:,} documents were withdrawn, by {reserved['entries']:,} entries of a list."
+    nothing = reserved["entries_that_name_nothing"]
+    of_these = f", {nothing:,} of which name nothing" if nothing else ""
+    by = f"{reserved['entries']:,} entries of a list{of_these}"
+    yield f"{reserved['documents_withdrawn']:,} documents were withdrawn, by {by}."
     if robots := reserved["robots_snapshot"]:
         agents = ", ".join(map(code_span, robots["user_agents"]))
         yield (

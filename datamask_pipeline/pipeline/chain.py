@@ -18,7 +18,7 @@ from datamask_pipeline.errors import (
     is_of_storage,
 )
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.pipeline.check import check
+from datamask_pipeline.pipeline.check import check, refuse_missing_crawls
 from datamask_pipeline.pipeline.config import PipelineConfig, ReleaseConfig, changed, split_run_name
 from datamask_pipeline.pipeline.crew import Crew
 from datamask_pipeline.pipeline.flow import FLOW
@@ -237,6 +237,16 @@ class Pipeline:
         taken = {*frozen}.union(*(self.planned_crawls(other) for other in others if other != release))
         return [crawl for crawl in self.crawls() if crawl not in taken]
 
+    def _rolled_with(self, crawl: str) -> dict[str, list[str]]:
+        """The releases that rolling ones made with a crawl, and that are not retired."""
+        return {
+            member: crawls
+            for name, configured in self.config.releases.items()
+            if configured.every is not None
+            for member, crawls in releases.rolled(self.store, name)
+            if crawl in crawls and not releases.is_retired(self.store, member)
+        }
+
     def _planned(self, release: str, frozen: list[str] | None, setting: str = "") -> list[str]:
         configured = self.configured(release)
         if configured is not None and configured.every is not None:
@@ -253,6 +263,8 @@ class Pipeline:
             known = self.crawls()
             for crawl in named or ():
                 if crawl not in known:
+                    if release not in self.config.releases:  # a rolling one goes on from what it made
+                        refuse_missing_crawls(self.source, self._rolled_with(crawl))
                     raise UnknownNameError(
                         f"crawl of release {release!r}",
                         crawl,

@@ -66,7 +66,10 @@ def told(pipeline: "Pipeline") -> Iterator[str]:
     """What becomes of each release of the configuration as things are, one line each, and what to be careful with."""
     for name, configured in pipeline.config.releases.items():
         if configured.every is not None:
-            made = [member for member, _ in rolled(pipeline.store, name)]
+            made = [
+                f"{member} (retired)" if is_retired(pipeline.store, member) else member
+                for member, _ in rolled(pipeline.store, name)
+            ]
             new = [member.name for member in new_members(pipeline, name, pipeline.crawls(), this_month())]
             so_far, then = (
                 ", ".join(made) or "none",

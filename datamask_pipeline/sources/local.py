@@ -226,7 +226,13 @@ class LocalSource(Source):
         """Every file of a known kind under the root; listed once."""
         shown = [path for path in self._find() if not self._is_hidden(path)]
         found = [path for path in shown if path.lower().endswith(self._suffixes)]
-        if others := sorted({*shown} - {*found}):
+        others = sorted({*shown} - {*found})
+        for path in [path for path in others if self._is_local and not os.path.exists(path)]:
+            _tell_once(
+                f"{path} is a link to what is not there, and is left out: mount or restore that, or remove the link"
+            )
+            others.remove(path)
+        if others:
             lost = sorted({*self._folders(others)} - {*self._folders(found)})
             none = f"; not a crawl, as nothing else is in it: {', '.join(lost)}" if lost else ""
             _tell_once(f"{len(others)} files of other kinds are left out, e.g. {others[0]}{none}")

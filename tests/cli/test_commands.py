@@ -92,7 +92,9 @@ def test_ingestion_alone_loads_neither_models_nor_a_database(tiny_config_file: P
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["why <urn:uuid:1>", "status", "takedown first", "impact example.com"])
+@pytest.mark.parametrize(
+    "command", ["why <urn:uuid:1>", "status", "takedown first", "impact example.com", "funnel first"]
+)
 def test_a_place_without_a_record_is_refused(command: str, tiny_config_file: Path, tmp_path: Path) -> None:
     place = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'elsewhere'}"]
     done = CliRunner().invoke(app, ["audit", *command.split(), *place])

@@ -134,7 +134,10 @@ def test_names_that_nothing_has(record: Store, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["metrics", "sweep", "sweep --remove"])
+@pytest.mark.parametrize(
+    "command",
+    ["metrics", "sweep", "sweep --remove", "report", "retire first", "look page first --to page.html"],
+)
 @pytest.mark.parametrize("is_made", [False, True], ids=["no folder", "an empty folder"])
 def test_where_no_record_is_none_is_told_of(
     command: str, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

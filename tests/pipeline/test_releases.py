@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.order import told
 from datamask_pipeline.pipeline.rolling import Member, new_members, this_month
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.releases import retire
@@ -288,10 +289,17 @@ def test_a_rolling_release_goes_on_where_a_crawl_is_gone_and_what_had_it_is_reti
     shutil.rmtree(root / "b")
     with pytest.raises(InputError, match="`datamask retire web-b` and `datamask retire web-c`"):
         made()
+    shutil.copytree(source, root / "d")
+    coming = Pipeline(load_config(str(tiny_config_file), settings))
+    with pytest.raises(InputError, match="`datamask retire web-b` and `datamask retire web-c`"):
+        coming.planned_crawls("web-d")
+    shutil.rmtree(root / "d")
     store = Store(tmp_path / "record")
     for name in ("web-b", "web-c"):
         retire(store, name)
     assert made() == []
+    line = next(told(Pipeline(load_config(str(tiny_config_file), settings))))
+    assert "so far: web-a, web-b (retired), web-c (retired); " in line
     shutil.copytree(source, root / "d")
     before = "web-a" if given else None
     assert made() == [Member("web-d", "web", ("a", "c", "d"), before)]

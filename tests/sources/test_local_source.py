@@ -444,6 +444,14 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         SOURCES.make("local", {"root": str(tmp_path)}).shards("d")
 
 
+def test_a_link_to_what_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_parquet(tmp_path / "c" / "0.parquet", [row(0)])
+    (tmp_path / "mounted").symlink_to(tmp_path / "elsewhere")
+    assert SOURCES.make("local", {"root": str(tmp_path)}).crawls() == ["c"]
+    (told,) = caplog.messages
+    assert told.startswith(f"{tmp_path / 'mounted'} is a link to what is not there, and is left out: ")
+
+
 def test_names_and_options_are_checked() -> None:
     with pytest.raises(UnknownNameError, match="installed"):
         SOURCES.make("nowhere")
