@@ -204,7 +204,10 @@ def _ever_lines(story: Story) -> Iterator[str]:
         if model["trained"] is None and model["read"] is not None:
             trained = f"may be trained on it, it read {model['read']:.1%} of its subset's tokens"
         if model["trained"] is False:
-            trained = f"trained on what it is {KINSHIP[model['by']]} of, not on it"
+            part = "" if model["read"] == 1 else f", of whose subset it read {model['read']:.1%}"
+            trained = (
+                f"{'may be ' if part else ''}trained on what it is {KINSHIP[model['by']]} of{part}, not on it"
+            )
         tasks = (
             f"mean of {model['num_tasks']} tasks {_number(model['mean'])}"
             if model["num_tasks"]

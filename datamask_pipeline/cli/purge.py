@@ -136,10 +136,10 @@ def _no_more_compared(removed: Iterable[str]) -> Iterator[str]:
     """What cannot be asked once masks and candidates are gone."""
     stages = [location.partition("/")[0] for location in removed]
     masks, pools = stages.count("select"), stages.count("pool")
-    gone = [f"{masks} masks"] * (masks > 0) + [f"{pools} versions of candidates"] * (pools > 0)
+    gone = [f"masks ({masks})"] * (masks > 0) + [f"candidates ({pools})"] * (pools > 0)
     if gone:
         yield (
-            f"without these {' and '.join(gone)} `datamask audit diff` cannot tell who came and "
+            f"without these versions of {' and '.join(gone)} `datamask audit diff` cannot tell who came and "
             "went between a release as it was and another"
         )
 

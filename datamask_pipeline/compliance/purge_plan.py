@@ -29,6 +29,7 @@ from datamask_pipeline.storage.tombstones import (
     tombstones,
     unnamed,
 )
+from datamask_pipeline.storage.whole import check_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -91,8 +92,11 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
 
     Raises:
         ConfigurationError: nothing is withdrawn, or a current version still uses a withdrawn document.
+        IntegrityError: a table that says what is withdrawn was altered.
     """
     graph, salt = Graph(store), salt_of(store)
+    deciding = [each for each in graph.of("takedown", "pool") if each in graph.pointed]
+    check_tables(store, *(ref_of(graph.manifests[each]) for each in deciding))
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         found = find_withdrawn(graph, connection, salt)
         if not connection.execute("SELECT count(*) FROM gone").fetchall()[0][0]:

@@ -15,6 +15,7 @@ from datamask_pipeline.stages.takedown_unnamed import HIDDEN, HIDDEN_URL, TEXT, 
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.tombstones import Erased
+from datamask_pipeline.storage.whole import check_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -68,6 +69,7 @@ def takedown_report(store: Store, release: str) -> Report:
         )
     documents = [inputs[f"documents/{crawl}"] for crawl in manifest["basis"]["config"]["crawls"]]
     requests = inputs.get("takedown")
+    check_tables(store, pool)
     gone = [
         ref for ref in [*documents, *([requests] if requests else [])] if versions.purged_by(ref.location)
     ]
@@ -77,6 +79,7 @@ def takedown_report(store: Store, release: str) -> Report:
             store.manifest(gone[0])  # says that it was purged
             raise InternalError(f"{gone[0].location} is purged, and stands")
         return {**report, "purged": purged}
+    check_tables(store, *([requests] if requests else []))
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:
         find_named(connection, store, requests, documents)
         purges = find_purged(connection, store, documents)

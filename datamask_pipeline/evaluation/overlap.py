@@ -1,8 +1,7 @@
 """Which runs of words of a text stand in evaluation questions too. Knows questions' fields; no document and no record.
 
-Words are runs of letters, digits and underscores in lower case, after Unicode NFKC and without soft hyphens and characters
-of no width; an n-gram lies within one field of a question (its text, one of its choices, ...). Memory holds the questions'
-n-grams.
+Words are runs of letters, digits and underscores in lower case, after Unicode NFKC and without soft hyphens and joiners; an
+n-gram lies within one field of a question (its text, one of its choices, ...). Memory holds the questions' n-grams.
 """
 
 import collections
@@ -12,8 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 _WORD: Final = re.compile(r"\w+")
-#: Soft hyphen, space, joiners and mark of no width: they stand inside words and are not seen.
-_UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+#: Soft hyphen, joiners, marks of direction and variants: they stand inside words and are not seen. (The space of no width
+#: parts words.)
+_UNSEEN: Final = dict.fromkeys(
+    [0xAD, 0x34F, 0x180E, *range(0x200C, 0x2010), *range(0x2060, 0x2065), *range(0xFE00, 0xFE10), 0xFEFF]
+)
 #: Fields of a question that are no text of it.
 _NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
 

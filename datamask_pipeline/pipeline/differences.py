@@ -100,8 +100,9 @@ def _other_settings_behind(
             continue  # a probe, which follows from its scorer
         there.add(stage.name)
         member = ref.key.partition("/")[2] or ref.key
-        lines = [f"{stage.name}: its manifest is gone, and with it its settings"]
-        if manifest is not None:
+        if isinstance(manifest, IntegrityError):
+            lines = [f"{stage.name}: its settings are not known: {manifest}"]
+        else:
             recorded = manifest["basis"]["config"]
             lines = [*other_settings(pipeline, stage.name, ref.key, recorded)]
             if stage.uses == "source":
@@ -160,8 +161,8 @@ def _otherwise_asked(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, Any]
 
 def _behind(
     store: Store, release: str, made: Mapping[str, Any], beside: Iterable[Ref]
-) -> Iterator[tuple[Ref, Mapping[str, Any] | None]]:
-    """What an artefact was made from, itself first, then what is shown beside it; ``None``: the manifest is gone."""
+) -> Iterator[tuple[Ref, Mapping[str, Any] | IntegrityError]]:
+    """What an artefact was made from, itself first, then what is shown beside it; with what is wrong with a manifest."""
     waiting, seen = [ref_of(made), *beside], set[str]()
     while waiting:
         ref = waiting.pop(0)
@@ -172,8 +173,8 @@ def _behind(
         seen.add(ref.location)
         try:
             manifest = store.manifest_at(ref.location)
-        except IntegrityError:
-            yield ref, None
+        except IntegrityError as error:
+            yield ref, error
             continue
         yield ref, manifest
         waiting += [made_from for _, made_from in inputs_of(manifest)]

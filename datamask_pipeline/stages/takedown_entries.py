@@ -9,7 +9,7 @@ An entry is an id or a content hash as it stands, or one of::
     suffix:NAME         every domain under a public suffix, such as github.io, and that itself
     file:PATH           in the settings alone: a file with one entry a line; empty lines and those that begin with # are none
 
-Blanks around all else do not count.
+Blanks around all else do not count, but those around an id that stands in the settings without `id:` are refused.
 """
 
 import difflib
@@ -25,6 +25,8 @@ KINDS: Final = ("id", "content", "url", "domain", "suffix")
 _FILE: Final = "file"
 _CONTENT_HASH: Final = re.compile(r"[0-9a-fA-F]{64}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: What may stand around an entry; another blank, such as one that does not break, is part of it.
+_BLANKS: Final = " \t\r"
 #: How much a prefix has to look like a kind to be taken for one that was misspelt.
 _ALIKE: Final = 0.75
 
@@ -47,7 +49,14 @@ def read_entries(entries: Iterable[str], where: str) -> list[Row]:
         if kind == _FILE:
             rows = [_row(line, place) for place, line in _lines(Path(path), f"{where}[{number}]")]
         else:
-            rows = [_row(entry, f"{where}[{number}]")]
+            row = _row(entry, f"{where}[{number}]")
+            if row["kind"] == "name" and entry != entry.strip():
+                raise InputError(
+                    f"{where}[{number}]: an id begins or ends with blanks",
+                    value=entry,
+                    remedy=f"write id:{entry} for exactly that id, or take the blanks out",
+                )
+            rows = [row]
         found |= {row["entry"]: row for row in rows}
     return [found[entry] for entry in sorted(found)]
 
@@ -68,7 +77,7 @@ def _lines(path: Path, where: str) -> Iterator[tuple[str, str]]:
             remedy="name a UTF-8 text file with one entry a line",
         ) from error
     for number, line in enumerate(lines, 1):
-        if (entry := line.strip()) and not entry.startswith("#"):
+        if (entry := line.strip(_BLANKS)) and not entry.startswith("#"):
             yield f"{path} line {number}", line.removesuffix("\r")
 
 
@@ -77,9 +86,13 @@ def _row(entry: str, place: str) -> Row:
         return InputError(f"{place}: {problem}", value=entry, remedy=remedy)
 
     if not entry.lstrip().startswith("id:"):
-        entry = entry.strip()
+        entry = entry.strip(_BLANKS)
     if not entry or _CONTROL.search(entry):
-        problem = "no entry of a list of withdrawals" if not entry else "an entry holds no control characters"
+        problem = (
+            "no entry of a list of withdrawals"
+            if not entry
+            else "an entry holds no control characters, such as tabs"
+        )
         kinds = f"give an id, or one of: {', '.join(KINDS)}"
         remedy = (
             kinds

@@ -116,8 +116,8 @@ def read_manifest(data: bytes, path: str, *, remedy: str) -> dict[str, Any]:
         "manifest_digest"
     ) != manifest_digest(manifest):
         raise IntegrityError(
-            f"{path} says something else than was written: its `manifest_digest` is another's; restore it, or delete its "
-            "folder and run its stage, which makes it anew (`datamask audit prove` tells more)"
+            f"{path} says something else than was written: its `manifest_digest` is another's; restore it from a copy of "
+            "the record, or delete its folder: a run makes it anew where it is current, and knows no more of it otherwise"
         )
     try:
         names = [item["name"] for kind in ("parts", "files", "trees") for item in manifest.get(kind, ())]

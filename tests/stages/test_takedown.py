@@ -126,7 +126,12 @@ def test_ids_that_differ_in_blanks_at_their_ends_are_told_apart(
         path = tmp_path / "list.txt"
         path.write_text(f"  id:{name}\r\n", encoding="utf-8")
         assert withdrawn(store, documents, f"file:{path}") == {name}
-    assert withdrawn(store, documents, " edge ") == {"edge"}, "blanks around a bare id do not count"
+    path.write_text(" edge \t\r\n", encoding="utf-8")
+    assert withdrawn(store, documents, f"file:{path}") == {"edge"}, "blanks around a bare id do not count"
+    path.write_text("edge\u00a0\n", encoding="utf-8")
+    assert withdrawn(store, documents, f"file:{path}") == {"edge\u00a0"}, "but for those that stay on a line"
+    with pytest.raises(InputError, match="write id:edge  for exactly that id"):
+        withdrawn(store, documents, "edge ")
 
 
 def test_the_entry_of_a_document_names_that_document_alone(
