@@ -31,7 +31,7 @@ RATIO, LAMB = 0.1, 0.5
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 """Documents where time is measured against their number."""
 PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "datamask-pipeline")
-SAMPLE_SECONDS = 0.25
+SAMPLE_SECONDS = 0.02
 FEWEST_DOCUMENTS, FEWEST_EPOCHS = 512, 10
 """Below these, a shrunken run would not try the code that a full one runs."""
 Row = dict[str, Any]

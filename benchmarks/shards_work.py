@@ -15,11 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-SAMPLE_SECONDS = 0.25
+SAMPLE_SECONDS = 0.02
 
 
 class Memory:
-    """The most anonymous memory of this process and of its children while it is open, in bytes by process id."""
+    """The most anonymous memory of this process and of its children while it is open, in bytes by process id.
+
+    A child counts from its second sample on: one that has just begun still has its parent's pages.
+    """
 
     def __init__(self) -> None:
         self.most: dict[int, int] = {}
@@ -36,9 +39,11 @@ class Memory:
 
     def _sample(self) -> None:
         own = os.getpid()
+        known = {own}
         while not self._done.wait(SAMPLE_SECONDS):
-            children = Path(f"/proc/self/task/{own}/children").read_text().split()
-            for process in (own, *map(int, children)):
+            begun = {own, *map(int, Path(f"/proc/self/task/{own}/children").read_text().split())}
+            counted, known = begun & known, begun
+            for process in counted:
                 try:
                     status = Path(f"/proc/{process}/status").read_text()
                 except OSError:  # it has ended

@@ -1,6 +1,8 @@
 """The benchmark of stages measures what is asked for and what that is made from, and leaves other rows as they are."""
 
-from benchmarks.stages import merged
+import pytest
+
+from benchmarks.stages import exponent_of, merged
 from benchmarks.stages_work import COMMANDS, STEPS, with_needed
 
 
@@ -21,9 +23,25 @@ def test_steps_come_with_what_they_are_made_from() -> None:
 def test_rows_of_other_steps_and_sizes_stay_with_their_commits() -> None:
     names = [("pool", 10), ("ingest", 10), ("ingest", 20)]
     rows = [{"method": step, "documents": size, "processor seconds": 1.0} for step, size in names]
-    again = {"method": "pool", "documents": 10, "processor seconds": 2.0, "commit": "b"}
+    again = [
+        {"method": "pool", "documents": 10, "processor seconds": 2.0 + turn, "commit": "b"}
+        for turn in range(2)
+    ]
     further = {"method": "pool", "documents": 20, "processor seconds": 3.0, "commit": "b"}
-    first = merged({"code": "a", "rows": rows}, [again, further])
-    assert first == [rows[1] | {"commit": "a"}, again, rows[2] | {"commit": "a"}, further]
-    last = {**again, "commit": "c"}
-    assert merged({"code": "b", "rows": first}, [last]) == [first[0], last, *first[2:]]
+    first = merged({"code": "a", "rows": rows}, [*again, further])
+    assert first == [rows[1] | {"commit": "a"}, *again, rows[2] | {"commit": "a"}, further]
+    last = {**again[0], "commit": "c"}
+    assert merged({"code": "b", "rows": first}, [last]) == [first[0], last, *first[3:]]
+
+
+@pytest.mark.parametrize(("fixed", "power"), [(0.0, 1.0), (20.0, 1.1), (3.0, 0.7), (500.0, 2.0)])
+def test_an_exponent_is_that_of_what_grows(fixed: float, power: float) -> None:
+    sizes = [100_000, 1_000_000, 3_000_000]
+    seconds = [fixed + 3e-3 * size**power for size in sizes]
+    assert exponent_of(sizes, seconds) == pytest.approx(power, rel=1e-6)
+
+
+def test_what_hardly_grows_has_no_exponent() -> None:
+    sizes = [100_000, 1_000_000, 3_000_000]
+    assert exponent_of(sizes, [2.0, 2.4, 9.0]) is None
+    assert exponent_of(sizes, [2.0, 9.0, 9.2]) is None
