@@ -15,7 +15,7 @@ from datamask_pipeline.pipeline import PipelineConfig
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.settings import validated
-from datamask_pipeline.storage.reaching import file_system_of
+from datamask_pipeline.storage.reaching import file_system_of, reaching
 from resources import PipelineResource
 
 ASSET, CHECK = "published_data_set", "files_are_as_the_manifest_says"
@@ -100,8 +100,9 @@ def data_set_definitions(config: PipelineConfig) -> dg.Definitions:
             asked = config.settings(chain.config.source.license)
             settings = publishable(chain.store, release, arm, asked, even_stale=config.stale)
             done = publish(chain.store, release, arm, config.to, settings)
-            fs, path = file_system_of(config.to, {}, setting="to")
-            findings = [finding.line() for finding in prove_data_set(fs, path.rstrip("/"), done.root)]
+            fs, path = file_system_of(config.to, chain.store.options_for(config.to), setting="to")
+            with reaching(fs, config.to):
+                findings = [finding.line() for finding in prove_data_set(fs, path.rstrip("/"), done.root)]
         except StorageError:
             raise
         except DataMaskError as error:

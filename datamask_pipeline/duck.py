@@ -5,6 +5,7 @@ No shared ``.duckdb`` file: while one process holds such a file, a second is ref
 
 import contextlib
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
 
 
 #: Columns by which queries number rows, in any case; no part may have one of its own.
-ROW_NUMBERS: Final = ("artefact_order", "artefact_row", "part_order", "part_row", "file_row_number")
+ROW_NUMBERS: Final = (
+    "artefact_order",
+    "artefact_row",
+    "part_order",
+    "part_row",
+    "file_row_number",
+    "file_index",
+)
 
 #: Units of memory, in bytes; DuckDB starts with a megabyte or more.
 _UNITS: Final = {
@@ -154,13 +162,35 @@ def parts_sql(store: Store, refs: Sequence[Ref], columns: str = "*") -> str:
         ``(SELECT ..., artefact_order, artefact_row, part_order, part_row ...)``: 0-based index of the artefact in
         ``refs``, of the row in the artefact, of the part in it, and of the row in the part.
     """
-    selects = [
-        f"SELECT {columns}, {artefact_order} AS artefact_order, {part.first} + file_row_number AS artefact_row, "
-        f"{part_order} AS part_order, file_row_number AS part_row FROM {part.source}"
-        for artefact_order, ref in enumerate(refs)
-        for part_order, part in enumerate(part_sources(store, ref))
-    ]
+    selects = []
+    for artefact_order, ref in enumerate(refs):
+        parts = store.manifest(ref)["parts"]
+        paths = [store.file_path(ref, f"{part['name']}.parquet") for part in parts]
+        files = files_sql(store, paths, [part["rows"] for part in parts], columns)
+        selects.append(f"SELECT *, {artefact_order} AS artefact_order FROM {files}")
     return "(" + " UNION ALL ".join(selects) + ")"
+
+
+def files_sql(store: Store, paths: Sequence[str], rows: Sequence[int], columns: str) -> str:
+    """A subquery over Parquet files of one schema that adds their order; planned at once, however many there are.
+
+    Args:
+        store: The record.
+        paths: The files, in the order wanted.
+        rows: Rows of each.
+        columns: Columns to read, as SQL.
+
+    Returns:
+        ``(SELECT ..., artefact_row, part_order, part_row ...)``: 0-based index of the row among all, of the file, and of the
+        row in the file.
+    """
+    files = ", ".join(file_literal(store, path) for path in paths)
+    firsts = [0, *itertools.accumulate(rows)][: len(paths)]
+    return (
+        f"(SELECT {columns}, {firsts}[file_index::BIGINT + 1] + file_row_number AS artefact_row, "
+        f"file_index::INTEGER AS part_order, file_row_number AS part_row "
+        f"FROM read_parquet([{files}], file_row_number = true))"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,9 +220,13 @@ def part_sources(store: Store, ref: Ref) -> Iterator[PartSource]:
 
 
 def file_literal(store: Store, path: str) -> str:
+    """One file of the record as an SQL literal for ``read_parquet``."""
+    return path_literal(path if store.is_local else store.fs.unstrip_protocol(path))
+
+
+def path_literal(path: str) -> str:
     """One file's path as an SQL literal for ``read_parquet``, which would take ``*``, ``?`` and ``[`` for patterns."""
-    url = path if store.is_local else store.fs.unstrip_protocol(path)
-    return literal(re.sub(r"[\[*?]", lambda sign: f"[{sign[0]}]", url))
+    return literal(re.sub(r"[\[*?]", lambda sign: f"[{sign[0]}]", path))
 
 
 def stream(

@@ -172,7 +172,7 @@ def _read(
     write_rows(
         read_batches(files, columns), target, lambda rows: progress(f"rows of {table} read", rows, None)
     )
-    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({duck.literal(str(target))})")
+    connection.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({duck.path_literal(str(target))})")
     ((rows, named),) = connection.execute(
         f"SELECT count(*), count(coalesce(id, content_hash)) FROM {table}"
     ).fetchall()

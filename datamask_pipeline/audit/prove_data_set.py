@@ -7,7 +7,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import yaml
 
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.stated import DAMAGE, sha256_at
@@ -21,6 +20,7 @@ from datamask_pipeline.publish.manifest import (
     root_digest,
 )
 from datamask_pipeline.sources.content import content_hashes
+from datamask_pipeline.yaml_text import parse_yaml
 
 #: Rows that are read at a time.
 _ROWS: Final = 8_192
@@ -45,6 +45,8 @@ def prove_data_set(fs: Any, path: str, root: str | None = None) -> Iterator[Find
         lacking = [name for name, kind in FIELDS.items() if not isinstance(manifest.get(name), kind)]
         if lacking:
             raise ValueError(f"it lacks {', '.join(lacking)}")
+        if strange := [name for name, file in manifest["files"].items() if not isinstance(file, dict)]:
+            raise ValueError(f"it says nothing of {', '.join(strange)}")
     except DAMAGE as error:
         yield contradiction(NAME, f"cannot be read: {type(error).__name__}: {error}")
         return
@@ -108,10 +110,9 @@ def _check_licence(fs: Any, path: str, manifest: dict[str, Any]) -> Iterator[Fin
     for name in sorted({CARD, CROISSANT} & manifest["files"].keys()) if licence is not None else ():
         try:
             text = fs.cat_file(f"{path}/{name}").decode("utf-8")
-            said = (yaml.safe_load(text.split("---\n")[1]) if name == CARD else json.loads(text)).get(
-                "license"
-            )
+            stated = parse_yaml(text.split("---\n")[1]) if name == CARD else json.loads(text)
+            said = stated.get("license")
         except DAMAGE:
-            continue  # its bytes are others than were written, which is said already
+            said = "that nobody can read"
         if said != licence:
             yield contradiction(name, f"states the licence {said}, and {NAME} {licence}")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import yaml
 
 from datamask_pipeline import lineage
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
@@ -28,6 +29,7 @@ DAMAGE: Final = (
     AttributeError,
     IndexError,
     pa.ArrowException,
+    yaml.YAMLError,
     DataMaskError,
 )
 

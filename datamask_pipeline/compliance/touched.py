@@ -47,7 +47,7 @@ def documents_in(
             connection.executemany("INSERT INTO gone VALUES (?, ?)", pairs)
         if contents:
             connection.executemany("INSERT INTO contents VALUES (?)", [(name,) for name in contents])
-        files = ", ".join(duck.literal(str(path)) for path in parts)
+        files = ", ".join(duck.path_literal(str(path)) for path in parts)
         ((number,),) = connection.execute(f"""
             SELECT count(*) FROM read_parquet([{files}])
             WHERE (crawl, {hashed_sql(salt, "id")}) IN (SELECT (crawl, hash) FROM gone)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
@@ -40,7 +39,7 @@ def read_rows(path: Path, *, hendrycks: bool = False) -> Iterator[tuple[int, Row
                 yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
             else:
                 yield number, row
-    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, pa.ArrowInvalid) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise InputError(
             f"the file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"
         ) from error
@@ -58,6 +57,8 @@ def _parsed(line: str) -> Row | str:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         return f"no JSON: {error.msg}"
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
+        return f"no JSON: {error}"
     return row if isinstance(row, dict) else "no JSON object"
 
 

@@ -129,9 +129,14 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     has_networks = config.proxy_of(drawn["metadata"]["pool"]) is not None
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        bits_RAI = np.stack([np.load(store.local_copy(ref, BITS, folder / ref.fingerprint)) for ref in draws])
+        bits_RAI = np.stack(
+            [
+                np.load(store.local_copy(ref, BITS, folder / ref.fingerprint))[_places_of(config, store, ref)]
+                for ref in draws
+            ]
+        )
         bytes_I = np.load(store.local_copy(draws[0], BYTES, folder / draws[0].fingerprint))
-    randoms = [RANDOM.format(place) for place in range(config.num_random)]
+    randoms = _randoms(config)
     items = _items_in_order(store, draws[0])
     bootstrap = Bootstrap.of([*config.arms, *randoms], bits_RAI, bytes_I, items, seed=config.seed)
     tasks = benchmarks_of(bootstrap)
@@ -226,7 +231,8 @@ def _curve(
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(scratch) / str(place) for place in range(len(draws))]
         read = [
-            np.load(store.local_copy(ref, CURVE, folder)) for ref, folder in zip(draws, folders, strict=True)
+            np.load(store.local_copy(ref, CURVE, folder))[:, _places_of(config, store, ref)]
+            for ref, folder in zip(draws, folders, strict=True)
         ]
     bits_RCAI = np.stack(read)[:, :, : len(config.arms)]
     # Draws learn from almost equally many tokens, not exactly: a half has its own length.
@@ -306,6 +312,19 @@ def _planted(
         }
         for arm, figures in draws[0].items()
     }
+
+
+def _randoms(config: ExperimentConfig) -> list[str]:
+    return [RANDOM.format(place) for place in range(config.num_random)]
+
+
+def _places_of(config: ExperimentConfig, store: Store, draw: Ref) -> list[int]:
+    """Where `BITS` and `CURVE` hold each arm of the configuration, and after them the random ones, in its order.
+
+    A draw holds arms as the file that it was measured by had them, and is found again where their order alone is another.
+    """
+    there = store.read_table(draw, ["arm"]).column(0).unique().to_pylist() + _randoms(config)
+    return [there.index(name) for name in (*config.arms, *_randoms(config))]
 
 
 def _items_in_order(store: Store, draw: Ref) -> dict[str, int]:

@@ -21,6 +21,7 @@ from datamask_pipeline.sources.formats.jsonl import JsonLines, parse_line
 from datamask_pipeline.sources.formats.lines import MOST_LINE_BYTES, raw_lines
 from datamask_pipeline.sources.formats.parquet import Parquet, open_parquet
 from datamask_pipeline.storage import storage_errors
+from datamask_pipeline.yaml_text import parse_yaml
 
 CARD: Final = "README.md"
 #: What published subsets call these columns; the first that a file has is taken. FineWeb and FineWeb-Edu have `id` and
@@ -202,7 +203,7 @@ def _card(text: str) -> tuple[dict[str, Any], str]:
     if match is None:
         return {}, text
     try:
-        stated = yaml.safe_load(match[1])
+        stated = parse_yaml(match[1])
     except yaml.YAMLError as error:
         return {"unreadable": str(error).partition("\n")[0]}, match[2]
     return (stated if isinstance(stated, dict) else {}), match[2]
@@ -338,7 +339,10 @@ def _of_line(
         if not (text is None or isinstance(text, str)):
             return None, None, None, False
         raw = None if text is None else text.encode()
-        return _as_text(found["id"]) or None, raw, _as_text(found["licence"]) or None, True
+        given, licence = (_as_text(found[ours]) or None for ours in ("id", "licence"))
+        for said in filter(None, (given, licence)):
+            said.encode()  # half of a pair of code units is JSON, and no text
+        return given, raw, licence, True
     except (TypeError, UnicodeEncodeError):
         return None, None, None, False
 

@@ -38,19 +38,14 @@ def _found(
     """Exact at any number of repeated ids: the database spills to disk."""
     from datamask_pipeline import duck
 
-    store = documents.store
-    selects, first = [], 0
-    for order, name in enumerate(names):
-        file = duck.file_literal(store, documents.part_path(name))
-        selects.append(
-            f"SELECT id, row, {order} AS part_order, {first} + file_row_number AS artefact_row "
-            f"FROM read_parquet({file}, file_row_number = true)"
-        )
+    store, sizes = documents.store, []
+    for name in names:
         with documents.open_part(name) as part:
-            first += part.metadata.num_rows
-    with duck.connect(documents.store, scratch, memory_limit=duck.STAGE_MEMORY) as connection:
+            sizes.append(part.metadata.num_rows)
+    files = duck.files_sql(store, [*map(documents.part_path, names)], sizes, "id, row")
+    with duck.connect(store, scratch, memory_limit=duck.STAGE_MEMORY) as connection:
         connection.register("suspected", pa.table({"artefact_row": suspected}))
-        connection.execute(f"CREATE TEMP TABLE duplicates AS {_sql(selects)}")
+        connection.execute(f"CREATE TEMP TABLE duplicates AS {_sql(files)}")
         for order in range(len(names)):
             rows = connection.execute(
                 "SELECT row, id, first_order, first_row FROM duplicates WHERE part_order = ? ORDER BY row",
@@ -62,9 +57,9 @@ def _found(
             ]
 
 
-def _sql(selects: Sequence[str]) -> str:
+def _sql(files: str) -> str:
     return f"""
-        WITH documents AS (FROM ({" UNION ALL ".join(selects)}) SEMI JOIN suspected USING (artefact_row)),
+        WITH documents AS (FROM {files} SEMI JOIN suspected USING (artefact_row)),
         repeated AS (SELECT id FROM documents GROUP BY id HAVING count(*) > 1),
         ranked AS (
             SELECT documents.*,

@@ -52,22 +52,26 @@ class Aligned:
         first: int | None = None,
         groups: int = GROUPS,
     ) -> None:
-        self._by_position, self._groups = first is None, groups
+        self._store, self._by_position, self._groups = store, first is None, groups
         self._paths = store.part_paths(ref)
-        self._parts = [store.open_parquet(path) for path in self._paths]
-        self.schema: pa.Schema = self._parts[0].schema_arrow
         self._places: list[tuple[int, int]] = []
         self._firsts: list[int] = []
+        self._sizes: list[int] = []
         number = first or 0
-        for file, part in enumerate(self._parts):
-            place = part.schema_arrow.get_field_index(POSITION)
-            for group in range(part.metadata.num_row_groups):
-                rows = part.metadata.row_group(group)
-                if rows.num_rows:
-                    self._places.append((file, group))
-                    lowest = rows.column(place).statistics.min if self._by_position else number
-                    self._firsts.append(int(lowest))
-                number += rows.num_rows
+        for file, path in enumerate(self._paths):
+            # One at a time: a table may have more parts than a process may have files.
+            with store.open_parquet(path) as part:
+                if not file:
+                    self.schema: pa.Schema = part.schema_arrow
+                place = part.schema_arrow.get_field_index(POSITION)
+                for group in range(part.metadata.num_row_groups):
+                    rows = part.metadata.row_group(group)
+                    if rows.num_rows:
+                        self._places.append((file, group))
+                        lowest = rows.column(place).statistics.min if self._by_position else number
+                        self._firsts.append(int(lowest))
+                        self._sizes.append(rows.num_rows)
+                    number += rows.num_rows
         if self._firsts != sorted(self._firsts):
             raise self._disordered(self._paths[0])
         self._held: list[_Piece] = []
@@ -114,8 +118,7 @@ class Aligned:
         if self._by_position:
             piece.numbers_n = values_of(self._rows(piece, [POSITION])[POSITION].chunk(0), np.int64)
         else:
-            num_rows = sum(self._parts[file].metadata.row_group(group).num_rows for group in groups)
-            piece.numbers_n = np.arange(first, first + num_rows)
+            piece.numbers_n = np.arange(first, first + sum(self._sizes[start:stop]))
         numbers_n = piece.numbers_n
         if numbers_n[0] != first or numbers_n[-1] >= high or not (np.diff(numbers_n) > 0).all():
             raise self._disordered(self._paths[file])
@@ -125,8 +128,9 @@ class Aligned:
     def _rows(self, piece: _Piece, columns: Sequence[str]) -> pa.Table:
         """Some columns of row groups, read unless they are held."""
         if missing := [name for name in columns if name not in piece.columns]:
-            with reading(self._paths[piece.file]):
-                read = self._parts[piece.file].read_row_groups(piece.groups, columns=missing).combine_chunks()
+            path = self._paths[piece.file]
+            with self._store.open_parquet(path) as part, reading(path):
+                read = part.read_row_groups(piece.groups, columns=missing).combine_chunks()
             piece.columns |= {name: read[name] for name in missing}
         fields = [self.schema.field(name) for name in columns]
         return pa.Table.from_arrays([piece.columns[name] for name in columns], schema=pa.schema(fields))
