@@ -12,6 +12,17 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 
+TAKEN_OVER = (
+    "name",
+    "needs_second",
+    "concave",
+    "quadratic",
+    "levelled_below",
+    "exact_marginals",
+    "exact_exchanges",
+)
+"""What is said of the metric is true of it beside a linear score."""
+
 
 class LikenedMetric(MomentMetric):
     """A quadratic metric, and what the selection has in common with a target and with documents to be avoided.
@@ -35,7 +46,7 @@ class LikenedMetric(MomentMetric):
         super().__init__(metric.config)
         self.metric, self.own, self.likened = metric, form, digest
         own: Any = self
-        for name in ("name", "needs_second", "concave", "quadratic", "exact_marginals", "exact_exchanges"):
+        for name in TAKEN_OVER:
             setattr(own, name, getattr(metric, name))
 
     def value(self, moments: Moments) -> float:
@@ -46,6 +57,12 @@ class LikenedMetric(MomentMetric):
 
     def form(self, moments: Moments) -> LinearForm:
         return self.metric.form(moments).plus(self.own.scaled(1 / moments.count))
+
+    def relaxed_value(self, moments: Moments) -> float:
+        return self.metric.relaxed_value(moments) + self.own.total(moments) / moments.count
+
+    def relaxed_form(self, moments: Moments) -> LinearForm:
+        return self.metric.relaxed_form(moments).plus(self.own.scaled(1 / moments.count))
 
     def interaction(self, moments: Moments, left_TD: Tensor, right_ND: Tensor) -> Tensor | None:
         return self.metric.interaction(moments, left_TD, right_ND)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.errors import ConfigurationError, InternalError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.hardware import num_cores, present_device
@@ -28,6 +28,7 @@ from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
+from datamask_pipeline.selection.facility.nearest import tells_apart
 from datamask_pipeline.selection.given import Given, require_fitting, require_given
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
@@ -50,7 +51,7 @@ from datamask_pipeline.selection.pruning import Pruned, prune
 from datamask_pipeline.selection.random_masks import random_values
 from datamask_pipeline.selection.reasons import Decided, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
-from datamask_pipeline.selection.solution import Solution
+from datamask_pipeline.selection.solution import Solution, told_bound
 from datamask_pipeline.selection.timings import Timings
 
 
@@ -206,6 +207,8 @@ def raw_problem(
         random_value=0.0,
         report=curve,
         checkpoint=Checkpoint(None, "", 0.0, curve),
+        tells_apart=not any(isinstance(metric, CoverageMetric) for metric, _ in metrics)
+        or tells_apart(pruned.rows.everything(), torch.bfloat16),
     )
 
 
@@ -220,7 +223,7 @@ def beside(problem: Problem, given: Given, policy: SelectionPolicy) -> Problem:
     require_beside(problem.config.policy, policy, metrics)
     names = [name for name in problem.constants if name not in metrics]
     require_fitting(given, problem.rows.dim, names, problem.objective.needs_second)
-    objective = replace(problem.objective, held_count=given.count)
+    objective = replace(problem.objective, held_count=given.count, held_in_part=given.in_part)
     return replace(problem, objective=objective, held=given.moments(problem.objective.needs_second))
 
 
@@ -231,8 +234,9 @@ def normalised_problem(
     checkpoint_dir: Path | str | None,
     curve: Curve,
     given: Given | None = None,
+    lamb: float | None = None,
 ) -> Problem:
-    """The problem on the terms' common scale."""
+    """The problem on the terms' common scale; of another lambda, if one is given, than the scale is measured with."""
     config, terms = problem.config, problem.objective.terms
     metrics = [term.metric for term in terms]
     raw = random_values(metrics, problem.statistics, problem.budget, problem.dtype)
@@ -242,6 +246,7 @@ def normalised_problem(
     objective = replace(
         problem.objective,
         quality_N=quality_N,
+        lamb=problem.objective.lamb if lamb is None else lamb,
         held_quality=held_quality,
         terms=tuple(scale.with_constants(term, constants) for term in terms),
     )
@@ -325,11 +330,9 @@ def result_of(
     logits_n = log_odds(probabilities_n, scores_n)
     found = decided(decision, totals_n, scores_n, logits_n, mask_n, groups_n)
     mask = pruned.spread(mask_n, False)
-    # The mask itself is a value that is reached: what rounding left the bound below it is no bound.
-    bound = None if solution.bound is None else max(solution.bound, evaluation.value)
+    bound, method = told_bound(solution.bound, evaluation.value, problem.random_value, solution.method)
     gap = None if bound is None else problem.gap(bound, evaluation.value)
     curve.end(evaluation.value, bound, gap)
-    method = solution.method
     if bound is not None and not pruned.kept_N.all():
         method += f"; among the documents that were not {pruned.left_out}"
     record = _record(problem, solution, checked, pruned, mask, token_counts)
@@ -362,7 +365,7 @@ def result_of(
         certified_at={
             name: pruned.spread(_double(values_n), np.nan)
             for name, values_n in (("tangent", solution.tangent_N), ("dual", solution.dual_N))
-            if values_n is not None
+            if bound is not None and values_n is not None
         },
         normalisation=problem.constants,
         timings=timings.seconds(),
@@ -430,7 +433,7 @@ def _record(
     token_counts: Any,
 ) -> dict[str, Any]:
     record: dict[str, Any] = {
-        "config": problem.config.result_config(),
+        "config": problem.config.result_config() | {"dtype": str(problem.dtype).removeprefix("torch.")},
         "device": problem.config.device,
         "diversity": {term.name: term.weight for term in problem.objective.terms},
         "diversity_metrics": {term.name: made_with(term.metric) for term in problem.objective.terms},
@@ -439,11 +442,12 @@ def _record(
         "rows_normalised_to_unit": checked.num_normalised,
         "selected": int(mask.sum()),
         "embeddings_digest": checked.digest,
-        "learner": solution.notes | {"converged": solution.converged},
+        "learner": solution.notes | ({} if solution.converged is None else {"converged": solution.converged}),
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "pyarrow": pa.__version__},
         "processor": platform.processor() or platform.machine(),
         "cores": num_cores(),
     }
     if token_counts is not None:
-        record["selected_tokens"] = int(np.asarray(token_counts, dtype=np.float64)[mask].sum())
+        tokens = float(np.asarray(token_counts, dtype=np.float64)[mask].sum())
+        record["selected_tokens"] = int(tokens) if tokens.is_integer() else tokens
     return record

@@ -21,6 +21,8 @@ from datamask_pipeline.selection.seeds import generator
 
 TIE = 2.0**-21
 """Scores closer than this share of the median magnitude count as equal: what float32 products resolve."""
+SLACK = 1e-9
+"""Of a budget in tokens: what a sum of lengths that are not whole may differ by in another order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +194,8 @@ class Budget:
         """
         for group, limit in enumerate(self.limits):
             taken = float(self.costs_N[mask_N & (self.groups_N == group)].sum())
-            if taken > limit or (taken < limit and not self.tokens):
+            over = SLACK * limit if self.tokens else 0.0
+            if taken > limit + over or (taken < limit and not self.tokens):
                 unit = "tokens" if self.tokens else "documents"
                 place = f" in group {group}" if len(self.limits) > 1 else ""
                 return f"{taken:.0f} {unit}{place} where the budget is {limit:.0f}"

@@ -145,10 +145,8 @@ def frontier(
             problem = raw_problem(measured, metrics, pruned, workers, curve)
             policy.check(problem)
             with watch.phase("normalisation"):
-                problem = normalised_problem(problem, pruned, checked, None, curve)
-            if measured.lamb != own.lamb:
-                objective = replace(problem.objective, lamb=own.lamb)
-                problem = replace(problem, config=own, objective=objective)
+                problem = normalised_problem(problem, pruned, checked, None, curve, lamb=own.lamb)
+            problem = replace(problem, config=own)
             if along == "lamb" and own.normalisation == "affine":
                 frozen = problem.constants
                 problem = replace(
@@ -246,6 +244,7 @@ def _grown(points: list[_Point]) -> Iterator[Solution]:
                 mask_N=point.problem.budget.fill(before * len(before) + ranks_n),
                 raw={},
                 diversity_N=None,
+                evaluation=None,
             )
             if evaluate(point.problem, grown).value > evaluate(point.problem, best).value:
                 best = grown
@@ -256,4 +255,11 @@ def _grown(points: list[_Point]) -> Iterator[Solution]:
 def _with_mask_of(own: _Point, other: _Point) -> Solution:
     notes = own.solution.notes | {"mask_of_lamb": other.problem.config.lamb}
     mask = other.solution
-    return replace(own.solution, mask_N=mask.mask_N, raw=mask.raw, diversity_N=mask.diversity_N, notes=notes)
+    return replace(
+        own.solution,
+        mask_N=mask.mask_N,
+        raw=mask.raw,
+        diversity_N=mask.diversity_N,
+        evaluation=None,
+        notes=notes,
+    )

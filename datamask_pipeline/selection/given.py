@@ -43,6 +43,7 @@ class Given:
         squared: Sum of ``|x|^2``.
         quality: Sum of each quality score by name, as given, before any normalisation.
         tokens: Their tokens; none where not known of all.
+        in_part: Whether the sums are a share of more documents', which may span more directions than `count`.
     """
 
     count: float
@@ -51,6 +52,7 @@ class Given:
     squared: float
     quality: Mapping[str, float]
     tokens: float | None = None
+    in_part: bool = False
 
     @classmethod
     def of(
@@ -139,12 +141,15 @@ class Given:
             squared=self.squared * factor,
             quality={name: value * factor for name, value in self.quality.items()},
             tokens=None if self.tokens is None else self.tokens * factor,
+            in_part=True,
         )
 
     @property
     def digest(self) -> str:
         """Hash of all sums."""
-        found = hashlib.sha256(repr((self.count, self.squared, sorted(self.quality.items()))).encode())
+        found = hashlib.sha256(
+            repr((self.count, self.squared, sorted(self.quality.items()), self.in_part)).encode()
+        )
         for sums in (self.first_D, self.second_DD):
             found.update(b"" if sums is None else np.ascontiguousarray(sums).tobytes())
         return found.hexdigest()
@@ -184,7 +189,7 @@ def require_fitting(given: Given, dim: int, names: list[str], needs_second: bool
     Raises:
         InputError: naming what is wrong.
     """
-    if not given.count >= 1 or not np.isfinite(given.count):
+    if not given.count > 0 or not np.isfinite(given.count):
         raise InputError(
             "nothing is held", field="given.count", value=given.count, remedy="leave out `given`"
         )

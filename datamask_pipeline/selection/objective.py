@@ -51,6 +51,8 @@ class ObjectiveFunction:
         terms: The diversity metrics.
         held_count: Documents that stand beside every mask.
         held_quality: The sum of theirs, on the scale of `quality_N`.
+        held_in_part: Whether these are a share of more documents: their number then says nothing of the directions that
+            they span.
     """
 
     lamb: float
@@ -58,6 +60,7 @@ class ObjectiveFunction:
     terms: tuple[Term, ...]
     held_count: float = 0.0
     held_quality: float = 0.0
+    held_in_part: bool = False
 
     @property
     def moment_terms(self) -> tuple[tuple[Term, MomentMetric], ...] | None:
@@ -99,12 +102,18 @@ class MomentObjective:
 
     Attributes:
         objective: Whose terms are all moment metrics.
-        moving_count: Whether masks differ in their number of documents: extensions for fewer documents than dimensions,
-            which are of one number, are not used then.
+        moving_count: Whether masks differ in their number of documents.
     """
 
     objective: ObjectiveFunction
     moving_count: bool = False
+
+    @property
+    def extends(self) -> bool:
+        """Whether the number of a mask's documents bounds the directions that they span, so that extensions for fewer
+        documents than dimensions are used.
+        """
+        return not (self.moving_count or self.objective.held_in_part)
 
     @property
     def _terms(self) -> tuple[tuple[Term, MomentMetric], ...]:
@@ -134,7 +143,7 @@ class MomentObjective:
 
     def levels(self, count: float, dim: int) -> bool:
         """Whether a quadratic metric's extension is levelled at so many documents: see `MomentMetric.levelled_below`."""
-        return not self.moving_count and any(count < dim < metric.levelled_below for _, metric in self._terms)
+        return self.extends and any(count < dim < metric.levelled_below for _, metric in self._terms)
 
     @property
     def quadratic(self) -> bool:
@@ -174,7 +183,7 @@ class MomentObjective:
 
     def relaxed_raw(self, moments: Moments) -> dict[str, float]:
         """Each metric's extension to relaxed masks."""
-        if self.moving_count:
+        if not self.extends:
             return self.raw(moments)
         return {term.name: metric.relaxed_value(moments) for term, metric in self._terms}
 
@@ -184,7 +193,7 @@ class MomentObjective:
 
     def relaxed_form(self, moments: Moments) -> LinearForm:
         """The derivative of the diversity part's extension at a relaxed mask, weighted by ``1 - lamb``."""
-        if self.moving_count:
+        if not self.extends:
             return self.form(moments)
         return self._weighted([metric.relaxed_form(moments) for _, metric in self._terms])
 

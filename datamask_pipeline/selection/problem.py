@@ -31,6 +31,7 @@ class Problem:
         random_value: Mean objective of uniformly random masks: the zero of every gap and attainment.
         held: Moments of the documents that are held already, if there are any: every value is then that of their union
             with a mask.
+        tells_apart: Whether half precision tells the block's documents apart, where a metric looks for the most similar.
         start_N: float64: a relaxed mask of the budget that is near the best, if one is known.
     """
 
@@ -45,6 +46,7 @@ class Problem:
     report: Report
     checkpoint: Checkpoint
     held: Moments | None = None
+    tells_apart: bool = True
     start_N: Tensor | None = None
 
     @property
@@ -55,7 +57,8 @@ class Problem:
     @property
     def dtype(self) -> torch.dtype:
         """The arithmetic of gradients."""
-        return torch.bfloat16 if self.config.arithmetic == "bfloat16" else torch.float32
+        half = self.config.arithmetic == "bfloat16" and self.tells_apart
+        return torch.bfloat16 if half else torch.float32
 
     @property
     def statistics(self) -> Statistics:

@@ -31,7 +31,8 @@ class Curve:
         seconds, self._last = time.perf_counter() - self._begun, record
         if record.get("objective") is not None:
             # A resumed learner begins with the step that it had told last.
-            self.records = [known for known in self.records if known["step"] < record["step"]]
+            while self.records and self.records[-1]["step"] >= record["step"]:
+                self.records.pop()
             self.records.append({"wall_seconds": self._seconds_before + seconds, **record})
         if self.progress is not None:
             line = _line(record, seconds, record["step"] - self._steps_before)

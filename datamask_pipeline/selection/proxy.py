@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import torch
 
-from datamask_pipeline.diversity.base import DiversityMetric, checked_values
+from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
 from datamask_pipeline.diversity.moments import MomentMetric, Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
+from datamask_pipeline.selection.facility.nearest import tells_apart
 from datamask_pipeline.selection.marginal_swaps import reached_by_values
 from datamask_pipeline.selection.moments.choose import choose_by_moments
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
@@ -83,6 +84,8 @@ def gain_on_sample(
         dtype: See `proxy_gain`.
     """
     size = sample.num_rows
+    if isinstance(metric, CoverageMetric) and not tells_apart(sample.everything(), dtype):
+        dtype = torch.float32
     probe_N = torch.arange(min(size, 4)) < 2
     is_black_box = metric.marginals(sample.everything()[: len(probe_N)], probe_N.to(sample.device)) is None
     config = SelectionConfig.model_validate(
@@ -112,6 +115,7 @@ def gain_on_sample(
             quality_N=torch.zeros(size, dtype=torch.float64),
             terms=(Term(name=metric.name, metric=metric, weight=1.0),),
             held_count=0.0 if held is None else held.count,
+            held_in_part=held is not None,
         ),
         budget=part,
         held=held,

@@ -105,7 +105,7 @@ def prune(
         with Workers(config.num_workers, present_device(config.device)) as workers:
             out_n = outlying(left.rows, config.outlier_deviations, config.seed, workers)
         left = _with_enough(
-            left.without(out_n, OUTLYING), f"outlier_deviations {config.outlier_deviations}", copies
+            left, left.without(out_n, OUTLYING), f"outlier_deviations {config.outlier_deviations}", copies
         )
     num_dropped = math.floor(config.quality_pruning * left.rows.num_rows)
     return left if num_dropped == 0 else _without_worst(left, num_dropped, config, copies)
@@ -133,13 +133,18 @@ def _without_worst(left: Pruned, num_dropped: int, config: SelectionConfig, copi
         ranks_N += weights.get(name, 0.0) * torch.from_numpy(mean_ranks(scores_N.numpy()))
     stay = replace(left.budget.ungrouped, limits=(float(num_rows - num_dropped),))
     better = left.without(~stay.best(ranks_N, exact=True), PRUNED)
-    return _with_enough(better, f"quality_pruning {config.quality_pruning}", copies)
+    return _with_enough(left, better, f"quality_pruning {config.quality_pruning}", copies)
 
 
-def _with_enough(left: Pruned, setting: str, copies: int) -> Pruned:
-    """The block that is left, refused where the budget needs more."""
+def _with_enough(before: Pruned, left: Pruned, setting: str, copies: int) -> Pruned:
+    """The block that a setting leaves, refused where the budget needs more and there was enough before."""
+
+    def there(budget: Budget, group: int) -> float:
+        return copies * float(budget.costs_N[budget.groups_N == group].sum())
+
     for group, limit in enumerate(left.budget.limits):
-        there = copies * float(left.budget.costs_N[left.budget.groups_N == group].sum())
-        if limit > there:
-            raise ConfigurationError(f"{setting} leaves {there:.0f} where the budget needs {limit:.0f}")
+        if there(left.budget, group) < limit <= there(before.budget, group):
+            raise ConfigurationError(
+                f"{setting} leaves {there(left.budget, group):.0f} where the budget needs {limit:.0f}"
+            )
     return left

@@ -28,9 +28,9 @@ MOST_MASKS, COVERAGE_PAIRS = 64, 20_000_000
 """Coverage has no closed form over masks of tokens or of very few documents; more masks are drawn while they are cheap."""
 FEW_DOCUMENTS = 1024
 """Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
-these stand, and more masks are drawn, or every one there is."""
+these stand, and every mask is taken where there are few."""
 MASK_WORK, SPECTRAL_WORK = 2**34, 16
-"""Products that all masks of few documents may take together, about a quarter of a second; a spectrum takes those of so many
+"""Products that all masks may take together, about a quarter of a second; a spectrum takes those of so many
 documents for each dimension, or of so many for each document where these are fewer."""
 EXACT_DOCUMENTS = 32_768
 """Pairs of a sample of so many stand for those of the block."""
@@ -93,12 +93,16 @@ def blocks_to_draw_from(
         yield others, statistics, budget
 
 
-def _num_masks(metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget) -> int:
-    """How many random masks tell the mean of metrics of moments: more of few documents, while that is cheap."""
-    if statistics.rows.num_rows > FEW_DOCUMENTS:
-        return RANDOM_MASKS
-    dim, count = statistics.rows.dim, round(budget.num_documents)
-    side = count if count < dim and statistics.held is None else dim
+def num_masks(metrics: Sequence[DiversityMetric], count: int, dim: int, held: bool) -> int:
+    """How many random masks tell the mean of metrics of moments: more while they are cheap.
+
+    Args:
+        metrics: The metrics.
+        count: Documents of a mask.
+        dim: Dimensions.
+        held: Whether anything stands beside every mask.
+    """
+    side = count if count < dim and not held else dim
     spectral = [isinstance(metric, MomentMetric) and metric.spectral for metric in metrics]
     works = [
         side * (dim * count + SPECTRAL_WORK * side**2) if takes_spectrum else dim**2 * count
@@ -179,7 +183,8 @@ def drawn_values(
     covering = [metric for metric in metrics if isinstance(metric, CoverageMetric)]
     others = [metric for metric in metrics if not isinstance(metric, MomentMetric | CoverageMetric)]
     of_moments = [metric for metric in metrics if isinstance(metric, MomentMetric)]
-    for mask_N in _masks(budget, _num_masks(metrics, statistics, budget), few):
+    drawn = num_masks(metrics, round(budget.num_documents), statistics.rows.dim, statistics.held is not None)
+    for mask_N in _masks(budget, drawn, few):
         for name, value in _moment_values(of_moments, statistics, mask_N).items():
             found[name].append(value)
         for metric in others:

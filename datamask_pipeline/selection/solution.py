@@ -26,8 +26,28 @@ TANGENT_IN_TOKENS = (
 )
 """The same where documents differ in length."""
 
+ROUNDING = 1e-4
+"""Of the distance from random: what float32 rounding may leave a bound below the value of the mask that was found."""
+LAST_BITS = 1e-5
+"""The same of the size of both, where they are large beside that distance, or of this much."""
+LEAST_SIZE = 0.1
+CONTRADICTED = (
+    "no bound: the mask that was found lies above the one that was computed, by more than float32 rounding"
+)
+
 Report = Callable[[dict[str, Any]], None]
 """Called once a step with ``step``, ``num_steps``, ``objective`` (solver's units) and optionally ``bound``."""
+
+
+def told_bound(bound: float | None, value: float, random: float, method: str) -> tuple[float | None, str]:
+    """A bound and its argument as a result tells them: no lower than the mask that was found, whose value is reached.
+
+    One that the mask contradicts by more than rounding is none.
+    """
+    if bound is None or bound >= value:
+        return bound, method
+    rounding = ROUNDING * abs(value - random) + LAST_BITS * max(abs(value), abs(bound), LEAST_SIZE)
+    return (value, method) if value - bound <= rounding else (None, CONTRADICTED)
 
 
 @dataclass(kw_only=True)
@@ -53,6 +73,7 @@ class Solution:
     """float64: the metric's own raw marginals at the mask, where the solver has them at hand."""
     evaluation: Evaluation | None = None
     """What the mask is worth, where the solver has measured it."""
-    converged: bool = True
+    converged: bool | None = None
+    """Whether its steps ended before all were used up; none where it takes no steps."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What the record should say: iterations, neighbours, landmarks, failure signatures."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from datamask_pipeline import select_documents
 from datamask_pipeline.selection.budget import Budget, highest, lots, shared_out
 
 
@@ -173,3 +174,24 @@ def test_every_mask_of_a_budget_in_documents_once() -> None:
     assert held == {(0, 1, 4), (0, 1, 5), (0, 2, 4), (0, 2, 5), (1, 2, 4), (1, 2, 5)}
     assert documents([2, 0, 1], [0, 0, 0, 1, 2, 2]).every(5) is None
     assert tokens(3.0, [1.0, 2.0, 3.0]).every(64) is None
+
+
+def test_lengths_that_are_not_whole_add_up_in_any_order() -> None:
+    """Thirty tenths are three, and a sum in another order may differ in its last bits: neither breaks the budget."""
+    costs_N = torch.full((40,), 0.1, dtype=torch.float64)
+    for limit in (0.3, 0.7, 1.1, 2.3, 3.0):
+        budget = Budget(
+            costs_N=costs_N, groups_N=torch.zeros(40, dtype=torch.int64), limits=(limit,), tokens=True, seed=0
+        )
+        taken_N = torch.arange(40) < round(limit / 0.1)
+        assert budget.breach(taken_N) is None
+        assert budget.breach(torch.arange(40) <= round(limit / 0.1)) is not None
+
+
+def test_selected_tokens_that_are_not_whole_are_told_as_they_are() -> None:
+    draws = np.random.default_rng(0)
+    tokens = draws.integers(1, 30, 30) / 2
+    result = select_documents(
+        draws.standard_normal((30, 4)), draws.random(30), num_tokens=75, token_counts=tokens, num_workers=1
+    )
+    assert result.record["selected_tokens"] == pytest.approx(tokens[result.mask].sum(), abs=1e-9)

@@ -7,6 +7,7 @@ import pytest
 
 from datamask_pipeline import frontier, select_documents
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.moments import band
 
 LAMBS = (0.8, 0.0, 0.4, 1.0)
 
@@ -132,3 +133,38 @@ def test_the_scale_of_a_frontier_is_that_of_its_lambdas_alone(clustered) -> None
             assert result.normalisation[name] == pytest.approx(ends, abs=1e-8)
         assert result.objective.value >= alone.objective.value - 2e-4
         assert result.record["config"]["lamb"] == lamb
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
+def test_masks_of_neighbours_are_measured_where_bands_are_learnt(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learners of bands measure their mask: a point that takes a neighbour's must not tell what its own was worth."""
+    monkeypatch.setattr(band, "LEAST_BAND", 128)
+    monkeypatch.setattr(band, "LEAST_SELECTED", 16)
+    taken = 0
+    for seed in range(3):
+        draws = np.random.default_rng(seed)
+        rows, quality = draws.normal(size=(1_200, 8)), draws.random(1_200)
+        found = frontier(
+            rows, quality, lambs=np.linspace(0.4, 0.6, 9), ratio=0.1, diversity=name, num_steps=2
+        )
+        for result in found.results:
+            zero, one = result.normalisation["quality"]
+            mean = (quality[result.mask].mean() - zero) / (one - zero)
+            assert result.objective.quality == pytest.approx(mean, abs=1e-9)
+            taken += "mask_of_lamb" in result.record["learner"]
+    assert taken, "no point took another's mask, so that nothing was tried"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_random_masks_are_worth_at_each_lambda_what_they_are_worth_alone(frozen: bool, clustered) -> None:
+    settings = {"diversity": "Pair_simi", "ratio": 0.1}
+    settings |= (
+        {"normalisation_constants": {"quality": (0.1, 0.7), "Pair_simi": (-0.4, -0.1)}} if frozen else {}
+    )
+    settings |= {} if frozen else {"normalisation": "none"}
+    found = frontier(*clustered, lambs=(0.0, 0.3, 1.0), **settings)
+    for lamb, result in zip(found.at, found.results, strict=True):
+        alone = select_documents(*clustered, lamb=lamb, **settings)
+        assert result.objective.random == pytest.approx(alone.objective.random, abs=1e-8)

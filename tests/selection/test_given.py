@@ -328,3 +328,26 @@ def test_sums_are_those_of_lists_and_of_files_too(tmp_path: Any) -> None:
     longer = Given(count=3, first_D=np.full(8, 100.0), second_DD=None, squared=3.0, quality={"quality": 1.0})
     with pytest.raises(InputError, match=r"given\.first_D"):
         select_documents(held, quality, given=longer, num_documents=5)
+
+
+@pytest.mark.parametrize("metric", EVERY)
+def test_a_share_of_what_is_held_spans_more_than_it_counts(metric: str) -> None:
+    """A hundredth of 3,000 documents counts 30 and spans all 64 dimensions: no bound may go by the 30."""
+    draws = np.random.default_rng(0)
+    held, new = draws.standard_normal((3_000, 64)), draws.standard_normal((200, 64))
+    given = Given.of(held, draws.random(3_000)).share(1 / 100)
+    result = select_documents(
+        new, draws.random(200), given=given, diversity=metric, num_documents=10, lamb=0.0, **FAST
+    )
+    if metric == "DiSF":
+        assert result.certificate.bound is None
+        return
+    assert result.certificate.bound is not None
+    assert result.certificate.gap > 0.05, "so near to the best nobody can be who has ten documents to choose"
+
+
+def test_a_share_of_less_than_one_document_is_held() -> None:
+    held, new = vectors(HELD, 4, 0), vectors(NEW, 4, 1)
+    given = Given.of(held, np.linspace(0, 1, HELD)).share(1 / 10)
+    result = select_documents(new, np.linspace(0, 1, NEW), given=given, num_documents=CHOSEN, **FAST)
+    assert result.record["given"]["documents"] == pytest.approx(HELD / 10)

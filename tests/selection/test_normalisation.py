@@ -191,6 +191,19 @@ def test_one_document_more_does_not_change_what_one_is(name: str) -> None:
     assert more == pytest.approx(fewer, rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["LogDet", "Vendi"])
+def test_one_document_more_does_not_change_what_zero_is(name: str) -> None:
+    """Four of a thousand vectors without a negative number: random masks differ much, and a few of them tell no mean."""
+    draws = np.random.default_rng(11)
+    rows_ND = draws.exponential(size=(1025, 8)) * (draws.random((1025, 8)) < 0.4) + 1e-3
+    shared = {"diversity": name, "num_documents": 4, "policy": "quality_topk"}
+    (zero, one), (other, _) = (
+        select_documents(rows_ND[:size], np.arange(size) / size, **shared).normalisation[name]
+        for size in (1024, 1025)
+    )
+    assert abs(other - zero) < 0.2 * (one - zero)
+
+
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
 def test_one_is_about_what_a_metric_reaches_alone_where_few_of_many_are_chosen(name: str) -> None:
     draws = np.random.default_rng(7)

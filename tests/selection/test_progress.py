@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from datamask_pipeline import select_documents
@@ -92,3 +93,26 @@ def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder").rmdir()
     with pytest.raises(StorageError, match=r"selection\.checkpoint.*its folder was removed; run again"):
         checkpoint.save({})
+
+
+def test_a_step_that_is_told_again_replaces_what_came_after_it() -> None:
+    curve = Curve(None)
+    for step, objective in [(0, 0.0), (1, 0.1), (2, 0.2), (1, 0.3), (3, 0.4)]:
+        curve({"step": step, "objective": objective})
+    table = curve.table().to_pydict()
+    assert (table["step"], table["objective"]) == ([0, 1, 3], [0.0, 0.3, 0.4])
+
+
+def test_who_used_up_all_steps_has_not_converged() -> None:
+    draws = np.random.default_rng(0)
+    rows, quality = draws.standard_normal((600, 32)), draws.random(600)
+    settings = {
+        "diversity": "DiSF_uncentred",
+        "ratio": 0.1,
+        "num_workers": 1,
+        "num_kicks": 0,
+        "num_restarts": 0,
+    }
+    for steps, ended in ((1, False), (400, True)):
+        result = select_documents(rows, quality, num_steps=steps, **settings)
+        assert result.record["learner"]["converged"] is ended

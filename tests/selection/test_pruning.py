@@ -95,3 +95,17 @@ def test_a_quota_that_pruning_leaves_too_few_for_is_refused() -> None:
     quotas = budget((8.0, 2.0), [0] * 25 + [1] * 25)
     with pytest.raises(ConfigurationError, match=r"quality_pruning 0\.4 leaves 5 where the budget needs 8"):
         prune(rows(), {"quality": quality_N}, quotas, SelectionConfig(quality_pruning=0.4))
+
+
+@pytest.mark.parametrize("setting", [{"outlier_deviations": 50.0}, {"quality_pruning": 0.1}])
+def test_tokens_that_too_long_documents_take_away_are_not_missed_by_another_setting(setting: dict) -> None:
+    """One document is longer than half of the budget; without it there are fewer tokens, whatever else is asked."""
+    draws = np.random.default_rng(0)
+    settings = {"num_tokens": 3_000, "token_counts": np.array([2_500] + [10] * 59), "num_workers": 1}
+    rows, quality = draws.standard_normal((60, 8)), draws.random(60)
+    alone = select_documents(rows, quality, **settings)
+    assert alone.mask.sum() == 59
+    found = select_documents(rows, quality, **settings, **setting)
+    assert found.mask.sum() == 59 - (6 if "quality_pruning" in setting else 0) + (
+        "quality_pruning" in setting
+    )

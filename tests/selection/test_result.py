@@ -7,6 +7,7 @@ from scipy.special import expit, logit
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.result import CERTAIN, log_odds
+from datamask_pipeline.selection.solution import told_bound
 
 
 def test_log_odds_are_exact_between_and_ordered_by_score_at_the_ends() -> None:
@@ -35,3 +36,12 @@ def test_results_are_compared_by_identity(clustered) -> None:
     assert one in [other, one]
     assert one != other
     assert len({one, other}) == 2
+
+
+def test_a_bound_that_the_mask_contradicts_is_none() -> None:
+    assert told_bound(None, 0.5, 0.0, "no bound: none") == (None, "no bound: none")
+    assert told_bound(0.6, 0.5, 0.0, "tangent") == (0.6, "tangent")
+    assert told_bound(0.5 - 1e-6, 0.5, 0.0, "tangent") == (0.5, "tangent")
+    bound, method = told_bound(0.49, 0.5, 0.0, "tangent")
+    assert bound is None
+    assert method.startswith("no bound: the mask that was found lies above")

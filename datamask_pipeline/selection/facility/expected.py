@@ -61,7 +61,8 @@ def expected_coverage(
     if length * len(references_r) > 2 * ENTRIES:
         return None
     lists = nearest(documents_ND, references_r, length, workers, dtype=dtype, candidates_C=candidates_C)
-    missing_rk = _none_held(groups_N[lists.documents_Rk], torch.bincount(groups_N), limits_G).cumprod(1)
+    sizes_G = torch.bincount(groups_N, minlength=len(limits_G))
+    missing_rk = _none_held(groups_N[lists.documents_Rk], sizes_G, limits_G).cumprod(1)
     reached_rk = torch.ones_like(missing_rk)
     reached_rk[:, 1:] = missing_rk[:, :-1]
     similarities_rk = lists.similarities_Rk.double()

@@ -27,6 +27,8 @@ OWN = 2.0
 """What a document's product with itself counts as in a search: more than any other."""
 SPARE = 50
 """Candidates a coarse search finds beyond the length asked for, in hundredths of it."""
+ALIKE_ROWS, STEPS = 512, 8
+"""Documents whose similarities say whether half precision tells them apart, and steps of its rounding that these span."""
 GROUP = 8
 """Columns whose maximum stands for them while the best columns of a tile are sought."""
 
@@ -114,6 +116,18 @@ def rounding_margin(rows_ND: Tensor, dtype: torch.dtype, workers: Workers) -> fl
 
     error = max(workers.map(error_of, range(0, len(rows_ND), TILE_CANDIDATES)))
     return sums + 2 * error + error**2 + torch.finfo(dtype).eps / 4
+
+
+def tells_apart(rows_ND: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a search in this arithmetic tells documents apart that are more and less like another: not in a narrow cone.
+
+    The middle of `ALIKE_ROWS` documents' similarities, four fifths of them, spans `STEPS` of what rounding leaves or more.
+    """
+    step = torch.finfo(dtype).eps / 2
+    places_n = torch.linspace(0, len(rows_ND) - 1, min(ALIKE_ROWS, len(rows_ND))).long().to(rows_ND.device)
+    sample_nD = rows_ND[places_n].float()
+    low, high = (sample_nD @ sample_nD.T).quantile(torch.tensor([0.1, 0.9]).to(sample_nD), dim=1)
+    return float((high - low).median()) > STEPS * step
 
 
 def _places(candidates_C: Tensor, references_R: Tensor, num_documents: int) -> Tensor:

@@ -78,7 +78,10 @@ def _ceiling(exact: NeighbourLists) -> Tensor:
 
 def _missed(exact: NeighbourLists, lists: NeighbourLists, drawn_s: Tensor) -> tuple[Tensor, Tensor]:
     """The largest similarity found that the lists lack, float64; which of those found they hold, bool (s, k)."""
-    held_sk = (exact.documents_Rk[:, :, None] == lists.documents_Rk[drawn_s][:, None, :]).any(2)
+    # One number for each entry of a list: of a list of k entries all pairs would be k^2.
+    size = 1 + max(int(exact.documents_Rk.max()), int(lists.documents_Rk.max()))
+    places_s1 = torch.arange(len(drawn_s))[:, None] * size
+    held_sk = torch.isin(exact.documents_Rk + places_s1, lists.documents_Rk[drawn_s] + places_s1)
     return exact.similarities_Rk.masked_fill(held_sk, 0).amax(1).double(), held_sk
 
 

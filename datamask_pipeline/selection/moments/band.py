@@ -139,7 +139,7 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
         if is_last or problem.gap(best.bound, best.evaluation.value) <= config.gap_tolerance:
             break
     notes["fractional"] = int(((weights_N > 0) & (weights_N < 1)).sum())
-    return replace(best, method=TANGENT, notes=dict(notes))
+    return replace(best, method=TANGENT, converged=is_done or is_settled, notes=dict(notes))
 
 
 def _climbed(

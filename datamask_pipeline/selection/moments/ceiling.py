@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.correlation import CONSTANT
+from datamask_pipeline.diversity.correlation import CONSTANT, NOTHING
 from datamask_pipeline.diversity.disf import DiSF
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.moments.statistics import Statistics
@@ -25,7 +25,8 @@ ROUNDING = 2.0
 
 
 def ceiling(statistics: Statistics, objective: MomentObjective, budget: Budget) -> float | None:
-    """The best quality and the least that documents of this number correlate; none for other metrics, or in tokens.
+    """The best quality and the least that documents of this number correlate; none for other metrics, in tokens, or beside
+    a share of documents.
 
     Args:
         statistics: Of the block; what is held counts to every mask.
@@ -33,7 +34,7 @@ def ceiling(statistics: Statistics, objective: MomentObjective, budget: Budget) 
         budget: Of documents.
     """
     function = objective.objective
-    if budget.tokens or len(function.terms) > 1 or not isinstance(function.terms[0].metric, DiSF):
+    if not objective.extends or len(function.terms) > 1 or not isinstance(function.terms[0].metric, DiSF):
         return None
     size = int(budget.num_documents)
     count = size + function.held_count
@@ -64,7 +65,7 @@ def surely_varying(statistics: Statistics, size: int) -> int:
             variance_d *= size / (size + held.count)
             second_d = held.second_DD.diagonal()[start : start + AT_ONCE] / held.count
             largest_d = torch.maximum(largest_d, second_d.to(largest_d))
-        total += int((variance_d > ROUNDING * CONSTANT * largest_d).sum())
+        total += int((variance_d > ROUNDING * (CONSTANT * largest_d).clamp(min=NOTHING)).sum())
     return total
 
 

@@ -136,6 +136,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
         bound=bound,
         tangent_N=proof.tangent_N,
         method=_argument(problem, bound),
+        converged=ascent.step < num_steps,
         notes={
             "steps": ascent.step,
             "swaps": swapped.num_swaps,
@@ -262,6 +263,7 @@ def _learnt_on_sample(problem: Problem, sample_documents: int) -> Moments:
         problem.objective,
         quality_N=problem.objective.quality_N[index_n],
         held_count=problem.objective.held_count * share,
+        held_in_part=problem.held is not None,
         held_quality=problem.objective.held_quality * share,
     )
     relaxed = RelaxedObjective(

@@ -203,16 +203,16 @@ def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> l
 
 
 def sorted_scores(shards: Sequence[Shard]) -> list[str]:
-    """Names of the quality scores, the same in every shard, in the first one's order.
+    """Names of the quality scores, the same in every shard; scores are added up in this order.
 
     Raises:
         InputError: shards with different ones.
     """
-    names = list(shards[0].quality)
+    names = sorted(shards[0].quality)
     for shard in shards:
         if set(shard.quality) != set(names) or not names:
             raise InputError(
-                f"every shard needs the scores {sorted(names)}",
+                f"every shard needs the scores of the first, {', '.join(names) or 'which has none'}",
                 file=str(shard.vectors),
                 field="quality",
                 value=sorted(shard.quality),

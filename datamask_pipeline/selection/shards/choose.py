@@ -19,6 +19,7 @@ from datamask_pipeline.selection.shards.coverage import choose_by_regions
 from datamask_pipeline.selection.shards.learner import MOST_BANDS, Climb, Learner, warm_start
 from datamask_pipeline.selection.shards.population import Population
 from datamask_pipeline.selection.shards.source import Shard, total_rows
+from datamask_pipeline.selection.solution import TANGENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +162,7 @@ def by_moments(learner: Learner, config: SelectionConfig, random_value: float, c
         "steps": climb.step,
         "swaps": swaps,
         "fractional": int(people.tally("weights")[0, 1]),
-        "converged": True,
+        "converged": climb.step < options.num_steps,
     }
     return Ended(
         raw=learner.objective.raw(moments),
@@ -216,9 +217,7 @@ def _graded(learner: Learner, climb: Climb) -> float | None:
 
 def _argument(learner: Learner, bound: float | None) -> str:
     if bound is not None:
-        return (
-            "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
-        )
+        return TANGENT
     if learner.population.limits.tokens:
         return "no bound: over shards none is computed where the budget is in tokens"
     names = [term.name for term, metric in learner.function.moment_terms or () if not metric.concave]

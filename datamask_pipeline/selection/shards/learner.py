@@ -491,6 +491,7 @@ def warm_start(learner: Learner, sample_documents: int, gap: Gap) -> None:
             function,
             quality_N=sample["quality"],
             held_count=function.held_count * share,
+            held_in_part=people.held is not None,
             held_quality=function.held_quality * share,
         )
         relaxed = RelaxedObjective(

@@ -157,6 +157,7 @@ def pose(
         terms=terms,
         held_count=0.0 if given is None else given.count,
         held_quality=quality,
+        held_in_part=given is not None and given.in_part,
     )
     random_value = 0.0
     if config.normalisation == "none" or config.normalisation_constants is not None:

@@ -26,6 +26,7 @@ from datamask_pipeline.selection.reasons import BY_MARGINALS, TOO_LONG
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult
 from datamask_pipeline.selection.shards.choose import Ended, gap_of
 from datamask_pipeline.selection.shards.population import Population
+from datamask_pipeline.selection.solution import told_bound
 
 REASONS = (
     BY_MARGINALS.out,
@@ -126,7 +127,7 @@ def measured_result(
     threshold = float(people.kth("total", [sum(chosen_G)])[0])
     cuts_G = people.kth("total", chosen_G) if len(chosen_G) > 1 else np.array([threshold])
     reasons = people.team.sums("reasons", name="total", mask="mask", cuts=cuts_G)["count"]
-    bound = None if ended.bound is None else max(ended.bound, value)
+    bound, method = told_bound(ended.bound, value, random_value, ended.method)
     _write(people, folder, opened["rows"], ended)
     too_long = sum(opened["left_out"].values())
     record: dict[str, Any] = {
@@ -163,7 +164,7 @@ def measured_result(
         certificate=Certificate(
             bound=bound,
             gap=None if bound is None else gap_of(people, random_value, bound, value),
-            method=ended.method,
+            method=method,
         ),
         normalisation=constants,
         timings={},

@@ -29,7 +29,13 @@ from datamask_pipeline.selection.normalisation import (
 )
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.proxy import PROXY_DOCUMENTS, gain_on_sample
-from datamask_pipeline.selection.random_masks import COVERAGE_PAIRS, MOST_MASKS, RANDOM_MASKS, SCALE_SEED
+from datamask_pipeline.selection.random_masks import (
+    COVERAGE_PAIRS,
+    MOST_MASKS,
+    RANDOM_MASKS,
+    SCALE_SEED,
+    num_masks,
+)
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.shards.population import Population
 
@@ -81,7 +87,9 @@ def _closed_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[s
 
 def _drawn_values(people: Population, metrics: Sequence[MomentMetric]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-    for draw in range(RANDOM_MASKS if metrics else 0):
+    count = round(people.limits.num_documents)
+    drawn = num_masks(metrics, count, people.dim, people.held is not None) if metrics else 0
+    for draw in range(drawn):
         people.random("random", "normalisation", draw)
         moments = people.moments("random")
         for metric in metrics:

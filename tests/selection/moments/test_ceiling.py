@@ -66,3 +66,15 @@ def test_a_selection_of_disf_has_a_bound_and_one_in_tokens_has_none() -> None:
         rows_ND, quality_N, num_tokens=50, token_counts=np.full(N, 10), diversity="DiSF", num_workers=1
     )
     assert tokens.certificate.bound is None
+
+
+def test_dimensions_of_next_to_nothing_promise_nothing() -> None:
+    """Eight of sixteen dimensions are so small that correlations leave them out: they do not count as varying."""
+    draws = np.random.default_rng(0)
+    rows_ND = draws.standard_normal((60, 16))
+    rows_ND[:, 8:] *= 3e-7
+    found = select_documents(
+        rows_ND.astype(np.float32), np.zeros(60), num_documents=6, diversity="DiSF", lamb=0.0, num_workers=1
+    )
+    assert found.certificate.bound is not None
+    assert found.certificate.gap > 0.01

@@ -16,7 +16,12 @@ from datamask_pipeline.selection import marginal_swaps
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.reasons import TOO_LONG
-from datamask_pipeline.selection.shards.api import jobs_of, over_shards, select_over_shards
+from datamask_pipeline.selection.shards.api import (
+    jobs_of,
+    over_shards,
+    select_over_shards,
+    sorted_scores,
+)
 from datamask_pipeline.selection.shards.learner import Learner
 from datamask_pipeline.selection.shards.processes import Processes
 from datamask_pipeline.selection.shards.source import Shard, numbered
@@ -516,3 +521,22 @@ def test_files_of_different_lengths_are_refused(name: str, length: int, tmp_path
     assert f"file {other}, value ({900 if name == 'rows' else length},)" in said
     with pytest.raises(InputError, match="begins at row 901 of 900"):
         numbered([Shard(vectors=files["vectors"], quality={}, start=901)])
+
+
+def test_scores_are_added_up_in_the_same_order_however_shards_name_them() -> None:
+    def shard(*names: str) -> Shard:
+        return Shard(vectors=Path("v.npy"), quality={name: Path(f"{name}.npy") for name in names}, num_rows=1)
+
+    assert sorted_scores([shard("c", "a", "b"), shard("b", "c", "a")]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("metric", ["LogDet", "Vendi"])
+def test_zero_is_told_from_as_many_random_masks_as_in_one_process(
+    metric: str, cut: Any, columns: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "diversity": metric, "num_documents": 8, "num_workers": 1}
+    alone = select_documents(columns["vectors"], columns["quality"], **settings)
+    del settings["num_workers"]
+    found = select_over_shards(cut(), tmp_path / "masks", engine="here", **settings)
+    zero, one = alone.normalisation[metric]
+    assert abs(found.normalisation[metric][0] - zero) < 0.25 * (one - zero)
