@@ -21,12 +21,13 @@ FOLDED_ROWS = 30
 PREFACE = """# Benchmarks
 
 Written by `python -m benchmarks` (`make bench`; `make bench-long` adds what takes longer). Every benchmark runs in a
-process of its own, its opponents in the same one. Ratio 0.1 and lambda 0.5 unless said; input is float16.
+process of its own, its opponents in the same one where nothing else is said. Ratio 0.1 and lambda 0.5 unless said; input
+is float16.
 
 `seconds` is the search alone, similarities and certificate included; `total_seconds` is the whole call: checks,
 normalisation, search, evaluation. `cpu_seconds` is the processor's time of the whole call, over all threads. Shares of
 an opponent's time are shares of it, though an opponent has no checks, evaluation or certificate to compute. Figures are
-medians over seeds. Results that name a commit ran while other work shared the cores: their seconds on the clock are
+medians over seeds. Most results were run while other work shared the cores: their seconds on the clock are
 upper limits. A gap is `(bound - value) / (bound - random)`, an attainment `(value - random) / (reference - random)`:
 shares of the distance from random masks, never of the raw value. What ran on a GPU says so in its title.
 """

@@ -64,7 +64,7 @@ def run(context: Context) -> Outcome:
         shutil.rmtree(folder)
     outcome.notes.append(
         "A process has one thread. Throughput is of the call, in which processes are started, over documents of the one "
-        "selection or of both copies; memory is anonymous (RssAnon), sampled four times a second. Union: the masks of all "
+        "selection or of both copies; memory is anonymous (RssAnon), sampled fifty times a second. Union: the masks of all "
         "blocks together, on the scale of the selection over shards."
     )
     return outcome
@@ -162,6 +162,7 @@ def _against_blocks(outcome: Outcome, folder: Path, metric: str, block_rows: int
     found = select_over_shards(shards, folder / "selected", workers=2, **settings)
     scale, bound = found.normalisation, found.certificate.bound
     assert bound is not None
+    settings["normalisation_constants"] = scale
     in_order = np.arange(len(vectors))
     cuts = {"the shards": in_order, "random": np.random.default_rng(0).permutation(in_order)}
     values = {"all shards": _value(vectors, quality_N, np.array(found.column("mask")), metric, scale)}
