@@ -11,9 +11,9 @@ What a metric offers decides which learners it can have:
 ========================  =========================================================  ======================
 it has                    learners                                                   certificate
 ========================  =========================================================  ======================
-`values` only             ``policy_gradient`` with group-relative rewards            none
-`marginals` as well       the same with counterfactual advantages                    none
-is a `MomentMetric`       projected gradient on the relaxed mask, greedy, expected   if ``concave``
+`values` only             every mask or exchanges by values; ``policy_gradient``     none
+`marginals` as well       swaps by marginals; counterfactual advantages              none
+is a `MomentMetric`       projected gradient on the relaxed mask, greedy, exchanges  if ``concave``; DiSF by rank
 is a `CoverageMetric`     ``selection.facility``: lazy greedy, neighbour lists       dual thresholds
 ========================  =========================================================  ======================
 """

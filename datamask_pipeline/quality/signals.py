@@ -17,7 +17,7 @@ _PARAGRAPH_BREAK = re.compile(r"\n{2,}")
 
 
 def signals(text: str) -> dict[str, float]:
-    """Every signal of one text, by name; a fraction is in 0..1."""
+    """Every signal of one text, by name; a fraction is in 0..1, but for n-grams, which overlap and may count twice."""
     words = text.split()
     lines = [line for line in text.splitlines() if line.strip()]
     paragraphs = [part for part in _PARAGRAPH_BREAK.split(text.strip()) if part.strip()]

@@ -19,6 +19,7 @@ from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows, Rows
+from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
 REPORT_EVERY = 256
@@ -72,7 +73,7 @@ class _Picks:
         for group, left in enumerate(self.left):
             if left == 0:
                 self.closed_N[self.groups_N == group] = -torch.inf
-        draws = torch.Generator().manual_seed(problem.budget.seed)
+        draws = generator(problem.budget.seed, "greedy")
         self.lots_N = torch.randperm(problem.num_rows, generator=draws)
         self.typical: float | None = None
         self.report = problem.report

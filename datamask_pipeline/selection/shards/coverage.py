@@ -34,6 +34,7 @@ from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, mean
 from datamask_pipeline.selection.kmeans import unit_means
 from datamask_pipeline.selection.objective import ObjectiveFunction
 from datamask_pipeline.selection.rows import MemoryRows
+from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.shards.population import Population
 from datamask_pipeline.selection.shards.source import Shard
 from datamask_pipeline.selection.shards.sums import number_of
@@ -144,7 +145,7 @@ def _regions(people: Population) -> tuple[Tensor, NDArray[np.int64]]:
     size = min(people.num_rows, max(MEANS_SAMPLE, SAMPLE_PER_REGION * number))
     people.sample("sampled", size, "regions")
     rows_nD = people.rows("sampled")["rows"]
-    draws = torch.Generator().manual_seed(people.limits.seed)
+    draws = generator(people.limits.seed, "regions", "order")
     rows_nD = rows_nD[torch.randperm(len(rows_nD), generator=draws)]
     centroids_CD, counts_C = _means(rows_nD, number), np.zeros(0, np.int64)
     for cut in range(CUTS + 1):

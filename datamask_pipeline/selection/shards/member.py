@@ -24,7 +24,7 @@ from datamask_pipeline.hardware import device_of_place
 from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.groups import MOST_NAMES, groups_of, names_of
-from datamask_pipeline.selection.inputs import checked_quality, inspected, require_floats
+from datamask_pipeline.selection.inputs import checked_quality, checked_scores, inspected, require_floats
 from datamask_pipeline.selection.metrics import metrics_of
 from datamask_pipeline.selection.normalisation import combined_quality
 from datamask_pipeline.selection.parallel import Workers
@@ -246,9 +246,7 @@ class Member:
     def _chunk(self, view: str, span: Span, dtype: torch.dtype = torch.float32) -> Tensor:
         return _aligned(self.rows[view].chunk(*span, dtype))
 
-    def _fill(
-        self, view: str, into: str, function: Callable[[Tensor, Span], Tensor], dtype: str = ""
-    ) -> None:
+    def _fill(self, view: str, into: str, function: Callable[[Tensor, Span], Tensor]) -> None:
         """A column of what a function makes of each chunk; chunks are cut by units, wherever a process ends."""
         of, size = self.views[view], self.config.chunk_rows
 
@@ -260,13 +258,10 @@ class Member:
             column_N[start:stop] = part_n.numpy()
         of.floats[into] = column_N
 
-    def do_moments(
-        self, view: str, column: str | Terms, second: bool, bits: int, double: bool = False
-    ) -> Answer:
+    def do_moments(self, view: str, column: str | Terms, second: bool, bits: int) -> Answer:
         """Moments of a mask, relaxed or not, or of a sum of some, to so many bits; only its rows are read."""
         of, size = self.views[view], self.config.chunk_rows
         scale = float(1 << bits)
-        dtype = torch.float64 if double else torch.float32
         is_mask = column in of.masks if isinstance(column, str) else False
 
         def part(span: Span) -> tuple[Tensor, Tensor | None]:
@@ -276,7 +271,7 @@ class Member:
             second_DD = torch.zeros(self.dim, self.dim, dtype=torch.int64) if second else None
             for start in range(0, len(places_n), size):
                 index_n = torch.from_numpy(places_n[start : start + size])
-                rows_nD = _aligned(self.rows[view].take(index_n + span[0]).to(dtype))
+                rows_nD = _aligned(self.rows[view].take(index_n + span[0]).float())
                 weighted_nD = rows_nD
                 if not is_mask:
                     weighted_nD = rows_nD * torch.from_numpy(weights_u)[index_n].to(rows_nD)[:, None]
@@ -522,9 +517,12 @@ def _aligned(rows_nD: Tensor) -> Tensor:
 
 def _whole(tokens_N: NDArray[Any]) -> NDArray[np.int64]:
     """Token counts, refused where they are not whole numbers above 0."""
-    numbers_N = checked_quality({"token_counts": tokens_N}, len(tokens_N))["token_counts"].numpy()
+    numbers_N = checked_scores(tokens_N, len(tokens_N), "token_counts", "token count").numpy()
     bad_N = (numbers_N != np.rint(numbers_N)) | (numbers_N > 2**52)
-    for wrong_N, problem in ((numbers_N <= 0, "a token count is not above 0"), (bad_N, "no whole number")):
+    for wrong_N, problem in (
+        (numbers_N <= 0, "a token count is not above 0"),
+        (bad_N, "a token count is no whole number"),
+    ):
         if wrong_N.any():
             row = int(np.argmax(wrong_N))
             raise InputError(problem, row=row, field="token_counts", value=float(numbers_N[row]))

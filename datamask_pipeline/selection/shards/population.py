@@ -123,12 +123,10 @@ class Population:
 
     # -- vectors ------------------------------------------------------------------------------------------
 
-    def own_moments(self, column: str | Terms, double: bool = False) -> Moments:
+    def own_moments(self, column: str | Terms) -> Moments:
         """Moments of a mask, relaxed or not, or of a sum of some."""
         bits = scale_bits(self.num_rows)
-        sums = self.team.sums(
-            "moments", view=self.view, column=column, second=self.second, bits=bits, double=double
-        )
+        sums = self.team.sums("moments", view=self.view, column=column, second=self.second, bits=bits)
         count, squared = (number_of(limbs_L) for limbs_L in sums["dots"])
         scale = 2.0**-bits
         second_DD = torch.from_numpy(sums["second"]).to(torch.float64).mul_(scale) if self.second else None
@@ -139,9 +137,9 @@ class Population:
             squared=squared,
         )
 
-    def moments(self, column: str, double: bool = False) -> Moments:
+    def moments(self, column: str) -> Moments:
         """Moments of a mask and of what is held."""
-        own = self.own_moments(column, double)
+        own = self.own_moments(column)
         return own if self.held is None else own.plus(self.held)
 
     def moved(self, moments: Moments, before: str, after: str) -> Moments:

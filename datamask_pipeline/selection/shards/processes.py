@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from datamask_pipeline.errors import DataMaskError, LostMemberError
+from datamask_pipeline.errors import DataMaskError, InternalError, LostMemberError
 from datamask_pipeline.interrupts import uninterrupted
 from datamask_pipeline.selection.shards.channel import Channel
 from datamask_pipeline.selection.shards.member import Answer, Member
@@ -100,6 +100,11 @@ def serve(channel: Channel) -> None:
                 sums, parts = member.answer(message["steps"])
             except DataMaskError as error:
                 channel.send(pack({"error": told_error(error)}))
+            except MemoryError:
+                raise  # who leads sees that this one is lost
+            except Exception as error:
+                fault = InternalError(f"{type(error).__name__}: {error}; please report it")
+                channel.send(pack({"error": told_error(fault)}))
             else:
                 channel.send(pack({"sums": sums, "parts": parts}))
 
