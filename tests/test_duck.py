@@ -9,7 +9,7 @@ import pytest
 
 from datamask_pipeline import duck
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
-from datamask_pipeline.storage import Store
+from datamask_pipeline.storage import Ref, Store
 
 AMOUNT = pydantic.TypeAdapter(duck.MemoryLimit)
 
@@ -105,6 +105,42 @@ def test_a_damaged_file_of_the_record_is_told_in_one_line(damage: str, tmp_path:
     ) as told_by_store:
         store.read_table(ref).to_pylist()
     assert "\n" not in str(told_by_store.value)
+
+
+def artefact(store: Store, key: str, sizes: list[int]) -> Ref:
+    """A table of parts of so many rows each, whose rows say which they are."""
+    builder, parts = store.begin("select", key, version="1", config={}, inputs={}), []
+    for part, size in enumerate(sizes):
+        table = pa.table({"said": [f"{key} {part} {row}" for row in range(size)]})
+        parts.append(builder.write_part(f"{part:05d}", [table], table.schema))
+    return builder.commit(parts)
+
+
+def test_rows_are_numbered_over_parts_and_artefacts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "rec[o]rd*")
+    sizes = {"b": [3, 0, 2], "a": [1, 4]}
+    refs = [artefact(store, key, each) for key, each in sizes.items()]
+    expected = []
+    for order, (key, each) in enumerate(sizes.items()):
+        rows = [(part, row) for part, size in enumerate(each) for row in range(size)]
+        expected += [
+            (f"{key} {part} {row}", order, number, part, row) for number, (part, row) in enumerate(rows)
+        ]
+    with duck.connect(store, tmp_path) as connection:
+        found = connection.execute(
+            "SELECT said, artefact_order, artefact_row, part_order, part_row "
+            f"FROM {duck.parts_sql(store, refs, 'said')} ORDER BY artefact_order, artefact_row"
+        ).fetchall()
+    assert found == expected
+
+
+def test_an_artefact_is_read_at_once_however_many_parts_it_has(tmp_path: Path) -> None:
+    """A branch for each part would be planned in the square of their number."""
+    store = Store(tmp_path / "record")
+    sql = duck.parts_sql(store, [artefact(store, "a", [1] * 50), artefact(store, "b", [1] * 40)])
+    assert sql.count("read_parquet(") == 2
+    paths = ["/somewhere/00000.parquet"] * 1000
+    assert duck.files_sql(store, paths, [2] * 1000, "id").count("SELECT") == 1
 
 
 def test_a_wrong_query_is_no_damaged_file(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ def read_rows(path: Path, *, hendrycks: bool = False) -> Iterator[tuple[int, Row
                 yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
             else:
                 yield number, row
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise InputError(
             f"the file cannot be read: {error}", file=str(path), remedy="replace it by a whole copy"

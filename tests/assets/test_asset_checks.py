@@ -29,7 +29,9 @@ from assets import (
 )
 from assets.checks import Artefact, Check
 from datamask_pipeline.pipeline import FLOW, Pipeline
+from datamask_pipeline.pretraining.tokenizer import train_tokenizer
 from datamask_pipeline.schema import HELD_OUT
+from datamask_pipeline.stages.tokenizer import TokenizerConfig
 from datamask_pipeline.storage import array_files
 
 CRAWL, RELEASE, ARM, RUN = "tiny-2024-10", "first", "first/datamask", "first/datamask.dense.seed0"
@@ -260,6 +262,32 @@ def test_a_tokenizer_that_loses_text_is_found(copied: Pipeline) -> None:
     )
     assert not tokenizer.texts_survive_the_round_trip(artefact).passed
     path.write_text(text, encoding="utf-8")
+
+
+def test_another_models_tokenizer_may_lose_capitals_and_stops_nothing(
+    copied: Pipeline, tmp_path: Path
+) -> None:
+    folder = tmp_path / "other"
+    train_tokenizer(["the tokenizer of somebody else"], folder, vocab_size=300, sequence_length=64)
+    path = folder / "tokenizer.json"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace('"normalizer": null', '"normalizer": {"type": "Lowercase"}'), encoding="utf-8"
+    )
+    tokenized = {"name": str(folder), "sequence_length": 64}
+    learnt = artefact_of(copied, "tokenizer", RELEASE).ref
+    settings = copied.config.model_copy(update={"tokenizer": TokenizerConfig.model_validate(tokenized)})
+    Pipeline(settings).run("tokenizer", RELEASE)
+    artefact = artefact_of(copied, "tokenizer", RELEASE)
+    verdict = tokenizer.vocabulary_within_bounds(artefact)
+    assert verdict.passed
+    assert verdict.measured["entries"] > 0
+    empty = {**artefact.manifest, "metadata": {**artefact.manifest["metadata"], "entries": 0}}
+    assert not tokenizer.vocabulary_within_bounds(dataclasses.replace(artefact, manifest=empty)).passed
+    verdict = tokenizer.texts_survive_the_round_trip(artefact)
+    assert verdict.passed
+    assert verdict.measured["changed"] == verdict.measured["documents"] > 0
+    copied.store.point_to(learnt)
 
 
 @pytest.mark.parametrize("number", [0.5, 0.0, float("nan"), float("inf")])

@@ -2,10 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from s3_server import KEYS, s3_server
 
 from assets.data_set import ASSET, CHECK
 from assets.partitions import partition_key
@@ -13,6 +16,7 @@ from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
+from datamask_pipeline.storage import Store
 
 
 def job(defs: dg.Definitions, **config: object) -> dg.ExecuteInProcessResult:
@@ -40,6 +44,30 @@ def test_the_asset_publishes_the_subset(
     assert check.passed
     settings = PublishConfig(licence="odc-by", source_licence="odc-by", max_documents=9)
     assert publish(tiny_run.store, "first", "datamask", str(tmp_path / "again"), settings).root == root
+
+
+@pytest.fixture
+def bucket() -> Iterator[dict[str, Any]]:
+    """Options of an object store that lets nobody in who does not give them."""
+    import s3fs
+
+    with s3_server() as url:
+        s3fs.S3FileSystem(endpoint_url=url, **KEYS).call_s3("create_bucket", Bucket="published")
+        yield {"endpoint_url": url, **KEYS}
+
+
+def test_it_goes_to_an_object_store_by_the_records_options(
+    tiny_run: Pipeline, tiny_config_file: Path, bucket: dict[str, Any]
+) -> None:
+    store = Store("s3://published/record", bucket)
+    store.fs.put(tiny_run.store.root, store.root, recursive=True)
+    settings = {"store": store.root_url, "storage_options": bucket}
+    defs = build_defs(config=str(tiny_config_file), settings=settings)
+    result = job(defs, to="s3://published/mask", license="odc-by", source_license="odc-by")
+    assert result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert check.passed
+    assert store.fs.exists("published/mask/manifest.json")
 
 
 @pytest.mark.usefixtures("tiny_run")

@@ -19,7 +19,7 @@ from datamask_pipeline.audit.external_lines import report_lines
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.sources.subset_rows import Batch, write_rows
+from datamask_pipeline.sources.subset_rows import Batch, find_files, write_rows
 from datamask_pipeline.storage import require
 
 RELEASE, ARM = "first", "datamask"
@@ -257,6 +257,29 @@ def test_json_lines_in_the_columns_of_fineweb_with_broken_lines_and_licences(
     assert [place["row"] for place in report["examples"]["unreadable"]] == [60, 61, 63, 64]
     assert report["licence"]["rows"] == {"cc0-1.0": 30}
     assert report["licence"]["findings"] == ["31 rows state no licence, where others do"]
+
+
+def test_half_of_a_pair_of_code_units_makes_a_row_unreadable(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """It is JSON, and no text: as an id, a text or a licence."""
+    half = "\\ud800"
+    rows = [
+        f'{{"id": "{half}"}}',
+        f'{{"text": "{half}"}}',
+        f'{{"id": "a", "license": "{half}"}}',
+        '{"id": "b"}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    report = audit(tiny_run, tmp_path / "a.jsonl")
+    assert (report["rows"], report["unreadable"]) == (4, 3)
+
+
+@pytest.mark.parametrize("stated", ["updated: 2024-02-30", "license: mit\nlicense: odc-by"])
+def test_a_card_whose_yaml_says_nothing_is_told_and_the_rows_are_read(
+    tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path, stated: str
+) -> None:
+    folder = as_parquet(tmp_path / "set", planted, f"---\n{stated}\n---\n")
+    assert "unreadable" in find_files(str(folder), None).card
+    assert counts(audit(tiny_run, folder)) == EXPECTED
 
 
 def test_without_a_text_rows_are_found_by_id_alone(

@@ -25,6 +25,7 @@ from datamask_pipeline.compliance.purge import purge, unfinished
 from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.compliance.purged import purged_story
 from datamask_pipeline.compliance.takedown import takedown_report
+from datamask_pipeline.compliance.touched import documents_in
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish.config import PublishConfig
@@ -32,7 +33,7 @@ from datamask_pipeline.publish.dataset import publish
 from datamask_pipeline.storage import Store, open_array, require
 from datamask_pipeline.storage.ref import ref_of
 from datamask_pipeline.storage.releases import retire
-from datamask_pipeline.storage.tombstones import tombstones
+from datamask_pipeline.storage.tombstones import hashed, tombstones
 
 CRAWLS = ("tiny-2024-10", "tiny-2024-18")
 
@@ -416,6 +417,19 @@ def test_a_published_data_set_is_told_to_hold_what_was_purged(copied: Pipeline, 
         assert f"{number} of its documents are withdrawn; publish it again" in " ".join(told.output.split())
     missing = CliRunner().invoke(app, [*arguments[:4], str(tmp_path), *arguments[5:]])
     assert missing.exit_code == 1
+
+
+@pytest.mark.parametrize(("name", "beside"), [("set[1]", "set1"), ("set*", "set2"), ("set?", "set2")])
+def test_a_data_set_is_its_own_folder_whatever_that_is_called(tmp_path: Path, name: str, beside: str) -> None:
+    salt, row = "salt", {"crawl": "c", "id": "a", "content_hash": "h"}
+    for folder, names in ((name, ["a", "b"]), (beside, ["a", "a", "a", "c"])):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        (tmp_path / folder / "manifest.json").write_text("{}")
+        rows = pa.Table.from_pylist([{**row, "id": each} for each in names])
+        pq.write_table(rows, tmp_path / folder / "data" / "train-00000-of-00001.parquet")
+    gone = {"c": [hashed(salt, "a")]}
+    found = [documents_in(tmp_path / folder, salt, gone, []) for folder in (name, beside)]
+    assert found == [1, 3]
 
 
 @pytest.mark.slow

@@ -19,6 +19,24 @@ def test_lines_that_are_no_object_have_a_reason(jsonl: Any, tmp_path: Path) -> N
     assert [number for number, _ in read_rows(path)] == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"q": ' + "9" * 5_000 + "}"])
+def test_a_line_that_python_will_not_read_has_a_reason(line: str, tmp_path: Path) -> None:
+    """Brackets in brackets, and a number of thousands of digits."""
+    (tmp_path / "a.jsonl").write_text(line + '\n{"q": 2}\n')
+    (broken, last) = [row for _, row in read_rows(tmp_path / "a.jsonl")]
+    assert str(broken).startswith("no JSON:")
+    assert last == {"q": 2}
+    (tmp_path / "a.json").write_text(f"[{line}]")
+    with pytest.raises(InputError, match=r"the file cannot be read: .*a\.json"):
+        list(read_rows(tmp_path / "a.json"))
+
+
+def test_a_file_that_holds_no_list_is_told_to_and_not_to_be_broken(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"q": 1}')
+    with pytest.raises(InputError, match=r"^a \.json file must hold one list of objects"):
+        list(read_rows(tmp_path / "a.json"))
+
+
 @pytest.mark.parametrize("header", ["", "question,A,B,C,D,answer\n"])
 def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
     path = tmp_path / "high_school_biology_test.csv"

@@ -4,7 +4,8 @@ import json
 import re
 import shutil
 import signal
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     experiment, _ = load_experiment(path, tiny_config_file.parent)
     draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
     verdict = judge(experiment, store, draws)
+    assert as_told(judge(with_arms_reversed(experiment), store, draws)) == as_told(verdict)
     assert "intervals over 2 pairs of halves hold the truth less often" in verdict.no_power[0]
     assert ("3 random subsets a draw are too few to count" in text) == (verdict.coverage.pairs == 1)
     sound = replace(verdict, no_power=())
@@ -154,6 +156,22 @@ def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path,
     assert (
         np.load(store.file_path(require(store, "experiment", "small/whole/002"), "bits.npy")) == before
     ).all()
+
+
+def with_arms_reversed(experiment: ExperimentConfig) -> ExperimentConfig:
+    """The same experiment as a file states it that names its arms the other way round."""
+    return experiment.model_copy(update={"arms": dict(reversed(experiment.arms.items()))})
+
+
+def as_told(found: Any) -> Any:
+    """Whatever was judged, in a spelling in which NaN is NaN and no order of names counts."""
+    if is_dataclass(found) and not isinstance(found, type):
+        return {field.name: as_told(getattr(found, field.name)) for field in fields(found)}
+    if isinstance(found, Mapping):
+        return {name: as_told(value) for name, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [as_told(each) for each in found]
+    return repr(found)
 
 
 def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:
@@ -316,6 +334,8 @@ def test_networks_are_trained_on_the_same_tokens_and_held_against_the_trigram_mo
     experiment, _ = load_experiment(path, tiny_config_file.parent)
     draws = [require(store, "experiment", f"small/whole/{number:03d}") for number in range(4)]
     verdict = replace(judge(experiment, store, draws), no_power=())
+    reordered = judge(with_arms_reversed(experiment), store, draws)
+    assert as_told(reordered.curve) == as_told(verdict.curve)
     for shown, ranked in ((markdown(experiment, {"whole": verdict}), True), (text, False)):
         lines = {line.split(" | ")[0].strip("| "): line.split(" | ") for line in shown.splitlines()}
         assert ("joint less collapse_quality" in lines) == ranked

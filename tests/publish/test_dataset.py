@@ -210,6 +210,32 @@ def test_the_manifest_names_every_file_and_its_root_every_byte(licensed: Store, 
     }
 
 
+@pytest.mark.parametrize(
+    "card", ["---\nlicense: [odc-by\n---\n", "---\nupdated: 2024-02-30\n---\n", "# no YAML\n"]
+)
+def test_a_card_that_cannot_be_read_hides_no_other_finding(
+    licensed: Store, tmp_path: Path, card: str
+) -> None:
+    published(licensed, tmp_path / "mask")
+    (tmp_path / "mask" / "README.md").write_text(card)
+    (tmp_path / "mask" / "mine").write_text("")
+    found = [finding.line() for finding in prove_data_set(LocalFileSystem(), str(tmp_path / "mask"))]
+    assert len(found) == 3
+    assert "no manifest names this file" in found[0]
+    assert "README.md: has" in found[1]
+    assert "states the licence that nobody can read, and manifest.json odc-by" in found[2]
+
+
+def test_a_manifest_that_says_nothing_of_a_file_is_told(licensed: Store, tmp_path: Path) -> None:
+    published(licensed, tmp_path / "mask")
+    path = tmp_path / "mask" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"]["README.md"] = None
+    path.write_text(json.dumps(manifest))
+    (found,) = prove_data_set(LocalFileSystem(), str(tmp_path / "mask"))
+    assert "cannot be read: ValueError: it says nothing of README.md" in found.line()
+
+
 def test_the_same_again_changes_nothing_and_another_is_refused(licensed: Store, tmp_path: Path) -> None:
     first = published(licensed, tmp_path / "mask")
     assert published(licensed, tmp_path / "mask") == first

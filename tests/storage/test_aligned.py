@@ -1,6 +1,7 @@
 """Rows asked for by their numbers are those of a look-up in a dictionary, however row groups and questions are cut."""
 
 import random
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -54,3 +55,28 @@ def test_positions_that_do_not_ascend_are_told(tmp_path: Path, swapped: tuple[in
     ref = write(store, numbers, random.Random(0))
     with pytest.raises(IntegrityError, match="does not ascend"):
         Aligned(store, ref).at(np.arange(300), ["id"])
+
+
+@pytest.mark.parametrize("by_position", [True, False])
+def test_a_table_may_have_more_parts_than_a_process_may_open(tmp_path: Path, by_position: bool) -> None:
+    store, num_parts = Store(tmp_path), 80
+    builder = store.begin("pool", "first", version="1", config={}, inputs={})
+    parts = [
+        builder.write_part(
+            f"{number:05d}",
+            [pa.RecordBatch.from_pylist([{"position": number, "id": f"d{number}"}], schema=COLUMNS)],
+            COLUMNS,
+        )
+        for number in range(num_parts)
+    ]
+    ref = builder.commit(parts)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + num_parts // 2, limits[1]))
+    try:
+        table = Aligned(store, ref, first=None if by_position else 0)
+        found, is_found = table.at(np.arange(num_parts), ["id"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert is_found.all()
+    assert found["id"].to_pylist() == [f"d{number}" for number in range(num_parts)]
