@@ -4,6 +4,7 @@ Parquet and JSON Lines are read with the readers that crawls are read with, a ba
 are asked for. A row that cannot be read is a row all the same.
 """
 
+import codecs
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -294,7 +295,9 @@ def _decoded(value: bytes | None) -> Any:
 def _json_lines(number: int, path: Path, name: str, columns: dict[str, str | None]) -> Iterator[Batch]:
     pending: list[tuple[str | None, bytes | None, str | None, bool]] = []
     first = size = 0
-    for line in _lines(path, name):
+    for number_of_line, line in enumerate(_lines(path, name)):
+        if number_of_line == 0:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
         pending.append(_of_line(line, columns, name, is_first=first + len(pending) == 0))

@@ -1,6 +1,7 @@
 """Reads artefacts and publishes files atomically. Knows no stage and no artefact's meaning."""
 
 import contextlib
+import hashlib
 import logging
 import math
 import multiprocessing
@@ -9,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
+
+_AGAIN = "delete its artefact's folder and run its stage again"
 
 #: After so long without a change, a private file of another machine belongs to nobody.
 ABANDONED_SECONDS = 86_400
@@ -279,15 +282,40 @@ class Store:
         return f"{self.root}/{ref.location}/{name}"
 
     def local_copy(self, ref: Ref, name: str, directory: Path) -> Path:
-        """A file or directory of an artefact on local disk; downloaded only when the store is remote."""
-        path = self.file_path(ref, name)
+        """A file or directory of an artefact on local disk; downloaded only when the store is remote.
+
+        Raises:
+            IntegrityError: it is lost, or holds other bytes than were written.
+            StorageError: the disk is full or the file system refuses.
+        """
         if self.is_local:
-            return Path(path)
+            return Path(self.file_path(ref, name))
         target = directory / name
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self.fs.get(path, str(target), recursive=self.fs.isdir(path))
+            self._download(ref, name, target)
         return target
+
+    def _download(self, ref: Ref, name: str, target: Path) -> None:
+        """A verified copy; under its own name only once it is whole."""
+        path = self.file_path(ref, name)
+        private = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+        try:
+            with storage_errors(str(target)):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    self.fs.get(path, str(private), recursive=self.fs.isdir(path))
+                except FileNotFoundError as error:
+                    raise IntegrityError(f"{path} is lost; {_AGAIN}") from error
+                for file, sha256 in _stated_files(self.manifest(ref), name).items():
+                    if not (private / file).is_file() or _sha256(private / file) != sha256:
+                        place = PurePosixPath(path) / file
+                        raise IntegrityError(
+                            f"{place} is lost or holds other bytes than were written; {_AGAIN}"
+                        )
+                private.replace(target)
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+            private.unlink(missing_ok=True)
 
     # -- writing -----------------------------------------------------------------------------------------
 
@@ -570,6 +598,27 @@ def _has_all(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> bool:
         if None in found or sum(size for size in found if size is not None) != tree["bytes"]:
             return False
     return True
+
+
+def _stated_files(manifest: Mapping[str, Any], name: str) -> dict[str, str]:
+    """SHA-256 of the files of an artefact under a name, by path from there; the first manifests state none beside trees."""
+    stated = {
+        f"{tree['name']}/{path}": sha256
+        for tree in manifest["trees"]
+        for path, sha256 in tree["files"].items()
+    }
+    stated |= {file["name"]: file["sha256"] for file in manifest.get("files", ())}
+    below = PurePosixPath(name)
+    return {
+        str(PurePosixPath(path).relative_to(below)): sha256
+        for path, sha256 in stated.items()
+        if PurePosixPath(path).is_relative_to(below)
+    }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -273,6 +273,15 @@ def test_half_of_a_pair_of_code_units_makes_a_row_unreadable(tiny_run: Pipeline,
     assert (report["rows"], report["unreadable"]) == (4, 3)
 
 
+def test_a_mark_of_the_byte_order_costs_no_row(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """One that begins the file is none of its first row; one that begins another line is no JSON."""
+    lines = ['\ufeff{"id": "a"}', '{"id": "b"}', '\ufeff{"id": "c"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    report = audit(tiny_run, tmp_path / "a.jsonl")
+    assert (report["rows"], report["unreadable"]) == (3, 1)
+    assert [place["row"] for place in report["examples"]["unreadable"]] == [2]
+
+
 @pytest.mark.parametrize("stated", ["updated: 2024-02-30", "license: mit\nlicense: odc-by"])
 def test_a_card_whose_yaml_says_nothing_is_told_and_the_rows_are_read(
     tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path, stated: str

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
-from datamask_pipeline.storage import ArtefactBuilder, Store, require, storage_errors
+from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, require, storage_errors
 from datamask_pipeline.storage.format import FORMAT_FILE
 from datamask_pipeline.storage.leases import machine_label
 
@@ -51,6 +52,72 @@ def test_without_a_manifest_nothing_exists(store: Store) -> None:
     write(builder, [ROWS])
     assert begin(store).finished() is None
     assert store.current("ingest", "crawl-1") is None
+
+
+@pytest.fixture
+def with_tree(tmp_path: Path) -> tuple[Store, Ref]:
+    """A record in memory, which stands for any object storage, and an artefact with a folder and a file beside its parts."""
+    store, folder = Store(f"memory://{uuid.uuid4().hex}"), tmp_path / "tree"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("a.json", "inner/b.json", "inner/c.json"):
+        (folder / name).write_text(name)
+    builder = begin(store)
+    builder.write_file("bits.npy", b"bits")
+    builder.write_folder("index", folder)
+    return store, builder.commit(write(builder, [ROWS]), trees=[builder.write_tree("model", folder)])
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+def download_and_die(store: Store, ref: Ref, name: str, scratch: Path) -> None:
+    """A kill once the first of several files is there."""
+    get_file = type(store.fs).get_file
+
+    def killed(fs: Any, *arguments: Any, **more: Any) -> None:
+        get_file(fs, *arguments, **more)
+        if files_below(scratch):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    type(store.fs).get_file = killed
+    store.local_copy(ref, name, scratch)
+
+
+@pytest.mark.parametrize("name", ["model", "index"])
+def test_what_a_killed_download_left_is_not_taken_for_the_whole(
+    with_tree: tuple[Store, Ref], tmp_path: Path, name: str
+) -> None:
+    (store, ref), scratch = with_tree, tmp_path / "scratch"
+    child = multiprocessing.get_context("fork").Process(
+        target=download_and_die, args=(store, ref, name, scratch)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert len(files_below(scratch)) == 1
+    expected = {each: each for each in ("a.json", "inner/b.json", "inner/c.json")}
+    for _ in range(2):
+        assert files_below(store.local_copy(ref, name, scratch)) == expected
+    assert store.local_copy(ref, "bits.npy", scratch).read_bytes() == b"bits"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [("model", "model/inner/b.json"), ("index", "index/a.json"), ("bits.npy", "bits.npy")],
+)
+def test_a_download_of_other_bytes_than_were_written_is_refused(
+    with_tree: tuple[Store, Ref], tmp_path: Path, name: str, changed: str
+) -> None:
+    (store, ref), scratch = with_tree, tmp_path / "scratch"
+    store.fs.pipe_file(store.file_path(ref, changed), b"others")
+    with pytest.raises(IntegrityError, match=f"{changed} is lost or holds other bytes than were"):
+        store.local_copy(ref, name, scratch)
+    store.fs.rm(store.file_path(ref, changed))
+    with pytest.raises(IntegrityError, match=f"{changed} is lost"):
+        store.local_copy(ref, name, scratch)
+    assert files_below(scratch) == {}
 
 
 def test_a_failing_producer_leaves_nothing_visible(store: Store) -> None:
