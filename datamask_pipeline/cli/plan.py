@@ -1,12 +1,12 @@
 """`datamask plan`: what a release takes, by stage, before anything runs."""
 
-import os
 from typing import Annotated, Final
 
 import typer
 
 from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.pipeline.estimate import documents_of, stated_documents
 from datamask_pipeline.pipeline.planning import Machines, planned, told
 from datamask_pipeline.printable import inert
@@ -56,7 +56,7 @@ def plan(
         datamask plan --documents 26e9 --machines 100 --cores 64 --price-per-hour 2.5
     """
     pipeline = build_pipeline(config, settings)
-    on = Machines(machines, cores or os.cpu_count() or 1, price)
+    on = Machines(machines, cores or num_cores(), price)
     if release is not None:
         pipeline.planned_crawls(release)  # refuses one that nobody asked for
     names = [release or "-"] if documents is not None else releases_of(pipeline, release, new=True)

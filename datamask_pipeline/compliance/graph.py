@@ -49,8 +49,9 @@ class Graph:
         self.purged = purged_manifests(store) if with_purged else {}
         self.manifests |= self.purged
         pointers = (folder.partition("/") for folder, _, name in folders if name == CURRENT)
-        current = (store.current(stage, key) for stage, _, key in pointers)
-        self.pointed = {ref.location for ref in current if ref is not None}
+        self._current = {(stage, key): store.current(stage, key) for stage, _, key in pointers}
+        self.pointed = {ref.location for ref in self._current.values() if ref is not None}
+        self._up_to_date: dict[str, bool] = {}
         self._made_from: dict[str, list[str]] = collections.defaultdict(list)
         for location in self.manifests:
             for _, ref in self.inputs(location):
@@ -109,15 +110,20 @@ class Graph:
 
     def _is_up_to_date(self, location: str) -> bool:
         """Whether all that a current version was made from is what it would be made from today, and so on."""
-        manifest = self.manifests[location]
+        if location not in self._up_to_date:  # many a way leads to most of them
+            self._up_to_date[location] = self._is_made_of_what_is_current(location)
+        return self._up_to_date[location]
+
+    def _is_made_of_what_is_current(self, location: str) -> bool:
+        manifest, stage = self.manifests[location], FLOW.keeper(self.manifests[location]["stage"])
         for name, ref in self.inputs(location):
-            now = self.store.current(ref.stage, ref.key)
+            now = self._current.get((ref.stage, ref.key))
             if now is None or now.location not in self.manifests or now.location in self.purged:
                 return False
-            identity = _identity(manifest["stage"], name.partition("/")[0])
-            if manifest["basis"]["inputs"][name] not in (identity(self.store, now), now.content_digest):
-                return False
-            if not self._is_up_to_date(now.location):
+            identities = {now.content_digest}
+            if stage is not None:
+                identities.add(stage.identity(name.partition("/")[0])(self.store, now))
+            if manifest["basis"]["inputs"][name] not in identities or not self._is_up_to_date(now.location):
                 return False
         return True
 
@@ -127,11 +133,3 @@ def _folders(name: str) -> Iterator[str]:
     while "/" in name:
         name = name.rpartition("/")[0]
         yield name
-
-
-def _identity(artefact: str, argument: str) -> Callable[[Store, Ref], str]:
-    """What an artefact depends on of what it was made from."""
-    for stage in FLOW:
-        if artefact in (output.artefact for output in stage.makes):
-            return stage.identity(argument)
-    return lambda _, ref: ref.content_digest

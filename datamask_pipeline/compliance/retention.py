@@ -74,11 +74,12 @@ def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) ->
         Leftover(location, manifest["stage"], manifest["key"], _size(store, location), False)
         for location, manifest in ((location, graph.manifests[location]) for location in gone)
     ]
-    for location, files in graph.unfinished.items():
+    for location in graph.unfinished:
         stage, key = unfinished_key(location)
-        modified = [store.fs.modified(f"{store.root}/{file}") for file in files]
-        if files and max(modified) < oldest and not store.is_busy(stage, key):
-            found.append(Leftover(location, stage, key, _size(store, location), True))
+        sizes = _begun(store, location)
+        modified = [store.fs.modified(path) for path in sizes]
+        if sizes and max(modified) < oldest and not store.is_busy(stage, key):
+            found.append(Leftover(location, stage, key, sum(sizes.values()), True))
     return found
 
 
@@ -101,9 +102,17 @@ def forget(store: Store, found: list[Leftover]) -> Iterator[Leftover]:
 
 def _made_with(manifest: Manifest) -> str:
     """The same for all that one step made at once, and for nothing else."""
-    artefact, basis = manifest["stage"], dict(manifest["basis"])
-    makers = [stage.name for stage in FLOW if artefact in (output.artefact for output in stage.makes)]
-    return canonical_json([*(makers or [artefact]), manifest["key"], {**basis, "stage": ""}])
+    stage = FLOW.keeper(manifest["stage"])
+    maker = manifest["stage"] if stage is None else stage.name
+    return canonical_json([maker, manifest["key"], {**manifest["basis"], "stage": ""}])
+
+
+def _begun(store: Store, location: str) -> dict[str, int]:
+    """Bytes of each file of an unfinished version, by path: what was published of it, and its checkpoints or notes."""
+    folders = (f"{store.root}/{location}", f"{store.root}/.scratch/{location}")
+    return {
+        path: each["size"] for folder in folders for path, each in store.fs.find(folder, detail=True).items()
+    }
 
 
 def _size(store: Store, location: str) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.interrupts import uninterrupted
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.stages import select
@@ -158,7 +159,7 @@ def work(job: Job) -> None:
 
 @contextlib.contextmanager
 def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
-    threads = str(max(1, (os.cpu_count() or 1) // (len(jobs) + 1)))
+    threads = str(max(1, num_cores() // (len(jobs) + 1)))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     command = [sys.executable, "-m", "datamask_pipeline.pipeline.worker"]
     with uninterrupted():

@@ -6,7 +6,7 @@ which names what ran where; else unknown, and told as that.
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.estimate import PROPORTION, duration, measured, rate
@@ -159,11 +159,20 @@ def _bytes(pipeline: Pipeline, stage: Stage, documents: float, times: int, text_
     if stage.name == "ingest":
         return documents * text_bytes
     if stage.name == "materialise":
-        return sum(
-            float(settings.result_config()["ratio"]) * documents * text_bytes
-            for settings in pipeline.config.settings(FLOW.stage("select")).values()
-        )
+        arms = pipeline.config.settings(FLOW.stage("select")).values()
+        chosen = [_chosen(settings.result_config(), documents) for settings in arms]
+        known = [number for number in chosen if number is not None]
+        return sum(known) * text_bytes if len(known) == len(chosen) else None
     return None
+
+
+def _chosen(settings: Mapping[str, Any], documents: float) -> float | None:
+    """How many of so many documents an arm chooses; not known where its budget is in tokens."""
+    if settings["num_tokens"] is not None:
+        return None
+    if settings["num_documents"] is not None:
+        return min(float(settings["num_documents"]), documents)
+    return float(settings["ratio"]) * documents
 
 
 def told(rows: list[Planned], documents: float, machines: Machines) -> Iterator[str]:

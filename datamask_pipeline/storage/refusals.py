@@ -13,6 +13,9 @@ from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 #: What the system says of writing alone: the disk, a quota or a limit on files is full.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+#: What helps against a file that is lost or damaged.
+AGAIN: Final = "run its stage again, which writes a missing file anew; delete a damaged one before"
+
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
@@ -45,15 +48,23 @@ def finding_room(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def finding(path: str) -> Iterator[None]:
+    """Tell a file that is not there as one that was lost; other errors stay what they are."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{path} is lost; {AGAIN}") from error
+
+
+@contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
     """Say which file cannot be read: inside a block that writes, the other file would be blamed."""
-    remedy = "run its stage again, which writes a missing file anew; delete a damaged one before"
     try:
         yield
     except (FileNotFoundError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise IntegrityError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
+        raise IntegrityError(f"cannot read {path}: {_in_one_line(error)}; {AGAIN}") from error
     except OSError as error:
-        raise StorageError(f"cannot read {path}: {_in_one_line(error)}; {remedy}") from error
+        raise StorageError(f"cannot read {path}: {_in_one_line(error)}; {AGAIN}") from error
 
 
 def _in_one_line(error: Exception) -> str:

@@ -43,7 +43,7 @@ from datamask_pipeline.storage.ref import (
     read_manifest,
     ref_of,
 )
-from datamask_pipeline.storage.refusals import reading, storage_errors
+from datamask_pipeline.storage.refusals import AGAIN, finding, reading, storage_errors
 
 if TYPE_CHECKING:
     from datamask_pipeline.storage.builder import ArtefactBuilder
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_GROUP_ROWS = 8_192
-
-_AGAIN = "delete its artefact's folder and run its stage again"
 
 #: After so long without a change, a private file of another machine belongs to nobody.
 ABANDONED_SECONDS = 86_400
@@ -302,15 +300,13 @@ class Store:
         try:
             with storage_errors(str(target)):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                try:
+                with finding(path):
                     self.fs.get(path, str(private), recursive=self.fs.isdir(path))
-                except FileNotFoundError as error:
-                    raise IntegrityError(f"{path} is lost; {_AGAIN}") from error
                 for file, sha256 in _stated_files(self.manifest(ref), name).items():
                     if not (private / file).is_file() or _sha256(private / file) != sha256:
                         place = PurePosixPath(path) / file
                         raise IntegrityError(
-                            f"{place} is lost or holds other bytes than were written; {_AGAIN}"
+                            f"{place} is lost or holds other bytes than were written; {AGAIN}"
                         )
                 private.replace(target)
         finally:
@@ -371,9 +367,8 @@ class Store:
             TakenOverError: this run gave no sign of life for so long that another took its work over.
             ConfigurationError: as ``format``.
         """
-        if relative != FORMAT_FILE and self.format() < FORMAT:  # before anything of this format stands there
-            self.publish_bytes(FORMAT_FILE, format_bytes())
-            self._format = FORMAT
+        if relative != FORMAT_FILE:
+            self._state_format()
         directory = self._staging()
         name = f"{machine_label()}.{os.getpid()}.{uuid.uuid4().hex}{Path(relative).suffix}"
         with storage_errors(relative):
@@ -381,11 +376,20 @@ class Store:
             private = directory / name
             try:
                 yield private
-                for lease in self._held:
-                    lease.check()
+                self._refuse_lost_leases()
                 self._publish(private, f"{self.root}/{relative}")
             finally:
                 private.unlink(missing_ok=True)
+
+    def _state_format(self) -> None:
+        """Before anything of this format stands in a record, it says so."""
+        if self.format() < FORMAT:
+            self.publish_bytes(FORMAT_FILE, format_bytes())
+            self._format = FORMAT
+
+    def _refuse_lost_leases(self) -> None:
+        for lease in self._held:
+            lease.check()
 
     def publish_bytes(self, relative: str, data: bytes) -> None:
         """Write a small file at once."""
@@ -407,14 +411,17 @@ class Store:
 
         Raises:
             IntegrityError: it is missing.
+            StorageError, TakenOverError, ConfigurationError: as ``staged``.
         """
         path = f"{self.root}/{source}"
-        with reading(path):
-            if not self.is_local:
-                self.fs.cp_file(path, f"{self.root}/{target}")
-                return
-            with self.staged(target) as private:
+        if self.is_local:
+            with self.staged(target) as private, finding(path):
                 link_or_copy(path, private)
+            return
+        self._state_format()
+        with storage_errors(target), finding(path):
+            self._refuse_lost_leases()
+            self.fs.cp_file(path, f"{self.root}/{target}")
 
     def scratch(self, ref_location: str) -> Path:
         """A local directory for checkpoints of unfinished work on one artefact; survives a kill.
@@ -529,7 +536,7 @@ class Store:
 
     def _staging(self) -> Path:
         """Where files are written before they are published."""
-        return Path(self.root) / ".staging" if self.is_local else Path(tempfile.gettempdir()) / "datamask"
+        return self._local("staging")
 
     def _local(self, purpose: str) -> Path:
         """A hidden folder of the record; of a remote one, a folder in the cache."""

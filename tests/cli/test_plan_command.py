@@ -1,5 +1,6 @@
 """`datamask plan`: by this record's own figures where it has some, by a benchmark's elsewhere, `?` for the rest."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,29 @@ def test_a_made_up_size_is_planned_by_benchmarks_and_more_machines_take_less(
     assert many["embed"].money == pytest.approx(wanted * 3.0)
     assert many["materialise"].hours == rows["materialise"].hours, "one process does it"
     assert not (tmp_path / "new").exists()
+
+
+def test_subsets_take_what_their_budget_says(tiny_config_file: Path, tmp_path: Path) -> None:
+    def of_subsets(budget: dict[str, int], documents: float) -> float | None:
+        settings = {"store": str(tmp_path / "new"), "select.ratio": None}
+        settings |= {f"select.{name}": number for name, number in budget.items()}
+        pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+        rows = planned(pipeline, documents, Machines(), text_bytes=2_000)
+        return next(row.num_bytes for row in rows if row.stage == "materialise")
+
+    assert of_subsets({"num_documents": 5_000}, 1e6) == 2 * 5_000 * 2_000, "of two arms"
+    assert of_subsets({"num_documents": 5_000}, 1e3) == 2 * 1_000 * 2_000
+    assert of_subsets({"num_tokens": 5_000}, 1e6) is None
+
+
+def test_cores_are_those_that_this_process_may_use(tiny_config_file: Path, tmp_path: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        lines = told("-c", str(tiny_config_file), "-s", f"store={tmp_path / 'new'}", "--documents", "7")
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert lines["7"] == "7 documents on 1 x 1 cores"
 
 
 def test_a_record_is_planned_by_what_it_took(tiny_config_file: Path, tiny_run: Pipeline) -> None:

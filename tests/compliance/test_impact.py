@@ -1,6 +1,7 @@
 """What rests on a thing is what was made from it, superseded versions too, and nothing else."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance import impact as impact_module
+from datamask_pipeline.compliance.graph import Graph
 from datamask_pipeline.compliance.impact import impact
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
@@ -28,6 +30,18 @@ def artefacts(found: dict[str, Any], name: str, *states: str) -> set[str]:
 
 def subset_rows(store: Store, location: str) -> list[dict[str, Any]]:
     return store.read_table(ref_of(store.manifest_at(location))).to_pylist()
+
+
+def test_each_version_is_looked_at_once_however_many_rest_on_it(
+    withdrawn: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, looked_at = Graph(withdrawn.store), Counter[str]()
+    inputs = Graph.inputs
+    monkeypatch.setattr(Graph, "inputs", lambda self, each: looked_at.update([each]) or inputs(self, each))
+    monkeypatch.setattr(Store, "current", None)  # what pointers name was read when it was opened
+    states = {graph.state(location) for location in graph.manifests for _ in range(2)}
+    assert states == {"current", "stale", "superseded"}
+    assert {*looked_at.values()} == {1}
 
 
 def test_everything_rests_on_a_crawl_and_superseded_versions_are_told_apart(

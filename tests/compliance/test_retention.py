@@ -96,6 +96,28 @@ def test_unfinished_work_goes_by_age_and_never_while_somebody_is_at_it(supersede
     assert not part.exists()
 
 
+def test_checkpoints_of_what_never_was_made_go_by_age(superseded: Pipeline) -> None:
+    """As of an arm or a model that was given up: its key has no current artefact."""
+    store = superseded.store
+    builder = store.begin("pretrain", "first/given-up", version="1", config={}, inputs={})
+    checkpoint, old = builder.scratch() / "checkpoint.pt", time.time() - 2 * 86_400
+    checkpoint.write_bytes(b"half a model")
+    assert not [each for each in leftovers(store, days=1) if each.is_unfinished]
+    os.utime(checkpoint, (old, old))
+    with Store(store.root).exclusive("pretrain", "first/given-up"):
+        assert not [each for each in leftovers(store, days=1) if each.is_unfinished]
+    part = Path(store.root) / builder.location / "00000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"new")
+    assert not [each for each in leftovers(store, days=1) if each.is_unfinished], "it is gone on with"
+    os.utime(part, (old, old))
+    (found,) = [each for each in leftovers(store, days=1) if each.is_unfinished]
+    assert (found.location, found.num_bytes) == (builder.location, len(b"half a modelnew"))
+    assert [*forget(store, [found])] == [found]
+    assert not checkpoint.parent.exists()
+    assert not part.exists()
+
+
 def test_what_became_current_meanwhile_stays(superseded: Pipeline) -> None:
     store = superseded.store
     (found,) = leftovers(store, days=0)

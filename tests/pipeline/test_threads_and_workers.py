@@ -1,5 +1,6 @@
 """The same fingerprints and digests up to the subset with one thread and more, in the plain chain and through Dagster."""
 
+import io
 import json
 import os
 import subprocess
@@ -9,8 +10,31 @@ from pathlib import Path
 import pytest
 from chain_programs import DAGSTER, PLAIN
 
-from datamask_pipeline.pipeline import Pipeline
+from datamask_pipeline.pipeline import Pipeline, crew
 from datamask_pipeline.storage import Store
+
+
+def test_workers_share_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which in a container may be fewer than the machine has."""
+    begun: list[dict[str, str]] = []
+
+    class Worker:
+        def __init__(self, command: list[str], *, stdin: int, env: dict[str, str]) -> None:
+            begun.append(env)
+            self.stdin = io.BytesIO()
+
+        def wait(self) -> int:
+            return 0
+
+        kill = wait
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(crew, "num_cores", lambda: 8)
+    monkeypatch.setattr(subprocess, "Popen", Worker)
+    with crew._processes([{}] * 3, None):  # type: ignore[list-item]
+        pass
+    assert [each["OMP_NUM_THREADS"] for each in begun] == ["2"] * 3
 
 
 @pytest.mark.parametrize(

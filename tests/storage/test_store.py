@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError, TakenOverError
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, require, storage_errors
 from datamask_pipeline.storage.format import FORMAT_FILE
-from datamask_pipeline.storage.leases import machine_label
+from datamask_pipeline.storage.leases import Lease, machine_label
 
 ROWS = pa.table({"id": ["a", "b", "c"], "n": [1, 2, 3]})
 
@@ -261,6 +261,41 @@ def test_a_killed_writer_is_swept_and_its_part_never_shows(tmp_path: Path) -> No
     assert len(os.listdir(tmp_path / ".staging")) == 1
     assert store.sweep() == 1
     assert os.listdir(tmp_path / ".staging") == []
+
+
+def test_a_file_is_published_again_as_any_other_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store, too, where the server copies it: of this format, and by nobody whose work was taken over."""
+    source, target = "embed/crawl/0/00000.npy", "embed/crawl/1/00000.npy"
+    store.fs.makedirs(f"{store.root}/embed/crawl/0")
+    store.fs.pipe_file(f"{store.root}/{source}", b"vectors")
+    store.copy_file(source, target)
+    assert store.fs.cat_file(f"{store.root}/{target}") == b"vectors"
+    assert store.fs.exists(f"{store.root}/{FORMAT_FILE}")
+    with pytest.raises(IntegrityError, match=r"embed/crawl/2/00000\.npy is lost; run its stage again"):
+        store.copy_file("embed/crawl/2/00000.npy", "embed/crawl/3/00000.npy")
+
+    def taken_over(lease: Lease) -> None:
+        raise lease.taken_over()
+
+    monkeypatch.setattr(Lease, "check", taken_over)
+    with pytest.raises(TakenOverError), store.exclusive("embed", "crawl"):
+        store.copy_file(source, "embed/crawl/3/00000.npy")
+    assert not store.fs.exists(f"{store.root}/embed/crawl/3/00000.npy")
+
+
+def test_what_is_staged_for_an_object_store_lies_in_the_users_own_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a folder that all users of a machine share, and not in that of another record."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    places = set[Path]()
+    for name in ("one", "other"):
+        with Store(f"memory://{tmp_path.name}-{name}").staged("a/b") as private:
+            private.write_bytes(b"1")
+            places.add(private.parent)
+    assert len(places) == 2
+    assert all(place.is_relative_to(tmp_path / "cache") for place in places)
+    assert files_below(tmp_path) == {}
 
 
 def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
