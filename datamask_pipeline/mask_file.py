@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -77,7 +78,8 @@ def read_input(
             raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
     if file.metadata.num_rows == 0:
         raise InputError("the file has no rows", file=str(path))
-    table = pq.read_table(path, columns=[name for name in wanted if name != embedding_column])
+    with _reading(path):
+        table = pq.read_table(path, columns=[name for name in wanted if name != embedding_column])
     return MaskInput(
         ids=table.column(id_column).to_pylist(),
         quality={name: _numbers(table, name, path) for name in quality_columns},
@@ -183,7 +185,7 @@ def write_output(path: Path, source: Path, result: SelectionResult, *, explain: 
         explain: Add what each row contributes and why it is in or out, too.
 
     Raises:
-        InputError: the source has a column of one of these names already.
+        InputError: the source has a column of one of these names already, or its rows cannot be read.
         StorageError: the output could not be written.
     """
     check_output(path, source, explain=explain)
@@ -203,17 +205,18 @@ def write_output(path: Path, source: Path, result: SelectionResult, *, explain: 
     schema = schema.with_metadata(
         {**(schema.metadata or {}), METADATA_KEY: canonical_json(plain(run_record(result))).encode()}
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}.writing")
     try:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            for start, batch in _batches(file):
+            for start, batch in _batches(file, source):
                 stop = start + batch.num_rows
                 more = [pa.array(columns[name][start:stop], kind) for name, kind in added.items()]
                 writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, *more], schema=schema))
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StorageError(f"cannot write {path}: {error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def run_record(result: SelectionResult) -> dict[str, Any]:
@@ -251,11 +254,24 @@ def _added(explain: bool) -> dict[str, pa.DataType]:
     return ADDED | EXPLAINING if explain else ADDED
 
 
-def _batches(file: pq.ParquetFile, columns: list[str] | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Tell damage of the file as its own: inside what writes, the other one would be blamed."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        problem = f"its rows cannot be read: {str(error).partition(chr(10))[0]}"
+        raise InputError(problem, file=str(path), remedy="replace it by a whole copy") from error
+
+
+def _batches(
+    file: pq.ParquetFile, path: Path, columns: list[str] | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     start = 0
-    for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-        yield start, batch
-        start += batch.num_rows
+    with _reading(path):
+        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield start, batch
+            start += batch.num_rows
 
 
 def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:
@@ -280,7 +296,7 @@ def _read_embeddings(
         raise InputError(f"embeddings must be lists of floats, not {kind}", file=str(path), field=name)
     dtype = np.float16 if pa.types.is_float16(kind.value_type) else np.float32
     array_ND: NDArray[np.floating] | None = None
-    for start, batch in _batches(file, [name]):
+    for start, batch in _batches(file, path, [name]):
         column = batch.column(0)
         lengths = np.asarray(column.value_lengths().fill_null(-1))
         dim = int(lengths[0]) if array_ND is None else array_ND.shape[1]

@@ -1,6 +1,7 @@
 """Writes what was found of every row of somebody else's subset, as Parquet or JSON Lines. Knows no record."""
 
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,7 +62,7 @@ def write_verdicts(connection: "duckdb.DuckDBPyConnection", names: Sequence[str]
             t.id IS NOT NULL AND row_number() OVER (PARTITION BY t.id ORDER BY t.row) > 1 AS repeated_id
         FROM theirs AS t JOIN found AS f USING (row) LEFT JOIN source AS s ON s.position = f.position ORDER BY t.row
     """).to_arrow_reader(BATCH_ROWS)
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     with storage_errors(str(target)):
         try:
             _write(reader, pa.array(names), part, target.suffix)

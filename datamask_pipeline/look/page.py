@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import math
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ def write_page(
     text = page(selected(store, release, arm), progress=progress)
     with storage_errors(str(to)):
         to.parent.mkdir(parents=True, exist_ok=True)
-        private = to.with_name(f".{to.name}.tmp")
+        private = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
         try:
             private.write_text(text, encoding="utf-8")
             private.replace(to)

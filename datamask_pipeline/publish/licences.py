@@ -42,7 +42,9 @@ OF_DATASETS: Final = dict.fromkeys(
     ("HuggingFaceFW/fineweb", "HuggingFaceFW/fineweb-edu", "HuggingFaceFW/fineweb-2"), "odc-by"
 )
 
-_CC_URL: Final = re.compile(r"https?://creativecommons\.org/(licenses|publicdomain)/([a-z-]+)/([0-9.]+)/?.*")
+_CC_URL: Final = re.compile(
+    r"https?://creativecommons\.org/(licenses/[a-z-]+|publicdomain/zero)/([0-9.]+)/?.*"
+)
 
 
 def known() -> list[str]:
@@ -51,11 +53,14 @@ def known() -> list[str]:
 
 
 def spelt(licence: str) -> str:
-    """A licence as the hub spells it: lower case, hyphens, Creative Commons' addresses as names."""
+    """A licence as the hub spells it: lower case, hyphens, Creative Commons' addresses of licences as names.
+
+    Their mark of the public domain is none: it says that nobody has rights in a work, and gives none.
+    """
     text = licence.strip().lower()
     if match := _CC_URL.fullmatch(text):
-        kind, name, version = match.groups()
-        return f"cc0-{version}" if kind == "publicdomain" else f"cc-{name}-{version}"
+        name, version = match[1].partition("/")[2], match[2]
+        return f"cc0-{version}" if name == "zero" else f"cc-{name}-{version}"
     text = re.sub(r"[\s_]+", "-", text)
     return {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl", "cc0": "cc0-1.0"}.get(text, text)
 

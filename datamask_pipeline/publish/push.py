@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError
-from datamask_pipeline.storage.reaching import file_system_of, reaching
+from datamask_pipeline.storage.reaching import file_system_of, is_local, reaching
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 #: The folder is whole by then, and a commit is made whole or not at all.
@@ -53,7 +53,7 @@ def push_folder(
     fs, path = file_system_of(place, options or {}, setting="to")
     with tempfile.TemporaryDirectory() as scratch, explained(f"upload to {repository}", _AGAIN):
         folder = Path(path)
-        if not folder.is_dir():
+        if not (is_local(fs) and folder.is_dir()):
             folder = Path(scratch) / "data_set"
             with reaching(fs, place):
                 fs.get(path, str(folder), recursive=True)

@@ -351,7 +351,8 @@ def test_the_command_prints_the_report_and_nothing_steers_the_terminal(
 def test_what_was_found_of_every_row_is_written(
     tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path, suffix: str
 ) -> None:
-    out = tmp_path / f"rows{suffix}"
+    out, others = tmp_path / f"rows{suffix}", tmp_path / f".rows{suffix}.part"
+    others.write_text("half of another process's")
     folder = as_parquet(tmp_path / "set", planted)
     report = audit(tiny_run, folder, out=out)
     rows = (
@@ -372,7 +373,8 @@ def test_what_was_found_of_every_row_is_written(
     assert [number for number, row in enumerate(rows) if row["exact_copy"] and row["repeated_id"]] == [58, 59]
     renamed = rows[ALTERED]
     assert renamed["id"] == f"their-own-{renamed['document_id']}"
-    assert list(tmp_path.glob(".rows*")) == []
+    assert list(tmp_path.glob(".rows*")) == [others]
+    assert others.read_text() == "half of another process's"
     with pytest.raises(ConfigurationError, match=r"must end in .parquet or .jsonl"):
         audit(tiny_run, folder, out=tmp_path / "rows.csv")
     with pytest.raises(StorageError, match=r"rows\.jsonl"):

@@ -185,6 +185,15 @@ def test_unknown_names_are_refused_and_nothing_is_written(tiny_run: Pipeline, tm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_another_processs_private_file_is_left_alone(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """Of two that write the same page, each writes a file of its own first."""
+    private = tmp_path / ".page.html.tmp"
+    private.write_text("half of another's")
+    write_page(tiny_run.store, "first", "datamask", tmp_path / "page.html")
+    assert {path.name for path in tmp_path.iterdir()} == {private.name, "page.html"}
+    assert private.read_text() == "half of another's"
+
+
 def test_the_command_writes_the_page(tiny_run: Pipeline, tmp_path: Path) -> None:
     to = tmp_path / "new" / "page.html"
     result = CliRunner().invoke(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from upload_server import COMMIT, UploadServer
 
 from datamask_pipeline.errors import ConfigurationError, StorageError
@@ -31,6 +32,14 @@ def test_every_file_arrives_in_one_commit(server: UploadServer, folder: Path) ->
     expected = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
     assert server.files == expected
     assert server.commits == 1
+
+
+def test_of_an_object_store_no_folder_of_this_machine_is_sent_that_is_called_as_there(
+    server: UploadServer, folder: Path
+) -> None:
+    MemoryFileSystem().pipe_file(f"{folder}/README.md", b"of the object store")
+    push_folder(f"memory://{folder}", "me/mask", endpoint=server.endpoint)
+    assert server.files == {"README.md": b"of the object store"}
 
 
 def test_a_refusal_says_what_could_not_be_done(server: UploadServer, folder: Path) -> None:

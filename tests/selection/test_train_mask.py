@@ -12,7 +12,16 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.select import select
 from datamask_pipeline.errors import DataMaskError, InputError
-from datamask_pipeline.mask_file import ADDED, EXPLAINING, check_output, read_input, read_record
+from datamask_pipeline.mask_file import (
+    ADDED,
+    EXPLAINING,
+    check_output,
+    read_input,
+    read_record,
+    write_output,
+)
+from datamask_pipeline.selection.api import select_documents
+from datamask_pipeline.selection.result import SelectionResult
 from datamask_pipeline.train_mask import main
 
 QUICK = (
@@ -199,6 +208,40 @@ def test_what_is_wrong_without_the_rows_is_told_before_they_are_read(
     outcome = run_select("-i", str(source), "-o", str(source.with_name("out.parquet")), *arguments)
     assert isinstance(outcome.exception, DataMaskError)
     assert said in str(outcome.exception)
+
+
+def selected(source: Path) -> SelectionResult:
+    given = read_input(source)
+    return select_documents(given.embeddings, given.quality, ids=given.ids, policy="quality_topk", ratio=0.3)
+
+
+def test_a_source_that_is_damaged_is_named_and_leaves_no_file(source: Path, tmp_path: Path) -> None:
+    """Not the output, which was to be written, and in the column that only the output needs, too."""
+    result = selected(source)
+    whole = source.read_bytes()
+    chunk = pq.read_metadata(source).row_group(1).column(1)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    source.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
+    with pytest.raises(InputError, match=r"its rows cannot be read: .*file .*in\.parquet.*a whole copy"):
+        write_output(tmp_path / "out.parquet", source, result)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
+    with pytest.raises(InputError, match=r"its rows cannot be read"):
+        read_input(source, id_column="text")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, pa.ArrowException])
+def test_whatever_ends_the_writing_no_half_of_a_file_is_left(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    result = selected(source)
+
+    def interrupted(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", interrupted)
+    with pytest.raises(error):
+        write_output(tmp_path / "out.parquet", source, result)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.parquet"]
 
 
 def test_a_column_to_be_added_must_not_be_there(source: Path) -> None:
