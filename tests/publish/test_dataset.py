@@ -359,7 +359,7 @@ def test_an_object_store_takes_it_with_the_manifest_last(
     assert publish(licensed, "first", "datamask", to, PublishConfig(**ODC, max_documents=9)) == done
     assert list(prove_data_set(MemoryFileSystem(), "/bucket/mask", done.root)) == []
     MemoryFileSystem().pipe_file("/bucket/mask/README.md", b"# mine")
-    assert [finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")] == ["README.md"]
+    assert {finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")} == {"README.md"}
 
 
 def test_of_two_writers_at_one_place_of_an_object_store_the_first_one_stands(
