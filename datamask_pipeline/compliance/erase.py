@@ -3,8 +3,9 @@
 Vectors and scores are taken over, not computed again.
 """
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from datamask_pipeline.stages import score, takedown
 from datamask_pipeline.stages.ingest_shards import DROPPED_ERASED
 from datamask_pipeline.stages.takedown_unnamed import names_purged
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, open_array
-from datamask_pipeline.storage.tombstones import Erased, erased, unnamed
+from datamask_pipeline.storage.tombstones import Erased, erased, purged_manifests, unnamed
 
 #: Rows of an array that are copied at a time.
 _ARRAY_ROWS: Final = 65_536
@@ -27,12 +28,16 @@ def erase_crawl(store: Store, crawl: str) -> None:
     purged = erased(store, crawl)
     if purged is None:
         return
-    successors: dict[str, Ref] = {}
+    gone = purged_manifests(store)
+    successors: dict[str, _Successor] = {}
     for stage in OF_A_CRAWL:
         with store.exclusive(stage, crawl):
             ref = store.current(stage, crawl)
             if ref is not None:
-                successors[ref.location] = _successor(store, ref, purged, successors)
+                made = _supersede(store, ref, purged, successors)
+                known = [*store.all_manifests(stage, crawl), *gone.values()]
+                alike = [each for each in known if (each["stage"], each["key"]) == (stage, crawl)]
+                successors[stage] = _Successor(made, _replaced(store, made, alike, purged, successors))
 
 
 def unname_requests(store: Store, release: str) -> None:
@@ -47,19 +52,24 @@ def unname_requests(store: Store, release: str) -> None:
             takedown.unname(store, release, rows, store.manifest(ref)["basis"])
 
 
-def _successor(store: Store, ref: Ref, purged: Erased, successors: Mapping[str, Ref]) -> Ref:
+@dataclasses.dataclass(frozen=True)
+class _Successor:
+    """What a crawl has of a stage without the documents that are gone.
+
+    Attributes:
+        ref: The version.
+        replaces: Content digests of the versions of which it is what is left.
+    """
+
+    ref: Ref
+    replaces: frozenset[str]
+
+
+def _supersede(store: Store, ref: Ref, purged: Erased, successors: Mapping[str, _Successor]) -> Ref:
     manifest = store.manifest(ref)
-    inputs: dict[str, Ref | str] = {}
-    for name, item in manifest["inputs"].items():
-        inputs[name] = successors.get(item["location"], Ref(**item)) if isinstance(item, Mapping) else item
-    if ref.stage in ("ingest", "rejected"):
-        inputs["erased"] = purged.digest
-    if inputs == {
-        name: Ref(**item) if isinstance(item, Mapping) else item for name, item in manifest["inputs"].items()
-    }:
+    builder = _begin(store, manifest, purged, successors)
+    if builder.fingerprint == ref.fingerprint:
         return ref
-    basis = manifest["basis"]
-    builder = store.begin(ref.stage, ref.key, version=basis["version"], config=basis["config"], inputs=inputs)
     if (done := builder.finished()) is not None:
         return done
     parts = [_part(store, builder, ref, part, purged) for part in manifest["parts"]]
@@ -68,6 +78,41 @@ def _successor(store: Store, ref: Ref, purged: Erased, successors: Mapping[str, 
         fresh = score.summaries(store, [builder.part_path(part["name"]) for part in parts])
         metadata["scorers"] = {name: about | fresh[name] for name, about in metadata["scorers"].items()}
     return builder.commit(parts, counts=_counts(store, ref, manifest, parts, purged), metadata=metadata)
+
+
+def _replaced(
+    store: Store,
+    made: Ref,
+    known: Iterable[Mapping[str, Any]],
+    purged: Erased,
+    successors: Mapping[str, _Successor],
+) -> frozenset[str]:
+    """Content digests of the versions of which one is what is left; an earlier call, which was killed, may have made it."""
+    return frozenset(
+        each["content_digest"]
+        for each in known
+        if _begin(store, each, purged, successors).fingerprint == made.fingerprint
+    )
+
+
+def _begin(
+    store: Store, manifest: Mapping[str, Any], purged: Erased, successors: Mapping[str, _Successor]
+) -> ArtefactBuilder:
+    """A version without the documents that are gone, made of the successors of what it was made of."""
+    inputs: dict[str, Ref | str] = {}
+    for name, item in manifest["inputs"].items():
+        if not isinstance(item, Mapping):
+            inputs[name] = item
+            continue
+        after = successors.get(item["stage"])
+        is_replaced = after is not None and item["content_digest"] in after.replaces
+        inputs[name] = after.ref if after is not None and is_replaced else Ref(**item)
+    if manifest["stage"] in ("ingest", "rejected"):
+        inputs["erased"] = purged.digest
+    basis = manifest["basis"]
+    return store.begin(
+        manifest["stage"], manifest["key"], version=basis["version"], config=basis["config"], inputs=inputs
+    )
 
 
 def _part(

@@ -65,7 +65,10 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
         for location, manifest in begun.removed.items():
             _remove(store, location, manifest["stage"], manifest["key"])
             forget_copies(store, manifest)
-        left = {*begun.unfinished, *begun_on(Graph(store), begun.documents, OF_A_CRAWL)}
+        left = {
+            *begun.unfinished,
+            *begun_on(Graph(store), begun.documents, OF_A_CRAWL),
+        } - begun.removed.keys()
         gone = [each for each in sorted(left) if _remove(store, each, *unfinished_key(each), finished=False)]
         ended = dataclasses.replace(begun, state="done", unfinished=gone)
         publish(store, ended)

@@ -207,9 +207,9 @@ class Store:
         names = [path[len(base) + 1 : -len(CURRENT) - 1] for path in found if path.endswith(f"/{CURRENT}")]
         return sorted(names)
 
-    def all_manifests(self, stage: str) -> Iterator[dict[str, Any]]:
-        """Every finished artefact's manifest of a stage, superseded ones too, by location."""
-        base = f"{self.root}/{stage}"
+    def all_manifests(self, stage: str, key: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every finished artefact's manifest of a stage, or below a key of it, superseded ones too, by location."""
+        base = f"{self.root}/{stage}" if key is None else f"{self.root}/{stage}/{key}"
         if self.fs.exists(base):
             for path in sorted(self.fs.find(base)):
                 if path.endswith(f"/{MANIFEST}"):
