@@ -128,7 +128,7 @@ def _by_team(
         function, constants, random_value = pose(people, config, metrics, names, given)
     with timings.phase("learning"):
         if isinstance(metrics[0][0], CoverageMetric):
-            ended = by_regions(people, function, shards, folder, random_value, curve)
+            ended = by_regions(people, function, config, shards, folder, random_value, curve)
         else:
             learner = Learner(people, function, config.arithmetic, config.chunk_rows)
             ended = by_moments(learner, config, random_value, curve)
@@ -177,8 +177,8 @@ def over_shards(
     others = sorted(metric.name for metric, _ in metrics if not isinstance(metric, MomentMetric))
     if others and not (len(metrics) == 1 and isinstance(metrics[0][0], CoverageMetric)):
         raise ConfigurationError(
-            f"over shards metrics must be of moments, which add up, or Facility alone; {', '.join(others)} beside others "
-            "is not: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF together, or select in blocks"
+            f"over shards metrics must be of moments, which add up, or Facility alone, not {', '.join(others)}"
+            f"{' beside others' if len(metrics) > 1 else ''}: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF together, or select in blocks"
         )
     return config, metrics
 

@@ -19,7 +19,7 @@ from datamask_pipeline.selection.shards.coverage import choose_by_regions
 from datamask_pipeline.selection.shards.learner import MOST_BANDS, Climb, Learner, warm_start
 from datamask_pipeline.selection.shards.population import Population
 from datamask_pipeline.selection.shards.source import Shard, total_rows
-from datamask_pipeline.selection.solution import TANGENT
+from datamask_pipeline.selection.solution import TANGENT, told_bound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,7 @@ class Ended:
 def by_regions(
     people: Population,
     function: ObjectiveFunction,
+    config: SelectionConfig,
     shards: Sequence[Shard],
     folder: Path,
     random_value: float,
@@ -55,12 +56,12 @@ def by_regions(
 ) -> Ended:
     """Column ``mask`` of a coverage metric, and columns ``diversity_marginal`` and ``dual``."""
     num_rows = total_rows(shards)
-    found = choose_by_regions(people, function, shards, folder / "regions", num_rows)
+    found = choose_by_regions(people, function, options_of(config), shards, folder / "regions", num_rows)
     (term,) = function.terms
     quality = people.dots(("mask", "quality"))[0] / int(people.counts("mask")[0].sum())
     value = function.combine(quality, function.diversity({term.name: found.raw}))
     record: dict[str, Any] = {"step": 1, "num_steps": 1, "objective": value}
-    bound = None if found.bound is None else max(found.bound, value)
+    bound, _ = told_bound(found.bound, value, random_value, found.method)
     if bound is not None:
         record |= {"bound": bound, "gap": max(0.0, gap_of(people, random_value, bound, value))}
     curve(record)
@@ -95,7 +96,7 @@ class _Steps:
         self, learner: Learner, config: SelectionConfig, random_value: float, curve: Curve, strict: bool
     ) -> None:
         self.learner, self.config, self.random_value, self.curve = learner, config, random_value, curve
-        self.options, self.strict = DataMaskConfig.model_validate(_own(config)), strict
+        self.options, self.strict = options_of(config), strict
 
     def gap(self, bound: float, value: float) -> float:
         """See `gap_of`."""
@@ -204,8 +205,10 @@ def _filled(learner: Learner) -> bool:
     return best == "plain"
 
 
-def _own(config: SelectionConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in DataMaskConfig.model_fields if hasattr(config, name)}
+def options_of(config: SelectionConfig) -> DataMaskConfig:
+    """The policy's own settings."""
+    own = {name: getattr(config, name) for name in DataMaskConfig.model_fields if hasattr(config, name)}
+    return DataMaskConfig.model_validate(own)
 
 
 def _graded(learner: Learner, climb: Climb) -> float | None:

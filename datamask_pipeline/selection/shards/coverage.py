@@ -33,6 +33,7 @@ from torch import Tensor
 from datamask_pipeline.selection.facility.sampled import ERROR_PROBABILITY, mean_at_most
 from datamask_pipeline.selection.kmeans import unit_means
 from datamask_pipeline.selection.objective import ObjectiveFunction
+from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.shards.population import Population
@@ -67,13 +68,19 @@ class Covered:
 
 
 def choose_by_regions(
-    people: Population, function: ObjectiveFunction, shards: Sequence[Shard], folder: Path, num_rows: int
+    people: Population,
+    function: ObjectiveFunction,
+    options: DataMaskConfig,
+    shards: Sequence[Shard],
+    folder: Path,
+    num_rows: int,
 ) -> Covered:
     """Column ``mask``: the documents of all regions under one budget.
 
     Args:
         people: The documents, with column ``quality``.
         function: The objective, of one coverage metric.
+        options: How often documents of small regions are exchanged.
         shards: Where the documents lie, numbered.
         folder: For files that processes tell each other by; gone at the end.
         num_rows: Documents of the shards.
@@ -81,13 +88,18 @@ def choose_by_regions(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        return _chosen(people, function, shards, folder, num_rows)
+        return _chosen(people, function, options, shards, folder, num_rows)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _chosen(
-    people: Population, function: ObjectiveFunction, shards: Sequence[Shard], folder: Path, num_rows: int
+    people: Population,
+    function: ObjectiveFunction,
+    options: DataMaskConfig,
+    shards: Sequence[Shard],
+    folder: Path,
+    num_rows: int,
 ) -> Covered:
     (term,) = function.terms
     weight, limits = (1 - function.lamb) * term.scale, people.limits
@@ -115,7 +127,14 @@ def _chosen(
     later("fetch", names=["rank"])
     people.best("share", "rank", exact=True)
     shares_PG = people.team.sums("regions", method="taken", arguments={"mask": "share"})["taken"]
-    arguments = {"owners": owners_P, "scale": scale, "limits": shares_PG, "tokens": limits.tokens}
+    exchanges = {"most_restarts": options.num_restarts, "most_kicks": options.num_kicks}
+    arguments = {
+        "owners": owners_P,
+        "scale": scale,
+        "limits": shares_PG,
+        "tokens": limits.tokens,
+        "exchanges": exchanges if options.num_swap_rounds else {},
+    }
     (swaps,) = people.team.sums("regions", method="learn", arguments=arguments)["swaps"]
     later("fetch", names=["mask", "dual", "offered"])
     if limits.tokens:

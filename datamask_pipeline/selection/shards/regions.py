@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.selection.facility.choose import first_length
+from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
 from datamask_pipeline.selection.facility.evaluate import (
     Coverage,
     completed,
@@ -30,10 +31,11 @@ from datamask_pipeline.selection.facility.evaluate import (
     listed_coverage,
     listed_marginals,
 )
+from datamask_pipeline.selection.facility.exchanges import Exchanges
 from datamask_pipeline.selection.facility.greedy import empty_state, lazy_greedy
 from datamask_pipeline.selection.facility.lists import NeighbourLists
 from datamask_pipeline.selection.facility.nearest import nearest
-from datamask_pipeline.selection.facility.solve import CoverageTask, certified_mask
+from datamask_pipeline.selection.facility.solve import CoverageTask, Improve, certified_mask
 from datamask_pipeline.selection.rows import MappedRows
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.selection.shards.keys import lots, salt
@@ -238,7 +240,12 @@ class Regions:
         return {}, {}
 
     def learn(
-        self, owners: NDArray[np.int64], scale: Mapping[str, float], limits: NDArray[np.int64], tokens: bool
+        self,
+        owners: NDArray[np.int64],
+        scale: Mapping[str, float],
+        limits: NDArray[np.int64],
+        tokens: bool,
+        exchanges: Mapping[str, int],
     ) -> Answer:
         """The mask of every part that is this process's under its share of the budget, and what its bound needs.
 
@@ -247,6 +254,8 @@ class Regions:
             scale: As of `rank`.
             limits: What each group may take of each part, shape (P, G).
             tokens: Whether that is tokens.
+            exchanges: How often documents of a small part are exchanged from masks that are drawn and that are changed at
+                random, as `Exchanges.best` takes them; nothing where documents are not exchanged at all.
         """
         num_swaps = 0
         for part in self._mine(owners):
@@ -256,7 +265,8 @@ class Regions:
             if tokens or not len(picks_T):
                 dual_R = lists.similarities_Rk[:, :2][:, -1].maximum(lists.lowest_R).double()
             else:
-                certified = certified_mask(task, lists, task.measured(picks_T))
+                improve = self._exchanged(found, task, exchanges) if exchanges else None
+                certified = certified_mask(task, lists, task.measured(picks_T), improve)
                 picks_T, dual_R = certified.mask.selected_T, certified.dual_R
                 num_swaps += certified.num_swaps
             mask_n = np.zeros(len(found), bool)
@@ -327,6 +337,29 @@ class Regions:
             limits=tuple(float(limit) for limit in limits_G),
             cover=cover,
         )
+
+    def _exchanged(self, part: Part, task: CoverageTask, exchanges: Mapping[str, int]) -> Improve | None:
+        """Exchanges on every similarity of a small part, as in one block."""
+        rows_nD, workers = self._vectors(part.numbers_n), self.member.workers
+        block = Exchanges.of(rows_nD, task.linear_N, task.weight, task.groups_N, self.seed, workers)
+        if block is None:
+            return None
+        limits = tuple(int(limit) for limit in task.limits)
+
+        def improve(masks: list[Tensor], bound: float) -> Tensor:
+            greedy_T = dense_lazy_greedy(
+                rows_nD,
+                torch.arange(len(part)),
+                task.linear_N,
+                task.weight,
+                task.groups_N,
+                limits,
+                workers,
+                lambda _: None,
+            )
+            return block.best([*masks, greedy_T], goal=bound, **exchanges)
+
+        return improve
 
     # -- files --------------------------------------------------------------------------------------------
 
