@@ -182,7 +182,11 @@ def _named(given: str, section: str = "evaluate") -> Iterator[tuple[Path, str]]:
             remedy=f"give a file, a folder or a glob of files that end in {', '.join(SUFFIXES)}",
         )
     root = Path(os.path.commonpath([file.parent for file in files]))
-    return iter(sorted(((file, file.relative_to(root).as_posix()) for file in files), key=lambda one: one[1]))
+    named = sorted(((file, file.relative_to(root).as_posix()) for file in files), key=lambda one: one[1])
+    for _, name in named:
+        if (spelt := name.encode(errors="backslashreplace").decode()) != name:
+            raise InputError("the name of a file is not UTF-8", file=spelt, remedy="rename it")
+    return iter(named)
 
 
 def _sha256(text: str) -> str:

@@ -49,6 +49,13 @@ class FineWebHubConfig(Settings):
         None, description="Where downloads are kept; null is the hub client's own cache."
     )
 
+    @pydantic.field_validator("folder")
+    @classmethod
+    def _without_slashes(cls, folder: str) -> str:
+        if not (name := folder.strip("/")):
+            raise ValueError("name the folder whose subfolders are the crawls")
+        return name
+
 
 class FineWebHubSource(Source):
     """Dumps of the dataset as crawls, their files as shards."""

@@ -3,6 +3,8 @@
 import csv
 import hashlib
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -82,6 +84,13 @@ def test_equal_texts_have_an_equal_digest_and_places_do_not_matter(folder: Path,
     assert read_curated(moved, "text").digest == before
     (tmp_path / "elsewhere" / "z.jsonl").write_text('{"text": "One."}\n{"text": "Five."}\n')
     assert read_curated(moved, "text").digest != before
+
+
+@pytest.mark.parametrize("refuse", [digest_of_curated, lambda given: read_curated(given, "text")])
+def test_a_file_whose_name_is_no_text_is_told(folder: Path, refuse: Callable[[str], object]) -> None:
+    (folder / "a.jsonl").rename(os.fsdecode(os.fsencode(folder) + b"/\xff.jsonl"))
+    with pytest.raises(InputError, match=r"name of a file is not UTF-8 \(file \\udcff\.jsonl\); rename it"):
+        refuse(str(folder))
 
 
 @pytest.mark.parametrize("refuse", [check_curated, read_curated])

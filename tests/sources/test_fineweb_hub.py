@@ -94,6 +94,16 @@ def test_dumps_and_samples_are_crawls(server: HubServer, tmp_path: Path) -> None
     assert [shard.name for shard in few.shards("CC-MAIN-2024-10")] == ["000_00000"]
 
 
+def test_a_folder_may_end_in_a_slash_and_has_a_name(server: HubServer, tmp_path: Path) -> None:
+    server.files["data/README.md"] = b""
+    for folder in ("data/", "/data"):
+        source = make(server, tmp_path, folder=folder)
+        assert source.crawls() == ["CC-MAIN-2023-06", "CC-MAIN-2024-10"]
+        assert len(source.shards("CC-MAIN-2024-10")) == 3
+    with pytest.raises(ValueError, match="name the folder whose subfolders are the crawls"):
+        make(server, tmp_path, folder="/")
+
+
 def test_files_of_one_name_in_different_folders_are_different_shards(
     server: HubServer, tmp_path: Path
 ) -> None:
