@@ -62,6 +62,7 @@ def test_every_benchmark_has_one_headline(evaluation: Evaluation) -> None:
 
 
 def test_the_headline_is_the_mean_of_the_answers(evaluation: Evaluation) -> None:
+    assert any(row.headline for row in evaluation.results)
     for row in evaluation.results:
         if row.headline:
             values = [answer.value for answer in evaluation.answers if answer.task == row.task]

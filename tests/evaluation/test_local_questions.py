@@ -47,6 +47,7 @@ def test_the_right_answers_are_those_of_the_document(
     def stands(row: dict[str, Any], text: str) -> bool:
         return text in texts[row["document_id"]]
 
+    assert all(sets.values())
     for row in sets["hellaswag"]:
         assert stands(row, f"{row['ctx_a']} {row['endings'][int(row['label'])]}")
     for row in sets["piqa"]:

@@ -148,10 +148,7 @@ def test_further_questions_on_terminals(hostile: Hostile) -> None:
     for words in asked:
         for more in ([], ["--json"]):
             result = ask(hostile, "audit", *words, *more)
-            assert result.exception is None or isinstance(result.exception, SystemExit), (
-                words,
-                result.exception,
-            )
+            assert result.exit_code == 0, (words, result.exception)
             assert result.output
             assert is_inert_on_a_terminal(result.output), words
 

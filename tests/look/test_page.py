@@ -133,6 +133,7 @@ def test_a_copy_is_shown_with_what_stands_for_it(about: Selected, tmp_path: Path
     pool = rows_of(about, "pool", "first")
     kept = {row["id"] for row in rows_of(about, "select", "first/datamask") if row["selected"]}
     copies = [row for row in pool if row["exclusion"] == "duplicate_content"]
+    assert copies
     with duck.connect(about.store, tmp_path) as connection:
         for copy in copies[:3]:
             rows = rows_of(about, "ingest", str(copy["crawl"]))
