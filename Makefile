@@ -78,6 +78,7 @@ bench: setup ## The engine against its fair opponents (up to 30 minutes)
 	@$(BIN)/python -m benchmarks
 
 bench-kinds: setup ## Every metric on four kinds of vectors against greedy and exchanges (long)
+	@$(INSTALL) -e '.[bench]'
 	@$(BIN)/python -m benchmarks --long --only four_kinds
 
 bench-long: setup ## What takes longer than that

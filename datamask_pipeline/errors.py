@@ -7,6 +7,7 @@ Knows nothing of any stage. The tree::
     │   └── UnknownNameError   choose one of the names listed
     ├── InputError           repair the data named
     ├── StorageError         make room, or try again
+    │   ├── LostMemberError    a process that held a part has ended: run again
     │   └── TakenOverError     another run does this one's work: see how that ends
     ├── IntegrityError       an artefact contradicts its manifest: rebuild it
     ├── UnknownDocumentError no such document in the record

@@ -5,7 +5,6 @@ Knows no metric and no learner. Shape suffixes: N documents, D embedding dimensi
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -230,15 +229,6 @@ def run_record(result: SelectionResult) -> dict[str, Any]:
         "timings_seconds": result.timings,
         "curve": result.curve.to_pydict(),
     }
-
-
-def read_record(path: Path) -> Mapping[str, Any]:
-    """The run's record from an output's metadata."""
-    metadata = pq.read_schema(path).metadata or {}
-    if METADATA_KEY not in metadata:
-        raise InputError("the file carries no record of a selection", file=str(path))
-    record: Mapping[str, Any] = json.loads(metadata[METADATA_KEY])
-    return record
 
 
 def _opened(path: Path) -> pq.ParquetFile:

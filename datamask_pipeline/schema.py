@@ -194,7 +194,7 @@ CANDIDATES: Final = pa.schema(
     ]
 )
 
-#: What is asked to be withdrawn from a release, one entry of its list a row, or one host of a robots snapshot.
+#: Texts of the questions and curated documents that what is selected shall not hold.
 QUESTION_TEXTS: Final = pa.schema(
     [
         column("task", TEXT, "The benchmark; `curated_documents` for a curated document."),
@@ -207,6 +207,7 @@ QUESTION_TEXTS: Final = pa.schema(
         column("text", TEXT, "One of its texts: the question, one of its choices, ...; the document."),
     ]
 )
+#: What is asked to be withdrawn from a release, one entry of its list a row, or one host of a robots snapshot.
 TAKEDOWN: Final = pa.schema(
     [
         column(

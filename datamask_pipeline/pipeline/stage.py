@@ -197,8 +197,3 @@ class Flow:
             if stage in needed:
                 needed |= {self.maker(asset)[0] for asset in stage.reads.values()}
         return [stage for stage in self.stages if stage in needed]
-
-    def needed_by(self, group: Group) -> set[Group]:
-        """The other groups whose artefacts the group's stages read."""
-        read = {asset for stage in self.stages if stage.group is group for asset in stage.reads.values()}
-        return {self.maker(asset)[0].group for asset in read} - {group}

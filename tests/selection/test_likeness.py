@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from selection.mask_record import record_of
 from typer.testing import CliRunner
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
-from datamask_pipeline.mask_file import read_record
 
 Rows = NDArray[np.float64]
 
@@ -178,6 +178,6 @@ def test_a_weight_of_its_own_and_the_command_line(clustered, tmp_path: Path) -> 
     by_command("--lamb", "1", "--target", str(tmp_path / "shown.parquet"), "-s", weighed)
     written = pq.read_table(files["output"]).column("selected").to_numpy()
     assert np.array_equal(written, result.mask)
-    assert read_record(files["output"])["shown"]["target"]["vectors"] == 3
+    assert record_of(files["output"])["shown"]["target"]["vectors"] == 3
     with pytest.raises(InputError, match=r"bad\.parquet, row 1, field feature_arr"):
         by_command("--avoid", str(tmp_path / "bad.parquet"))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
+from selection.mask_record import record_of
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.select import select
@@ -17,7 +18,6 @@ from datamask_pipeline.mask_file import (
     EXPLAINING,
     check_output,
     read_input,
-    read_record,
     write_output,
 )
 from datamask_pipeline.selection.api import select_documents
@@ -58,7 +58,7 @@ def test_the_quick_test(algorithm: str, source: Path) -> None:
     logits = after.column("logit").to_numpy()
     assert selected.sum() == 120
     assert logits[selected].min() >= logits[~selected].max()
-    record = read_record(target)
+    record = record_of(target)
     assert record["config"]["num_epochs"] == 30
     assert record["config"]["policy"] == "policy_gradient"
     assert record["rows_normalised_to_unit"] == 400
@@ -76,7 +76,7 @@ def test_lamb_weighs_raw_values_where_it_is_asked_to(source: Path, capsys) -> No
     similarity = (np.square(rows.sum(0)).sum() - num) / (num * (num - 1))
     value = 0.25 * table["quality_score"][table["selected"]].mean() - 0.75 * similarity
     assert float(re.search(r"objective (\S+) ", capsys.readouterr().out)[1]) == pytest.approx(value, abs=2e-6)
-    assert read_record(target)["config"]["normalisation"] == "none"
+    assert record_of(target)["config"]["normalisation"] == "none"
 
 
 def test_a_missing_device_names_cpu(source: Path, capsys) -> None:
@@ -127,7 +127,7 @@ def test_select_takes_the_best_learner_and_proves_it(source: Path) -> None:
     outcome = run_select("-i", str(source), "-o", str(target), "--diversity", "DiSF_uncentred")
     assert outcome.exit_code == 0, outcome.output
     assert "no mask that fills the budget exceeds" in outcome.output
-    record = read_record(target)
+    record = record_of(target)
     assert record["config"]["policy"] == "datamask"
     assert record["certificate"]["gap"] < 0.05
     assert pq.read_table(target).column("selected").to_numpy().sum() == 40
@@ -142,7 +142,7 @@ def test_select_with_scratch_and_settings_gives_the_same_mask(source: Path, tmp_
     )
     assert outcome.exit_code == 0, outcome.output
     assert pq.read_table(plain).equals(pq.read_table(mapped))
-    assert read_record(mapped)["config"]["chunk_rows"] == 64
+    assert record_of(mapped)["config"]["chunk_rows"] == 64
     assert (tmp_path / "c.svg").exists()
 
 
@@ -250,7 +250,7 @@ def test_a_column_to_be_added_must_not_be_there(source: Path) -> None:
     table = pq.read_table(out)
     assert table.column_names[-6:] == [*ADDED, *EXPLAINING]
     assert set(table.filter(table.column("selected")).column("reason").to_pylist()) == {"above threshold"}
-    assert read_record(Path(out))["curve"]["step"][0] == 0
+    assert record_of(Path(out))["curve"]["step"][0] == 0
     with pytest.raises(InputError, match="field selected"):
         check_output(source.with_name("other.parquet"), Path(out))
     pq.write_table(table.drop_columns(list(ADDED)), source)
