@@ -71,7 +71,7 @@ def test_a_killed_machines_work_is_taken_over_and_nothing_private_stays(
     other = started(config, tmp_path, "late", 0.0, "lives")
     said = other.communicate()
     assert other.returncode == 0, said
-    left = tmp_path / "early" / "tmp" / "datamask"
+    (left,) = (tmp_path / "early" / "cache" / "datamask" / "staging").iterdir()
     assert list(left.iterdir()), "killed with a file that was not published yet"
     again = started(config, tmp_path, "early", 600.0, "lives")
     said = again.communicate()
