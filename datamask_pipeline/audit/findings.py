@@ -43,9 +43,9 @@ def unknown(file: str, problem: str) -> Finding:
     return Finding("cannot tell", file, problem)
 
 
-def purged(file: str, by: Tombstone) -> Finding:
-    """Something that was removed on request."""
-    return Finding("purged", file, f"purged by {by.title}")
+def purged(file: str, by: Tombstone, what: str = "") -> Finding:
+    """Something that was removed on request, or that cannot be told as what begins the sentence was."""
+    return Finding("purged", file, f"{what}purged by {by.title}")
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

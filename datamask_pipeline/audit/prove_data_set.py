@@ -1,7 +1,7 @@
 """Proves a published data set: its files, its manifest, its root digest, and what these say twice. Needs no record."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,12 +16,17 @@ from datamask_pipeline.publish.manifest import (
     FIELDS,
     FORMAT,
     NAME,
+    OF_DATA_SET,
+    OF_LINEAGE,
+    SHARD,
     manifest_bytes,
     root_digest,
 )
 from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.yaml_text import parse_yaml
 
+#: What a manifest must say of a file, and of which type.
+_OF_A_FILE: Final = {"bytes": int, "sha256": str}
 #: Rows that are read at a time.
 _ROWS: Final = 8_192
 
@@ -42,11 +47,14 @@ def prove_data_set(fs: Any, path: str, root: str | None = None) -> Iterator[Find
     try:
         data = fs.cat_file(f"{path}/{NAME}")
         manifest = json.loads(data)
-        lacking = [name for name, kind in FIELDS.items() if not isinstance(manifest.get(name), kind)]
-        if lacking:
-            raise ValueError(f"it lacks {', '.join(lacking)}")
-        if strange := [name for name, file in manifest["files"].items() if not isinstance(file, dict)]:
-            raise ValueError(f"it says nothing of {', '.join(strange)}")
+        _refuse_lacking(manifest, FIELDS, "it")
+        _refuse_lacking(manifest["data_set"], OF_DATA_SET, "`data_set`")
+        _refuse_lacking(manifest["data_set"]["settings"], {"licence": str}, "`settings`")
+        for name, about in manifest["files"].items():
+            of_rows = {"rows": int} if name.endswith(SHARD) else {}
+            _refuse_lacking(about, _OF_A_FILE | of_rows, f"`files` of {name}")
+        for location, about in manifest["lineage"].items():
+            _refuse_lacking(about, OF_LINEAGE, f"`lineage` of {location}")
     except DAMAGE as error:
         yield contradiction(NAME, f"cannot be read: {type(error).__name__}: {error}")
         return
@@ -61,17 +69,26 @@ def prove_data_set(fs: Any, path: str, root: str | None = None) -> Iterator[Find
     there = {name[len(path) + 1 :]: info["size"] for name, info in fs.find(path, detail=True).items()}
     for name in sorted({*there} - {*manifest["files"], NAME}):
         yield contradiction(name, "no manifest names this file")
+    whole = set()
     for name, file in manifest["files"].items():
         try:
-            yield from _check_file(fs, path, name, file, there)
+            found = [*_check_file(fs, path, name, file, there)]
         except DAMAGE as error:
-            yield contradiction(name, f"cannot be read: {type(error).__name__}: {error}")
-    yield from _check_licence(fs, path, manifest)
-    rows = sum(file.get("rows", 0) for file in manifest["files"].values())
-    if rows != manifest["data_set"].get("documents"):
-        yield contradiction(
-            NAME, f"states {manifest['data_set'].get('documents')} documents, its files {rows}"
-        )
+            found = [contradiction(name, f"cannot be read: {type(error).__name__}: {error}")]
+        yield from found
+        whole |= set() if found else {name}
+    yield from _check_licence(fs, path, manifest, {CARD, CROISSANT} & whole)
+    stated = manifest["data_set"]["documents"]
+    rows = sum(file["rows"] for name, file in manifest["files"].items() if name.endswith(SHARD))
+    if rows != stated:
+        yield contradiction(NAME, f"states {stated} documents, its files {rows}")
+
+
+def _refuse_lacking(values: Any, fields: Mapping[str, type], what: str) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f"{what} says nothing")
+    if lacking := [name for name, kind in fields.items() if not isinstance(values.get(name), kind)]:
+        raise ValueError(f"{what} lacks {', '.join(lacking)}")
 
 
 def _check_file(
@@ -83,7 +100,7 @@ def _check_file(
         yield contradiction(name, f"has {there[name]} bytes where {file['bytes']} were written")
     elif (found := sha256_at(fs, f"{path}/{name}")) != file["sha256"]:
         yield contradiction(name, f"SHA-256 is {found}, and {file['sha256']} was written")
-    elif "rows" in file:
+    elif name.endswith(SHARD):
         with fs.open(f"{path}/{name}", "rb") as stream, pq.ParquetFile(stream) as opened:
             if (rows := opened.metadata.num_rows) != file["rows"]:
                 yield contradiction(name, f"has {rows} rows where {file['rows']} are stated")
@@ -104,10 +121,10 @@ def _check_texts(name: str, opened: pq.ParquetFile) -> Iterator[Finding]:
         first += batch.num_rows
 
 
-def _check_licence(fs: Any, path: str, manifest: dict[str, Any]) -> Iterator[Finding]:
+def _check_licence(fs: Any, path: str, manifest: dict[str, Any], names: Collection[str]) -> Iterator[Finding]:
     """Card and Croissant state the licence that the manifest does."""
-    licence = manifest["data_set"].get("settings", {}).get("licence")
-    for name in sorted({CARD, CROISSANT} & manifest["files"].keys()) if licence is not None else ():
+    licence = manifest["data_set"]["settings"]["licence"]
+    for name in sorted(names):
         try:
             text = fs.cat_file(f"{path}/{name}").decode("utf-8")
             stated = parse_yaml(text.split("---\n")[1]) if name == CARD else json.loads(text)

@@ -55,7 +55,8 @@ def prove(
     with_record: Annotated[
         bool,
         typer.Option(
-            "--with-record", help="Prove also the record behind a data set, and that it makes these rows."
+            "--with-record",
+            help="Prove also the record behind a data set, and that it makes it: rows, columns, lineage, licences, figures.",
         ),
     ] = False,
     files_only: Annotated[

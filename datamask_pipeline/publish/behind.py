@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.errors import IntegrityError
@@ -50,7 +50,9 @@ def inputs_of(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Ref]]:
             yield name, Ref(**item)
 
 
-def made_from(store: Store, stage: str, key: str, argument: str, digest: str) -> Ref | None:
+def made_from(
+    store: Store, stage: str, key: str, argument: str, digest: str, among: Collection[str] | None = None
+) -> Ref | None:
     """The artefact of a stage and key that was made from an input of that content; the current one before older ones.
 
     Args:
@@ -59,12 +61,13 @@ def made_from(store: Store, stage: str, key: str, argument: str, digest: str) ->
         key: Its key.
         argument: The input's name.
         digest: The input's content digest.
+        among: Locations of which it is one; ``None`` for any.
     """
     current = store.current(stage, key)
     manifests = [store.manifest(current)] if current is not None else []
     manifests += store.all_manifests(f"{stage}/{key}")
     found = (ref_of(each) for each in manifests if each["basis"]["inputs"].get(argument) == digest)
-    return next(found, None)
+    return next((ref for ref in found if among is None or ref.location in among), None)
 
 
 def artefacts_behind(store: Store, refs: Iterable[Ref]) -> dict[str, Artefact]:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -100,14 +100,28 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
     return Published(to.rstrip("/"), manifest["root"], manifest["data_set"]["documents"], len(shards))
 
 
-def build(store: Store, subset: Ref, folder: Path, config: PublishConfig) -> dict[str, Any]:
+def build(
+    store: Store,
+    subset: Ref,
+    folder: Path,
+    config: PublishConfig,
+    *,
+    measured_among: Collection[str] | None = None,
+) -> dict[str, Any]:
     """Write the whole data set into an empty folder; returns its manifest.
+
+    Args:
+        store: The record.
+        subset: The subset.
+        folder: The folder.
+        config: What to publish, and how.
+        measured_among: As `facts_of`.
 
     Raises: as `publish`.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}.work.") as scratch:
         check_tables(store, subset)
-        facts = facts_of(store, subset, Path(scratch))
+        facts = facts_of(store, subset, Path(scratch), measured_among=measured_among)
         if config.carried or config.licence_column is not None:
             check_tables(store, *facts.documents.values())
         licences = _licences(store, facts, config, Path(scratch))

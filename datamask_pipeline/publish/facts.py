@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,15 +117,23 @@ def subset_of(store: Store, release: str, arm: str | None) -> Ref:
     return ref
 
 
-def facts_of(store: Store, subset: Ref, scratch: Path) -> Facts:
+def facts_of(
+    store: Store, subset: Ref, scratch: Path, *, measured_among: Collection[str] | None = None
+) -> Facts:
     """Read all that the record says of a subset.
+
+    Args:
+        store: The record.
+        subset: The subset.
+        scratch: A folder for what does not fit into memory.
+        measured_among: Locations of what may have been measured on it; ``None`` for whatever there is.
 
     Raises:
         IntegrityError: a manifest behind it is missing or damaged.
     """
     release, arm = subset.key.split("/", 1)
     mask = store.manifest(subset)["basis"]["inputs"]["selection"]
-    measured = made_from(store, "redundancy", subset.key, "selection", mask)
+    measured = made_from(store, "redundancy", subset.key, "selection", mask, measured_among)
     behind = artefacts_behind(store, [subset, *([measured] if measured else [])])
     inputs = dict(inputs_of(behind[subset.location].manifest))
     pool, selection = (behind[inputs[name].location].manifest for name in ("candidates", "selection"))

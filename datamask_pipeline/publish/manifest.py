@@ -12,6 +12,8 @@ from datamask_pipeline.storage.ref import pretty_json
 NAME: Final = "manifest.json"
 #: The files that tell of the data set.
 CARD, CROISSANT = "README.md", "croissant.json"
+#: How the name of a file with rows ends.
+SHARD: Final = ".parquet"
 FORMAT: Final = 1
 #: What must stand in a manifest, and of which type.
 FIELDS: Final[Mapping[str, type]] = {
@@ -21,6 +23,16 @@ FIELDS: Final[Mapping[str, type]] = {
     "lineage": dict,
     "root": str,
 }
+#: The same of what it says of the data set, and of each version that the data set was made from.
+OF_DATA_SET: Final[Mapping[str, type]] = {
+    **dict.fromkeys(("name", "release", "arm", "subset"), str),
+    "documents": int,
+    "columns": list,
+    **dict.fromkeys(("settings", "licences"), dict),
+}
+OF_LINEAGE: Final[Mapping[str, type]] = dict.fromkeys(
+    ("fingerprint", "content_digest", "manifest_sha256"), str
+)
 
 
 def manifest_of(

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -244,6 +246,202 @@ def test_a_file_that_states_another_licence_than_the_manifest_is_found_out(data_
     seal(data_set, path)
     (finding,) = proved(data_set)
     assert (finding.file, finding.problem) == (name, "states the licence mit, and manifest.json odc-by")
+
+
+def reseal(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Write the manifest anew, with its root digest, after a change of what it says."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
+
+
+def without(manifest: dict[str, Any], stage: str) -> None:
+    manifest["lineage"] = {
+        location: about
+        for location, about in manifest["lineage"].items()
+        if not location.startswith(f"{stage}/")
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda said: said["data_set"].update(arm="random"), "is of first/random, and its subset of"),
+        (lambda said: said["data_set"].update(release="other"), "is of other/datamask, and its subset"),
+        (lambda said: said["data_set"].update(name="evil"), "`data_set.name` is 'evil', and the record"),
+        (lambda said: said["data_set"].update(columns=["text"]), "`data_set.columns` is ['text'], and"),
+        (lambda said: said["data_set"].update(licences={"cc0-1.0": None}), "`data_set.licences` is {'cc0"),
+        (lambda said: without(said, "select"), "`lineage` lacks select/first/datamask/"),
+        (lambda said: without(said, "materialise"), "`lineage` lacks materialise/first/datamask/"),
+        (lambda said: [of.update(fingerprint="0" * 64) for of in said["lineage"].values()], "another fing"),
+    ],
+)
+def test_a_manifest_that_says_something_else_than_the_record_is_found_out(
+    tiny_run: Pipeline, data_set: Path, change: Callable[[dict[str, Any]], Any], told: str
+) -> None:
+    reseal(data_set, change)
+    assert proved(data_set) == []
+    findings = list(prove_behind(tiny_run.store, Store(data_set).fs, str(data_set)))
+    assert {finding.kind for finding in findings} == {"contradiction"}
+    assert told in findings[0].problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: [of.pop("manifest_sha256") for of in said["lineage"].values()],
+        lambda said: said["data_set"].pop("subset"),
+        lambda said: said["data_set"]["settings"].pop("licence"),
+        lambda said: said["files"]["README.md"].pop("bytes"),
+        lambda said: said["files"]["data/train-00000-of-00003.parquet"].update(rows="8"),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_a_finding(
+    data_set: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    reseal(data_set, change)
+    (finding,) = proved(data_set)
+    assert (finding.kind, finding.file) == ("contradiction", "manifest.json")
+    assert " lacks " in finding.problem
+
+
+def objective_of(text: str) -> str:
+    """The figure of the card's line on the mask's objective."""
+    return re.findall(r"\| objective of the mask \| (\S+) \|", text)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "told"),
+    [
+        (
+            "README.md",
+            lambda text: text.replace(objective_of(text), "0.9999"),
+            "contradiction",
+            "states 0.9999,",
+        ),
+        ("README.md", lambda text: text.replace("`random`", "`other`"), None, ""),
+        (
+            "README.md",
+            lambda text: text.replace("| diversity | `", "| diversity | `Not"),
+            "contradiction",
+            "`Not",
+        ),
+        (
+            "README.md",
+            lambda text: text.replace("num_examples: ", "num_examples: 1"),
+            "contradiction",
+            "examples",
+        ),
+        (
+            "README.md",
+            lambda text: text.replace("pretty_name: ", "pretty_name: un"),
+            "contradiction",
+            "pretty_name",
+        ),
+        ("README.md", lambda text: text + "\nIt is the best.\n", "cannot tell", "reads otherwise"),
+        (
+            "croissant.json",
+            lambda text: text.replace(" documents that", "0 documents that"),
+            "contradiction",
+            "`desc",
+        ),
+        (
+            "croissant.json",
+            lambda text: text.replace("sc:Float", "sc:Text", 1),
+            "contradiction",
+            "dataType` states",
+        ),
+        (
+            "croissant.json",
+            lambda text: text.replace('"name": "text"', '"name": "tekst"'),
+            "contradiction",
+            "tekst",
+        ),
+        (
+            "croissant.json",
+            lambda text: text.replace("{", '{"creator": "evil",', 1),
+            "cannot tell",
+            "reads otherwise",
+        ),
+    ],
+)
+def test_what_a_data_set_says_in_words_and_figures_is_held_against_the_record(
+    tiny_run: Pipeline, data_set: Path, name: str, change: Callable[[str], str], kind: str | None, told: str
+) -> None:
+    path = data_set / name
+    path.write_text(change(path.read_text()))
+    seal(data_set, path)
+    assert proved(data_set) == []
+    findings = list(prove_behind(tiny_run.store, Store(data_set).fs, str(data_set)))
+    assert {finding.kind for finding in findings} == ({kind} if kind else set())
+    assert all(finding.file == name for finding in findings)
+    assert told in " ".join(finding.problem for finding in findings)
+
+
+def describe_otherwise(shard: Path, column: str, **options: Any) -> None:
+    table = pq.read_table(shard)
+    place = table.schema.get_field_index(column)
+    field = table.schema.field(place).with_metadata({b"description": b"forged"})
+    pq.write_table(table.cast(table.schema.set(place, field)), shard, **options)
+
+
+def test_a_column_that_is_described_otherwise_is_found_out(
+    tiny_run: Pipeline, data_set: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the record itself was described by another version of this program."""
+    shard = data_set / "data" / "train-00001-of-00003.parquet"
+    describe_otherwise(shard, "quality")
+    seal(data_set, shard)
+    assert proved(data_set) == []
+    fs = Store(data_set).fs
+    (finding,) = prove_behind(tiny_run.store, fs, str(data_set))
+    assert finding.kind == "contradiction"
+    assert finding.problem.startswith("column `quality` is described otherwise than in the record: {b'desc")
+    monkeypatch.setattr("datamask_pipeline.audit.prove_behind._schemas", lambda *_: ())
+    (finding,) = prove_behind(tiny_run.store, fs, str(data_set))
+    assert (finding.kind, finding.problem) == (
+        "cannot tell",
+        "column `quality` is described otherwise, as another version of this program may do",
+    )
+
+
+def test_a_data_set_whose_shards_another_library_wrote_is_proved(tiny_run: Pipeline, data_set: Path) -> None:
+    """The same rows in other bytes: card and `croissant.json` state those."""
+    manifest = json.loads((data_set / "manifest.json").read_text())
+    said = {name: dict(file) for name, file in manifest["files"].items() if "rows" in file}
+    told = {name: (data_set / name).read_text() for name in ("README.md", "croissant.json")}
+    for name, old in said.items():
+        shard = data_set / name
+        pq.write_table(pq.read_table(shard), shard, compression="gzip")
+        new = stated(shard)
+        told["croissant.json"] = (
+            told["croissant.json"]
+            .replace(old["sha256"], new["sha256"])
+            .replace(f'"{old["bytes"]} B"', f'"{new["bytes"]} B"')
+        )
+        seal(data_set, shard)
+    sizes = [
+        sum(old["bytes"] for old in said.values()),
+        sum((data_set / name).stat().st_size for name in said),
+    ]
+    told["README.md"] = told["README.md"].replace(f"download_size: {sizes[0]}", f"download_size: {sizes[1]}")
+    for name, text in told.items():
+        (data_set / name).write_text(text)
+        seal(data_set, data_set / name)
+    assert proved(data_set) == []
+    assert list(prove_behind(tiny_run.store, Store(data_set).fs, str(data_set))) == []
+
+
+def test_with_files_only_it_is_said_that_rows_were_not_compared(tiny_run: Pipeline, data_set: Path) -> None:
+    shard = data_set / "data" / "train-00001-of-00003.parquet"
+    table = pq.read_table(shard)
+    pq.write_table(table.take(list(reversed(range(len(table))))), shard)
+    seal(data_set, shard)
+    command = ["audit", "prove", str(data_set), "--with-record", "-s", f"store={tiny_run.store.root}"]
+    assert CliRunner().invoke(app, command).exit_code == 1
+    result = CliRunner().invoke(app, [*command, "--files-only"])
+    assert result.exit_code == 2, result.output
+    assert "were not held against the record: that is left out with --files-only" in result.output
 
 
 def test_a_record_behind_a_data_set_that_changed_is_named(
