@@ -9,7 +9,7 @@ import typer
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
 from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.purge import purge as purge_record
-from datamask_pipeline.compliance.purge import unfinished
+from datamask_pipeline.compliance.purge import refuse_no_request, unfinished
 from datamask_pipeline.compliance.purge_plan import Plan, plan
 from datamask_pipeline.compliance.touched import documents_in, releases_of
 from datamask_pipeline.pipeline import FLOW
@@ -49,6 +49,7 @@ def purge(
 
         datamask purge --request "letter 17 of 2026-11-20" --dry-run
     """
+    refuse_no_request(request)
     pipeline = build_pipeline(config, settings)
     store = pipeline.store
     off = [made.artefact for stage in FLOW if pipeline.config.is_off(stage) for made in stage.makes]

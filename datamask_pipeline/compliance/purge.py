@@ -30,6 +30,19 @@ def unfinished(store: Store) -> Tombstone | None:
     return next((each for each in tombstones(store) if each.state == "begun"), None)
 
 
+def refuse_no_request(request: str) -> None:
+    """Refuse to erase for nothing that could be named later.
+
+    Raises:
+        ConfigurationError: the request has neither letter nor digit.
+    """
+    if not any(sign.isalnum() for sign in request):
+        raise ConfigurationError(
+            f"--request: {request!r} names no request; say what asks for the purge, e.g. the number of a letter: it is kept, "
+            "and cannot be changed later"
+        )
+
+
 def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | None:
     """Erase and remove, or end what an earlier call began.
 
@@ -42,8 +55,9 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
         The tombstone, of the earlier call where there was one; ``None``: nothing is left to be purged, nothing was written.
 
     Raises:
-        ConfigurationError: as `plan`; or the record holds no pool.
+        ConfigurationError: as `plan` and `refuse_no_request`; or the record holds no pool.
     """
+    refuse_no_request(request)
     if not store.keys("pool") and not tombstones(store):
         raise ConfigurationError(
             f"{store.root_url} holds no pool, so that nothing is withdrawn from it; name another record in `store`"

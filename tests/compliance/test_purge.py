@@ -248,6 +248,18 @@ def test_what_is_current_and_uses_a_withdrawn_document_is_in_the_way(
         purge(early.store, "x")
 
 
+@pytest.mark.parametrize("request_", ["", " ", "\u200b -"])
+def test_nothing_is_erased_for_no_request(copied: Pipeline, request_: str) -> None:
+    """An unset variable of a script is enough to call it so."""
+    before = tree(copied.store)
+    with pytest.raises(ConfigurationError, match=r"--request: .* names no request; say what asks"):
+        purge(copied.store, request_)
+    for dry in ([], ["--dry-run"]):
+        arguments = ["purge", "--request", request_, *dry, "-s", f"store={copied.store.root}"]
+        assert "names no request" in str(CliRunner().invoke(app, arguments).exception)
+    assert tree(copied.store) == before
+
+
 def test_an_experiment_on_a_withdrawn_document_stands(copied: Pipeline) -> None:
     """No run of a release supersedes it, so it must not be in the way."""
     store, current = copied.store, require(copied.store, "gather", "first")
