@@ -14,10 +14,11 @@ from datamask_pipeline.compliance.purge_plan import Plan, plan
 from datamask_pipeline.compliance.touched import documents_in, releases_of
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.printable import inert
-from datamask_pipeline.storage import Store
+from datamask_pipeline.storage import Store, releases
 from datamask_pipeline.storage.tombstones import Tombstone, salt_of, tombstones
 
 _NOTHING = "nothing to purge: the record holds nothing more of the documents that its releases withdraw; nothing was written"
+_NOTHING_NOW = "nothing to purge now; nothing was written"
 
 
 def purge(
@@ -60,7 +61,10 @@ def purge(
             found: Plan | Tombstone | None = plan(store, off) if begun is None else begun
         else:
             found = purge_record(store, request, off)
-        lines = list(_planned(found) if isinstance(found, Plan) else _told(found))
+        if found is None or (isinstance(found, Plan) and found.is_empty):
+            lines = list(_nothing(store, found or plan(store, off)))
+        else:
+            lines = list(_planned(found) if isinstance(found, Plan) else _told(found))
         if isinstance(found, Tombstone) and not dry_run and found.request != request:
             lines.append(f"that ended what an earlier call had begun; purge again for {request!r}")
         if found is not None:
@@ -91,10 +95,21 @@ def _published(store: Store, found: Plan | Tombstone | None, folders: list[Path]
         yield f"data set {folder}: {number:,} of its documents are withdrawn; {remedy}"
 
 
+def _nothing(store: Store, found: Plan) -> Iterator[str]:
+    """That nothing is to be purged, and what stands all the same, with what makes it go away."""
+    yield _NOTHING_NOW if found.naming or found.standing else _NOTHING
+    retired = releases.every_name(store) - releases.names(store)
+    for location in found.naming:
+        release = location.split("/")[1]
+        undo = f"`datamask retire {release} --undo`, " if release in retired else ""
+        yield (
+            f"stands, and names withdrawn documents: {location}; {undo}`datamask run` supersedes it, and the next purge "
+            "removes it"
+        )
+    yield from _standing(found.standing)
+
+
 def _planned(found: Plan) -> Iterator[str]:
-    if found.is_empty:
-        yield _NOTHING
-        return
     for crawl, names in found.documents.items():
         yield f"would erase {len(names)} documents from crawl {crawl}"
     for location in found.erased:
@@ -110,10 +125,7 @@ def _planned(found: Plan) -> Iterator[str]:
     yield from _standing(found.standing)
 
 
-def _told(tombstone: Tombstone | None) -> Iterator[str]:
-    if tombstone is None:
-        yield _NOTHING
-        return
+def _told(tombstone: Tombstone) -> Iterator[str]:
     yield f"purged by {tombstone.title}" if tombstone.state == "done" else f"begun: {tombstone.title}"
     for crawl, names in tombstone.documents.items():
         yield f"  {len(names)} documents erased from crawl {crawl}"

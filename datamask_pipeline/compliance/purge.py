@@ -38,8 +38,8 @@ def refuse_no_request(request: str) -> None:
     """
     if not any(sign.isalnum() for sign in request):
         raise ConfigurationError(
-            f"--request: {request!r} names no request; say what asks for the purge, e.g. the number of a letter: it is kept, "
-            "and cannot be changed later"
+            f"--request: {request!r} names no request; say what asks for the purge, e.g. the number of a letter: it "
+            "is kept, and cannot be changed later"
         )
 
 

@@ -58,6 +58,8 @@ class Plan:
         removed: Superseded versions that are removed, those of ``erased`` too; each with the hashes it holds, by crawl.
         standing: Current models, results and reports that were made from one of these documents; they stay.
         kept: Superseded versions that stay because a standing model needs them.
+        naming: Current versions of releases that still name one of these documents as withdrawn: a run supersedes them, and
+            the purge after it removes them.
         unfinished: Where unfinished work lies that goes, as `unfinished_of`.
         versions: Every version that there was.
     """
@@ -73,6 +75,7 @@ class Plan:
     removed: Mapping[str, Mapping[str, list[str]]]
     standing: list[str]
     kept: list[str]
+    naming: list[str]
     unfinished: list[str]
     versions: frozenset[str]
 
@@ -139,6 +142,7 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
         removed=removed,
         standing=standing,
         kept=sorted(superseded & needed),
+        naming=[each for each in sorted(holding & graph.pointed - superseded) if held[each]],
         unfinished=unfinished,
         versions=frozenset(graph.manifests),
     )

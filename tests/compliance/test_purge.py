@@ -338,8 +338,22 @@ def test_the_commands(copied: Pipeline) -> None:
     for dry in ([], ["--dry-run"]):
         again = CliRunner().invoke(app, ["purge", "--request", "letter 18", *dry, *record])
         assert again.exit_code == 0, again.output
-        assert "nothing to purge" in again.output
+        assert "nothing to purge now; nothing was written" in again.output
+        stands = f"stands, and names withdrawn documents: {require(store, 'pool', 'first').location}; `datamask run`"
+        assert stands in again.output
+        assert "stands, and was made from withdrawn documents: pretrain/" in again.output
     assert tree(store) == after
+    run_all_but_models(copied)
+    assert CliRunner().invoke(app, ["purge", "--request", "letter 18", *record]).exit_code == 0
+    again = CliRunner().invoke(app, ["purge", "--request", "letter 19", *record])
+    assert "nothing to purge now" in again.output
+    assert "names withdrawn documents" not in again.output
+    for stage in ("pretrain", "evaluate", "answers", "compare"):
+        for pointer in Path(store.root, stage).rglob("current.json"):
+            pointer.unlink()
+    assert CliRunner().invoke(app, ["purge", "--request", "letter 20", *record]).exit_code == 0
+    again = CliRunner().invoke(app, ["purge", "--request", "letter 21", *record])
+    assert "nothing to purge: the record holds nothing more of the documents" in again.output
 
 
 def test_a_purged_text_does_not_come_back_under_another_id(
