@@ -178,7 +178,8 @@ def over_shards(
     if others and not (len(metrics) == 1 and isinstance(metrics[0][0], CoverageMetric)):
         raise ConfigurationError(
             f"over shards metrics must be of moments, which add up, or Facility alone, not {', '.join(others)}"
-            f"{' beside others' if len(metrics) > 1 else ''}: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF together, or select in blocks"
+            f"{' beside others' if len(metrics) > 1 else ''}: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF "
+            "together, or select in blocks"
         )
     return config, metrics
 
