@@ -66,7 +66,9 @@ def purge(
         else:
             lines = list(_planned(found) if isinstance(found, Plan) else _told(found))
         if isinstance(found, Tombstone) and not dry_run and found.request != request:
-            lines.append(f"that ended what an earlier call had begun; purge again for {request!r}")
+            lines.append(
+                f"that ended what an earlier call had begun; {request!r} was neither kept nor begun: purge again for it"
+            )
         if found is not None:
             lines += _releases(store, found)
         lines += _published(store, found, data_sets or [])
@@ -126,19 +128,24 @@ def _planned(found: Plan) -> Iterator[str]:
 
 
 def _told(tombstone: Tombstone) -> Iterator[str]:
-    yield f"purged by {tombstone.title}" if tombstone.state == "done" else f"begun: {tombstone.title}"
+    if tombstone.state == "begun":
+        yield f"begun, and ended by the next call, whatever its request: {tombstone.title}"
+        done = "to be "
+    else:
+        yield f"purged by {tombstone.title}"
+        done = ""
     for crawl, names in tombstone.documents.items():
-        yield f"  {len(names)} documents erased from crawl {crawl}"
-    yield f"  {len(tombstone.removed)} versions removed"
+        yield f"  {len(names)} documents {done}erased from crawl {crawl}"
+    yield f"  {len(tombstone.removed)} versions {done}removed"
     for location in tombstone.removed:
         yield f"    {location}"
     yield from _no_more_compared(tombstone.removed)
     for location in tombstone.unfinished:
-        yield f"  unfinished work removed: {location}"
+        yield f"  unfinished work {done}removed: {location}"
     for location in tombstone.kept:
         yield f"kept, as a standing model needs it: {location}"
     yield from _standing(tombstone.standing)
-    if tombstone.documents:
+    if tombstone.documents and tombstone.state == "done":
         yield (
             "now `datamask run` makes the releases of the crawls as they are, and the next purge removes what that "
             "supersedes"

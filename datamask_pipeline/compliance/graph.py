@@ -1,10 +1,12 @@
 """Which artefacts of a record were made from which, superseded ones too, by their manifests. Knows no table."""
 
 import collections
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store
@@ -37,9 +39,9 @@ class Graph:
         store.format()
         names = [path[len(store.root) + 1 :] for path in sorted(store.fs.find(store.root))]
         folders = [name.rpartition("/") for name in names if not name.startswith(".")]
-        self.manifests: dict[str, Manifest] = {
-            folder: store.manifest_at(folder) for folder, _, name in folders if name == MANIFEST and folder
-        }
+        finished = [folder for folder, _, name in folders if name == MANIFEST and folder]
+        with unswept(store, finished):
+            self.manifests: dict[str, Manifest] = {each: store.manifest_at(each) for each in finished}
         self.unfinished: dict[str, list[str]] = {}
         for name in names:
             found = _IN_A_VERSION.match(name)
@@ -126,6 +128,21 @@ class Graph:
             if manifest["basis"]["inputs"][name] not in identities or not self._is_up_to_date(now.location):
                 return False
         return True
+
+
+@contextlib.contextmanager
+def unswept(store: Store, locations: Iterable[str]) -> Iterator[None]:
+    """Inside it, that a version is missing is told as what it is where it was there when the record was listed."""
+    try:
+        yield
+    except IntegrityError as error:
+        for location in locations:
+            if not store.fs.exists(f"{store.root}/{location}/{MANIFEST}"):
+                raise IntegrityError(
+                    f"{location} was removed while the record was read, as `datamask sweep --remove` or another purge does; "
+                    "call again"
+                ) from error
+        raise
 
 
 def _folders(name: str) -> Iterator[str]:

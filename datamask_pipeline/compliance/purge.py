@@ -12,7 +12,7 @@ from typing import Any
 
 from datamask_pipeline.compliance.content import content_of
 from datamask_pipeline.compliance.erase import erase_crawl, unname_requests
-from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.graph import Graph, unswept
 from datamask_pipeline.compliance.purge_plan import OF_A_CRAWL, Plan, plan
 from datamask_pipeline.compliance.takedown import is_withdrawing, takedown_report, unnamed_report
 from datamask_pipeline.compliance.unfinished import begun_on, unfinished_key
@@ -68,7 +68,9 @@ def purge(store: Store, request: str, off: Collection[str] = ()) -> Tombstone | 
         if begun is None and (planned := plan(store, off)).is_empty:
             return None
         known = frozenset() if begun else planned.versions
-        begun = begun or _begin(store, request, planned)
+        if begun is None:
+            with unswept(store, planned.versions):
+                begun = _begin(store, request, planned)
         _wait_for_crawls(store, begun)
         if not known >= Graph(store).manifests.keys():
             begun = _with_what_came(store, begun, plan(store, off))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import duck, schema
-from datamask_pipeline.compliance.graph import Graph
+from datamask_pipeline.compliance.graph import Graph, unswept
 from datamask_pipeline.compliance.in_the_way import in_the_way
 from datamask_pipeline.compliance.unfinished import unfinished_of
 from datamask_pipeline.compliance.withdrawn import Withdrawn, find_withdrawn
@@ -95,9 +95,15 @@ def plan(store: Store, off: Collection[str] = ()) -> Plan:
 
     Raises:
         ConfigurationError: nothing is withdrawn, or a current version still uses a withdrawn document.
-        IntegrityError: a table that says what is withdrawn was altered.
+        IntegrityError: a table that says what is withdrawn was altered; or a version was removed meanwhile.
     """
-    graph, salt = Graph(store), salt_of(store)
+    graph = Graph(store)
+    with unswept(store, graph.manifests):
+        return _plan(graph, off)
+
+
+def _plan(graph: Graph, off: Collection[str]) -> Plan:
+    store, salt = graph.store, salt_of(graph.store)
     deciding = [each for each in graph.of("takedown", "pool") if each in graph.pointed]
     check_tables(store, *(ref_of(graph.manifests[each]) for each in deciding))
     with tempfile.TemporaryDirectory() as scratch, duck.connect(store, Path(scratch)) as connection:

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from typer.testing import CliRunner
 
+from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance import purge as purging
 from datamask_pipeline.compliance.purge import purge
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
+from datamask_pipeline.storage.tombstones import tombstones
 
 CRAWL = "tiny-2024-10"
 #: What differs between two records of the same content.
@@ -122,6 +127,53 @@ def next_switch(half: Store, copied: Pipeline, tmp_path: Path, writes: Writes) -
     """How many changes a call makes until the vectors of the crawl are switched too."""
     assert writes.call(copy_of(half, tmp_path / "ahead"), None)
     return 1 + next(n for n, path in enumerate(writes.paths) if path.endswith(f"/embed/{CRAWL}/current.json"))
+
+
+def test_what_a_killed_purge_is_said_to_do_is_not_told_as_done(copied: Pipeline, writes: Writes) -> None:
+    assert not writes.call(copied.store, 2)
+    writes.before = None
+    other = ["purge", "--request", "other", "-s", f"store={copied.store.root}"]
+    told = CliRunner().invoke(app, [*other, "--dry-run"]).output
+    assert "begun, and ended by the next call, whatever its request: request 1 (letter 17) of" in told
+    assert "documents to be erased from crawl" in told
+    assert "versions to be removed" in told
+    assert "now `datamask run`" not in told
+    told = CliRunner().invoke(app, other).output
+    assert "purged by request 1 (letter 17)" in told
+    assert "documents erased from crawl" in told
+    assert "'other' was neither kept nor begun: purge again for it" in told
+
+
+@pytest.mark.parametrize("when", ["manifest_at", "takedown_report"])
+def test_a_version_that_a_sweep_removes_meanwhile_is_to_be_made_by_nobody(
+    copied: Pipeline, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """While the versions are listed, or while it is told what the withdrawal cost."""
+    store = copied.store
+    superseded = next(
+        each["location"]
+        for each in store.all_manifests("gather")
+        if each["location"] != require(store, "gather", "first").location
+    )
+    read, report = Store.manifest_at, purging.takedown_report
+
+    def swept(store: Store, location: str) -> dict[str, Any]:
+        if location == superseded:
+            shutil.rmtree(Path(store.root) / superseded)
+        return read(store, location)
+
+    def reported(store: Store, release: str) -> Any:
+        shutil.rmtree(Path(store.root) / superseded)
+        return report(store, release)
+
+    with monkeypatch.context() as patch:
+        if when == "manifest_at":
+            patch.setattr(Store, "manifest_at", swept)
+        else:
+            patch.setattr(purging, "takedown_report", reported)
+        with pytest.raises(IntegrityError, match=f"{superseded} was removed while .*; call again"):
+            purge(store, "letter 17")
+    assert not tombstones(store)
 
 
 @pytest.mark.slow
