@@ -124,6 +124,10 @@ def prove(
                     raise ConfigurationError(
                         f"there is no folder {target}, and in the record: {error}"
                     ) from error
+                if fs.isfile(path):
+                    raise ConfigurationError(
+                        f"{target} is a file; name the folder of a data set, a release of the record, or one arm of it"
+                    ) from error
                 if not fs.isdir(path):
                     raise
                 problem = f"is missing in folder {target}, which is no release of the record either ({error})"

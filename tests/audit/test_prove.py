@@ -248,6 +248,23 @@ def test_a_file_that_states_another_licence_than_the_manifest_is_found_out(data_
     assert (finding.file, finding.problem) == (name, "states the licence mit, and manifest.json odc-by")
 
 
+@pytest.mark.parametrize("name", ["README.md", "data/train-00001-of-00003.parquet"])
+def test_a_file_of_a_data_set_that_is_a_link_out_of_it_is_refused(
+    data_set: Path, tmp_path: Path, name: str
+) -> None:
+    """Its bytes would change without the data set's doing."""
+    outside = tmp_path / "outside"
+    (data_set / name).rename(outside)
+    (data_set / name).symlink_to(outside)
+    (finding,) = proved(data_set)
+    assert (finding.kind, finding.file) == ("contradiction", name)
+    assert finding.problem == f"is a link to {outside}, outside the data set; put the file itself here"
+    (tmp_path / "through").symlink_to(data_set)
+    (data_set / name).unlink()
+    outside.rename(data_set / name)
+    assert proved(tmp_path / "through") == []
+
+
 def reseal(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Write the manifest anew, with its root digest, after a change of what it says."""
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -37,3 +37,11 @@ def test_what_is_neither_a_folder_nor_a_release_is_said_to_be_neither(
         ConfigurationError, match=r"there is no folder furst, .* unknown release 'furst'.*first"
     ):
         prove("furst", "-c", tiny_config_file)
+
+
+def test_a_file_is_said_to_be_one(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("a key")
+    with pytest.raises(
+        ConfigurationError, match=r"key\.pem is a file; name the folder of a data set, a release"
+    ):
+        prove(tmp_path / "key.pem", "-c", tiny_config_file)
