@@ -313,12 +313,15 @@ def _limits(facts: Facts, config: PublishConfig) -> str:
 
 
 def _near_copies(facts: Facts) -> Iterator[str]:
+    """How many were left out in the release, and in each that it goes on from."""
     for manifest in (artefact.manifest for artefact in facts.behind.values()):
         if manifest["stage"] == "copies":
+            own = manifest["key"] == facts.release
+            of = "" if own else f" in release {code_span(manifest['key'])}, which this one goes on from,"
+            number, threshold = manifest["counts"]["dropped_near_copy"], manifest["metadata"]["threshold"]
             yield (
-                f"{manifest['counts']['dropped_near_copy']} of those that could be selected were left out as near-copies: "
-                f"their embedding has a cosine of at least {manifest['metadata']['threshold']} to that of an earlier "
-                "document; `num_near_copies` counts them."
+                f"{number} of those that could be selected{of} were left out as near-copies: their embedding has a cosine "
+                f"of at least {threshold} to that of an earlier document; `num_near_copies` counts them."
             )
 
 

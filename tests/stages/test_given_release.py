@@ -18,6 +18,7 @@ from assets.select import SHOWN
 from datamask_pipeline import Given, select_documents
 from datamask_pipeline.audit.funnel import funnel
 from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.audit.why import document_story
@@ -25,6 +26,8 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance.purge import purge
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.publish.config import PublishConfig
+from datamask_pipeline.publish.dataset import publish as publish_data_set
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.stages.select import told
@@ -154,6 +157,26 @@ def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
     assert len(near) == 3
     assert {row["near_copy_of"] for row in near.values()} <= held
     assert not any("planted" in row["id"] for row in rows_of(pipeline, "select", ARM))
+
+
+def test_the_card_says_of_which_release_its_near_copies_are(chain: Any, tmp_path: Path) -> None:
+    """Two sentences with two numbers, and nothing else, contradicted each other."""
+    store = chain[0].store
+    config = PublishConfig(licence="odc-by", source_licence="odc-by")
+    publish_data_set(store, "second", "datamask", str(tmp_path / "set"), config)
+    lines = (tmp_path / "set" / "README.md").read_text().splitlines()
+    own, before = (
+        store.manifest(require(store, "copies", release))["counts"]["dropped_near_copy"]
+        for release in ("second", "first")
+    )
+    of_before = " in release `first`, which this one goes on from,"
+    assert [
+        line.partition(" were left out as near-copies")[0] for line in lines if "as near-copies" in line
+    ] == [
+        f"- {before} of those that could be selected{of_before}",
+        f"- {own} of those that could be selected",
+    ]
+    assert list(prove_behind(store, store.fs, str(tmp_path / "set"))) == []
 
 
 def test_the_index_goes_on_from_release_to_release(chain: Any) -> None:
