@@ -283,3 +283,19 @@ def test_what_rested_on_a_purged_document_is_still_told(purged: Pipeline, withdr
     )
     pages = TestClient(browser(store, ["testserver"]))
     assert "purged by request 1 (letter 17)" in pages.get("/find", params={"id": name}).text
+
+
+@pytest.mark.parametrize("settings", [[], ["--stale"]])
+def test_what_a_purge_took_the_ground_of_is_not_published_and_the_remedy_is_said_once(
+    copied: Pipeline, tmp_path: Path, settings: list[str]
+) -> None:
+    """It was called stale, once for each input, and could have been published so as little."""
+    purge(copied.store, "letter 17")
+    command = ["release", "first", "--arm", "datamask", "--license", "odc-by", "--source-license", "odc-by"]
+    command += ["--to", str(tmp_path / "set"), "-s", f"store={copied.store.root}", *settings]
+    told = str(CliRunner().invoke(app, command).exception)
+    assert re.fullmatch(
+        r"subset first/datamask was made from \S+, which was purged by request 1 \(letter 17\) of \S+; make it anew from "
+        r"what is left \(`datamask run --until materialise`\)",
+        told,
+    )
