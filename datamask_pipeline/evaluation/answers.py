@@ -19,7 +19,7 @@ class AnswerRow:
     Attributes:
         metric: The task's headline metric.
         value: What the answer adds to it.
-        gold_bits: -log2 likelihood of the right answer, given its prompt; of an open question, of the first answer accepted.
+        gold_bits: -log2 likelihood of the right answer, given its prompt; of an open question, see `open_answer`.
         gold_bytes: UTF-8 bytes of that answer as it is scored, with the blank before it.
         gold_probability: Its likelihood as a share of those of all choices; None for an open question.
     """
@@ -74,10 +74,16 @@ def gold_place(task: Any, document: Any) -> int:
 
 
 def open_answer(task: Any, document: Any) -> str:
-    """The first accepted answer of an open question, as it is scored: lm-eval's `loglikelihood` tasks bring their blank."""
+    """The answer of an open question, as it is scored: lm-eval's `loglikelihood` tasks bring their blank.
+
+    It is what the question names as its answer's value, among what is accepted; the first accepted one where it names none.
+    """
     accepted = task.doc_to_target(document)
-    first = accepted[0] if isinstance(accepted, list | tuple) else accepted
-    return f"{'' if task.OUTPUT_TYPE == 'loglikelihood' else task.config.target_delimiter}{first}"
+    if isinstance(accepted, list | tuple):
+        answer = document.get("answer")
+        value = answer.get("value") if isinstance(answer, Mapping) else None
+        accepted = value if value in accepted else accepted[0]
+    return f"{'' if task.OUTPUT_TYPE == 'loglikelihood' else task.config.target_delimiter}{accepted}"
 
 
 def gold_metrics(rows: Sequence[AnswerRow]) -> dict[str, tuple[float, float | None]]:

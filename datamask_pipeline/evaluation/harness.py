@@ -108,6 +108,7 @@ def evaluate(
             tokenizer=tokenizer,
             batch_size=config.batch_size,
             max_length=config.max_length,
+            add_bos_token=False,  # what no document was trained with
             backend="causal",
         )
         tasks = load_tasks(questions, work_directory / "tasks", config)

@@ -16,6 +16,9 @@ _WORD: Final = re.compile(r"\w+")
 _UNSEEN: Final = dict.fromkeys(
     [0xAD, 0x34F, 0x180E, *range(0x200C, 0x2010), *range(0x2060, 0x2065), *range(0xFE00, 0xFE10), 0xFEFF]
 )
+#: What stands for words that are left out, and the most words that may stand there.
+_BLANK: Final = re.compile(r"(?<!\w)_+(?!\w)")
+_MOST_WORDS: Final = 32
 #: Fields of a question that are no text of it.
 _NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
 
@@ -56,11 +59,21 @@ class QuestionNgrams:
 
 
 def fields(task: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Question, str]]:
-    """Every text of a task's questions, in lists and structures too; an empty one of a question without any."""
+    """Every text of a task's questions, in lists and structures too; an empty one of a question without any.
+
+    One with a blank as it is, and filled with each of the question's other texts that are short enough to be an answer: a
+    document has the sentence whole.
+    """
     for number, row in enumerate(rows):
         texts = list(_texts(dict(row)))
+        short = [text for text in texts if not _BLANK.search(text) and len(text.split()) <= _MOST_WORDS]
+        texts += [_filled(text, word) for text in texts if _BLANK.search(text) for word in short]
         for text in texts or [""]:
             yield (task, number), text
+
+
+def _filled(text: str, words: str) -> str:
+    return words.join(_BLANK.split(text))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -93,7 +93,8 @@ def learnt_texts(
     for place in shuffled:
         words = half.texts[places_n[place]].split()
         (ids,) = encode([" ".join(draws.permutation(words).tolist())])
-        tokens[place] = np.array([*ids, end], np.int64)
+        is_whole = tokens[place][-1] == end  # a document that the pool cuts has no end, for no arm
+        tokens[place] = np.array([*ids, end] if is_whole else ids, np.int64)
     learnt = Texts.of(tokens).cut(num_tokens)
     _refuse_too_few(len(learnt.tokens_T), num_tokens)
     return learnt

@@ -67,6 +67,11 @@ class ArmConfig(Settings):
         "`content`: those of its documents that lie in the half, in random order. Null: the arm chooses itself.",
     )
 
+    @property
+    def is_control(self) -> bool:
+        """Whether shuffled words are all that tells it from random documents, so that they have to be found."""
+        return self.shuffled_share > 0 and self.model_copy(update={"shuffled_share": 0.0}) == ArmConfig()
+
     def result_config(self) -> dict[str, Any]:
         """Every setting; draws of arms without the later ones are what they were before there were such settings."""
         found = super().result_config()
@@ -236,6 +241,13 @@ class ExperimentConfig(Settings):
             raise ValueError(
                 f"contrast: {self.contrast[0]!r} twice; name the two arms whose difference is the answer"
             )
+        if self.again == self.baseline:
+            raise ValueError(
+                f"again: {self.again!r} is the baseline; name a second arm of random documents, which shows what chance does"
+            )
+        doses = [arm.shuffled_share for arm in self.arms.values() if arm.shuffled_share]
+        if twice := sorted({dose for dose in doses if doses.count(dose) > 1}):
+            raise ValueError(f"arms: two have the shuffled_share {twice[0]}; give each control another")
         for name in (self.baseline, self.again):
             if self.arms[name] != ArmConfig():
                 raise ValueError(f"arm {name!r} has to be random: give it no setting")

@@ -142,7 +142,9 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
     tasks = benchmarks_of(bootstrap)
     others = [name for name in config.arms if name != config.baseline]
     against = {name: bootstrap.difference(name, config.baseline, tasks) for name in others}
-    doses = {arm.shuffled_share: against[name] for name, arm in config.arms.items() if arm.shuffled_share}
+    doses = {
+        config.arms[name].shuffled_share: one for name, one in against.items() if config.arms[name].is_control
+    }
     coverage = (
         random_coverage(bootstrap, randoms, num_pairs=NUM_RANDOM_PAIRS, seed=config.seed)
         if len(randoms) >= LEAST_RANDOM
@@ -199,8 +201,8 @@ def no_power_by_file(config: ExperimentConfig) -> Iterator[str]:
             f"intervals over {num_pairs} pairs of halves hold the truth less often than they say, give `redraws` at least "
             f"{2 * LEAST_PAIRS}"
         )
-    if not any(arm.shuffled_share for arm in config.arms.values()):
-        yield "no arm has shuffled words that have to be found, give one a `shuffled_share`"
+    if not any(arm.is_control for arm in config.arms.values()):
+        yield "no arm has shuffled words that have to be found, give a random one a `shuffled_share`"
 
 
 def _no_power(
@@ -213,7 +215,7 @@ def _no_power(
             "tokens do"
         )
     yield from no_power_by_file(config)
-    doses = [arm.shuffled_share for arm in config.arms.values() if arm.shuffled_share]
+    doses = [arm.shuffled_share for arm in config.arms.values() if arm.is_control]
     if doses and found is None:
         yield f"not even {max(doses):.0%} of documents with shuffled words are found"
     if not coverage.is_sound:

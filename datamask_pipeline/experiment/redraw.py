@@ -33,7 +33,7 @@ from datamask_pipeline.stages import select as select_stage
 from datamask_pipeline.storage import Ref, Store, npy_bytes
 
 STAGE: Final = "experiment"
-VERSION: Final = "3"
+VERSION: Final = "4"
 #: Beside the table: bits of every item by every arm, then by every further random subset; each item's length; and where
 #: networks are trained, the bits at each checkpoint, (C, A, I).
 BITS, BYTES, CURVE = "bits.npy", "bytes.npy", "curve.npy"

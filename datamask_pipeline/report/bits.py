@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from datamask_pipeline.report.comparison import interval_of
+from datamask_pipeline.report.comparison import ROUNDING, interval_of
 
 Row = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ def _difference(pairs: Sequence[tuple[float, int]]) -> dict[str, Any]:
     difference = math.fsum(bits for bits, _ in pairs) / size
     squares = math.fsum((bits - difference * mine) ** 2 for bits, mine in pairs)
     half_width = math.nan
-    if number > 1 and squares > 0:
+    if number > 1 and squares > (ROUNDING * difference) ** 2 * math.fsum(mine**2 for _, mine in pairs):
         error = math.sqrt(squares / (number - 1) / number) * number / size
         half_width = float(stdtrit(number - 1, 0.975)) * error
     return {"difference": difference, "half_width": half_width, "questions": number}

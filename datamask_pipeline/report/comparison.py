@@ -8,6 +8,8 @@ from datamask_pipeline.report.signal import without_signal
 
 Row = Mapping[str, Any]
 
+#: Of its size, what a sum in another order may change in a difference.
+ROUNDING: Final = 1e-9
 #: How probable it may be that a report calls any score above chance that is luck: the upper tail of a 95 % interval.
 LUCK: Final = 0.025
 
@@ -48,7 +50,7 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
     """Each arm's mean score less the baseline's, task by task, over the same questions.
 
     Models of equal architecture and seed are compared in pairs, question by question. With several seeds the
-    95 % interval is Student's over the seeds' differences; with one seed it is the normal one over the
+    95 % interval is Student's over the seeds' differences; with one seed it is Student's over the
     questions' differences, and says nothing of what another seed would give.
 
     Args:
@@ -168,12 +170,17 @@ def _why_no_interval(sample: Sequence[float], discordant: int) -> str | None:
         return "no discordant pair"
     if len(sample) < 2:
         return "one question"
-    return "all differences are equal" if len(set(sample)) == 1 else None
+    return None if _spreads(sample) else "all differences are equal"
 
 
 def interval_of(sample: Sequence[float]) -> float:
     """Half of Student's 95 % interval of a mean; NaN for a sample without spread."""
-    return math.nan if len(set(sample)) < 2 else _half_width(sample)
+    return _half_width(sample) if _spreads(sample) else math.nan
+
+
+def _spreads(sample: Sequence[float]) -> bool:
+    """Whether numbers differ by more than sums in another order do."""
+    return len(sample) > 1 and max(sample) - min(sample) > ROUNDING * max(map(abs, sample))
 
 
 def _half_width(sample: Sequence[float]) -> float:

@@ -1,9 +1,11 @@
 """Each question's right answer has its bits, bytes and share; who knows all answers scores 1, who guesses scores chance."""
 
 import hashlib
+import json
 import math
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +133,16 @@ def test_the_error_of_bits_per_byte_covers_the_true_ratio() -> None:
         covered += abs(value - 2) < 1.96 * error
     assert 273 <= covered <= 297
     assert gold_metrics([AnswerRow("t", "q", "acc", 0, 8.0, 4, None)]) == {BITS: (2.0, None)}
+
+
+def test_the_answer_of_an_open_question_is_its_value_not_its_first_alias(tmp_path: Path) -> None:
+    """Aliases stand in no order: most begin with a title that redirects to the answer's page."""
+    folder = tmp_path / "files" / "triviaqa"
+    folder.mkdir(parents=True)
+    aliases = ["Eleanor rigby (person)", "Eleanor Rigby", "Rigby"]
+    row = {"question": "Who died in the church?", "answer": {"value": "Eleanor Rigby", "aliases": aliases}}
+    (folder / "validation.jsonl").write_text(json.dumps(row) + "\n")
+    config = EvaluateConfig(questions=str(folder.parent), tasks=["triviaqa"])
+    questions = prepare_questions(config, tmp_path / "made")
+    (scored,) = scored_questions(questions, tmp_path / "tasks", config)
+    assert scored.pairs[scored.gold][1] == " Eleanor Rigby"

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from datamask_pipeline.evaluation.overlap import QuestionNgrams
+from datamask_pipeline.evaluation.overlap import QuestionNgrams, fields
 
 ASKED = "Où est l'élève né à Łódź qui a écrit la première œuvre officielle"
 
@@ -27,3 +27,21 @@ def test_a_question_is_found_however_it_is_written(text: str) -> None:
     questions = QuestionNgrams([(("asked", 0), ASKED)], ngram=10)
     assert questions.found_in(text)
     assert not questions.found_in(text.replace("a", "o").replace("A", "O"))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"sentence": "Nobody who lives near the old mill forgets how _ sang there in the dark of winter.",
+         "option1": "Anna", "option2": "the miller's son", "answer": "1"},
+        {"question": "Nobody who lives near the old mill forgets how ____ sang there in the dark of winter.",
+         "options": ["Berta", "the miller's son"], "question_id": "17"},
+    ],
+)  # fmt: skip
+def test_a_question_with_a_blank_is_found_where_it_is_filled(row: dict[str, object]) -> None:
+    """At 13 words every run of this sentence spans its blank."""
+    questions = QuestionNgrams(fields("asked", [row]), ngram=13)
+    sentence = "Nobody who lives near the old mill forgets how {} sang there in the dark of winter."
+    assert questions.found_in(sentence.format("the miller's son"))
+    assert not questions.found_in(sentence.format("a stranger"))
+    assert questions.tasks == {"asked": {"questions": 1, "too_short": 0}}

@@ -155,3 +155,21 @@ def test_draws_come_in_halves_without_a_common_document() -> None:
     numbers = [draws_of(config, number, arm).random() for number in range(3) for arm in arms]
     assert len(set(numbers)) == 6
     assert numbers == [draws_of(config, number, arm).random() for number in range(3) for arm in arms]
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+def test_shuffled_documents_end_as_the_others_do(half: Documents, has_end: bool) -> None:
+    """In a pool whose documents are cut no arm has an end of text, its control neither: else that alone told them apart."""
+    tokens = half.tokens if has_end else [ids[:-1] for ids in half.tokens]
+    cut = replace(half, tokens=tokens, lengths_N=np.array([len(ids) for ids in tokens]))
+    arm = ArmConfig(shuffled_share=1.0)
+    places_n = places_of(arm, cut)
+    learnt = learnt_texts(arm, cut, places_n, BUDGET, np.random.default_rng(0), encode, END)
+    assert (END in learnt.tokens_T) is has_end
+
+
+def test_a_control_is_shuffled_and_else_random() -> None:
+    assert ArmConfig(shuffled_share=0.1).is_control
+    assert not ArmConfig().is_control
+    assert not ArmConfig(shuffled_share=0.1, select={"policy": "quality_topk"}).is_control
+    assert not ArmConfig(shuffled_share=0.1, collapse=0.98).is_control

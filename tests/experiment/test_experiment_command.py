@@ -682,6 +682,11 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
         ({"redraws": 5}, "redraws"),
         ({"arms": {**ARMS, "random": {"shuffled_share": 0.1}}}, "arm 'random' has to be random"),
         ({"arms": {"first": {"lengths_of": "joint"}, **ARMS}}, "'joint' is no arm before it"),
+        ({"again": "random"}, "again: 'random' is the baseline"),
+        (
+            {"arms": {**ARMS, "one": {"shuffled_share": 0.3}, "other": {"shuffled_share": 0.3}}},
+            "arms: two have the shuffled_share 0.3",
+        ),
         (
             {"arms": {**ARMS, "joint": {"select": {"policy": "datamask", "ratio": 0.1}}}},
             "sets it for all arms alike",
@@ -760,7 +765,7 @@ def test_what_cannot_be_ranked_is_told_before_the_first_draw(tiny_config_file: P
     lines = [line for line in told if line.startswith("nothing will be ranked, the report will say NO POWER")]
     assert told[:2] == lines
     assert "2 pairs of halves" in lines[0]
-    assert "no arm has shuffled words that have to be found, give one a `shuffled_share`" in lines[1]
+    assert "no arm has shuffled words that have to be found, give a random one a `shuffled_share`" in lines[1]
     sound = config.model_copy(
         update={"redraws": 8, "arms": {**config.arms, "s": ArmConfig(shuffled_share=0.5)}}
     )

@@ -9,6 +9,7 @@ from datamask_pipeline.report.comparison import (
     beyond_luck,
     differences,
     final_rows,
+    interval_of,
     luck,
     mean_score,
     tasks_asked,
@@ -66,6 +67,17 @@ def test_a_sample_without_spread_has_no_interval(
     (row,) = differences(rows, baseline="random")
     assert math.isnan(row["half_width"])
     assert (row["difference"], row["discordant"], row["no_interval"]) == (difference, discordant, reason)
+
+
+def test_thirds_that_differ_by_rounding_alone_have_no_spread() -> None:
+    """Two seeds, each a mean over three checkpoints: their differences are equal but for the order of sums."""
+    thirds = [0.0, 1 / 3, 2 / 3, 1.0, 1 / 3, 0.0, 2 / 3]
+    rows = [row for seed in range(2) for row in answers("random", seed, [0.0] * 7)]
+    rows += answers("datamask", 0, thirds) + answers("datamask", 1, thirds[::-1])
+    (row,) = differences(rows, baseline="random")
+    assert math.isnan(row["half_width"])
+    assert row["no_interval"] == "all differences are equal"
+    assert math.isnan(interval_of([0.1 + 0.2, 0.3]))
 
 
 def test_a_sample_with_spread_gives_no_reason_against_its_interval() -> None:
