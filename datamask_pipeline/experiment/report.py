@@ -20,6 +20,8 @@ from datamask_pipeline.schema import CURATED, HELD_OUT
 
 #: Smaller probabilities are not told apart: they are tails of a distribution that is known less well than that.
 _LEAST_P = 1e-4
+#: Questions of a task below which the interval's level was simulated, and was too low.
+FEW_ITEMS = 20
 
 
 def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> list[Path]:
@@ -86,7 +88,8 @@ def conclusion(config: ExperimentConfig, verdict: Verdict) -> str:
     first, second = config.contrast
     found = verdict.contrast
     if math.isnan(found.half_width):
-        return f"No answer: {first} and {second} do not differ at all, so there is no interval."
+        how = "not differ at all" if found.difference == 0 else "differ by the same in every pair of halves"
+        return f"No answer: {first} and {second} do {how}, so there is no interval."
     figures = f"{signed(found)} bits per byte, detectable {found.detectable:.4f}"
     if not verdict.has_power:
         return (
@@ -186,6 +189,15 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     ]
     header = ["benchmark", "questions", *(["difference"] if verdict.has_power else []), "detectable"]
     yield from table(header, rows)
+    if verdict.has_power:
+        yield ""
+        yield f"{len(rows)} intervals of 95 % each: about one in twenty leaves 0 out by luck alone."
+    if few := [task for task in verdict.per_task if verdict.items[task] < FEW_ITEMS]:
+        yield ""
+        yield (
+            f"Of so few questions intervals hold the truth less often than they say (84 % for five, 91 % for ten): "
+            f"{', '.join(few)}."
+        )
     if weak:
         yield ""
         yield "\\* no signal below 1 B parameters, by its own metric: " + "; ".join(

@@ -101,8 +101,9 @@ def open_store(directory: Path) -> TokenStore | None:
 class PackedBlocks(Dataset[dict[str, torch.Tensor]]):
     """Blocks of an endless stream: every epoch holds each document once, in an order of its own.
 
-    Blocks run over the borders of documents and epochs, so no token is dropped and none padded. Unless asked otherwise
-    `position_ids` begin at 0 with each document of a block, by which the model keeps documents apart.
+    Blocks run over the borders of documents and epochs, so that no token is left out and none padded; the first one of a
+    block is read and not predicted. Unless asked otherwise `position_ids` begin at 0 with each document of a block, by which
+    the model keeps documents apart.
 
     Args:
         store: The tokenised subset.

@@ -56,7 +56,7 @@ def bits_per_byte(
     Args:
         model: In evaluation, on any device.
         texts: The validation set, the same for every arm.
-        sequence_length: Predictions of one chunk; the model's context at least.
+        sequence_length: Predictions of one chunk; no more than the model's context.
         batch_size: Chunks of one forward pass.
 
     Raises:

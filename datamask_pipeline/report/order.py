@@ -1,5 +1,6 @@
 """The one order of arms and tasks in all tables of a report, and what their intervals cover. Knows no store."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from typing import Any
 MEAN = "mean of tasks"
 #: Student's quantile of fewer seeds is so large, and their spread so uncertain, that the interval is a guess.
 LEAST_SEEDS = 4
+#: So many intervals, and one of them leaves 0 out by luck as likely as not.
+MANY = 14
 
 
 def arms_in_order(names: Iterable[str], about: Mapping[str, Any]) -> list[str]:
@@ -60,5 +63,11 @@ def about_intervals(about: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"the spread of {several[0]} seeds is hardly known, so these intervals are a guess: give "
             f"{LEAST_SEEDS} `seeds` or more"
+        )
+    known = [row for row in rows if not math.isnan(row["half_width"])]
+    if len(known) >= MANY:
+        beyond = sum(abs(row["difference"]) > row["half_width"] for row in known)
+        lines.append(
+            f"{len(known)} intervals of 95 %: about {round(len(known) / 20)} leave 0 out by luck alone; {beyond} do"
         )
     return lines

@@ -11,6 +11,7 @@ from datamask_pipeline.report.arms import print_arms
 from datamask_pipeline.report.comparison import differences
 from datamask_pipeline.report.gold import MEAN, gold_figures
 from datamask_pipeline.report.ngram import ngram_figures
+from datamask_pipeline.report.order import MANY, about_intervals
 from datamask_pipeline.schema import HELD_OUT
 
 CONFIGURED = ["topk", "random", "datamask"]
@@ -103,3 +104,14 @@ def test_intervals_say_what_they_cover(seeds: int) -> None:
 
 def test_one_discordant_pair_is_called_a_guess() -> None:
     assert printed(1).count("± 0.0402 (one discordant pair: a guess)") == 1
+
+
+def test_of_many_intervals_it_is_said_how_many_luck_makes() -> None:
+    def row(difference: float, half_width: float = 0.1) -> dict[str, Any]:
+        return {"seeds": 4, "difference": difference, "half_width": half_width}
+
+    few, many = [row(0.2)] * (MANY - 1), [row(0.2)] * 3 + [row(0.0)] * 37 + [row(0.0, float("nan"))]
+    assert not any("luck" in line for line in about_intervals({"differences": few}))
+    assert about_intervals({"differences": many})[-1] == (
+        "40 intervals of 95 %: about 2 leave 0 out by luck alone; 3 do"
+    )
