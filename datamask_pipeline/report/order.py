@@ -64,10 +64,15 @@ def about_intervals(about: Mapping[str, Any]) -> list[str]:
             f"the spread of {several[0]} seeds is hardly known, so these intervals are a guess: give "
             f"{LEAST_SEEDS} `seeds` or more"
         )
-    known = [row for row in rows if not math.isnan(row["half_width"])]
+    known = [row for row in rows if not math.isnan(_number(row["half_width"]))]
     if len(known) >= MANY:
         beyond = sum(abs(row["difference"]) > row["half_width"] for row in known)
         lines.append(
             f"{len(known)} intervals of 95 %: about {round(len(known) / 20)} leave 0 out by luck alone; {beyond} do"
         )
     return lines
+
+
+def _number(value: float | None) -> float:
+    """NaN of what a manifest says as null."""
+    return math.nan if value is None else value

@@ -1,6 +1,7 @@
 """A published data set holds the subset's rows, opens everywhere, and appears whole or not at all."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import resource
@@ -34,7 +35,7 @@ from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.croissant import croissant
 from datamask_pipeline.publish.dataset import Published, publish
 from datamask_pipeline.publish.facts import facts_of, subset_of
-from datamask_pipeline.publish.manifest import root_digest
+from datamask_pipeline.publish.manifest import manifest_bytes, root_digest
 from datamask_pipeline.storage import Store, require
 from datamask_pipeline.storage.builder import sha256_file
 from datamask_pipeline.storage.leases import machine_label
@@ -216,14 +217,20 @@ def test_the_manifest_names_every_file_and_its_root_every_byte(licensed: Store, 
 def test_a_card_that_cannot_be_read_hides_no_other_finding(
     licensed: Store, tmp_path: Path, card: str
 ) -> None:
+    """Nor is it one that a manifest was made for again."""
     published(licensed, tmp_path / "mask")
     (tmp_path / "mask" / "README.md").write_text(card)
     (tmp_path / "mask" / "mine").write_text("")
-    found = [finding.line() for finding in prove_data_set(LocalFileSystem(), str(tmp_path / "mask"))]
-    assert len(found) == 3
-    assert "no manifest names this file" in found[0]
-    assert "README.md: has" in found[1]
-    assert "states the licence that nobody can read, and manifest.json odc-by" in found[2]
+    path = tmp_path / "mask" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"]["README.md"] |= {
+        "bytes": len(card),
+        "sha256": hashlib.sha256(card.encode()).hexdigest(),
+    }
+    path.write_bytes(manifest_bytes(manifest | {"root": root_digest(manifest)}))
+    first, second = (finding.line() for finding in prove_data_set(LocalFileSystem(), str(tmp_path / "mask")))
+    assert "no manifest names this file" in first
+    assert "states the licence that nobody can read, and manifest.json odc-by" in second
 
 
 def test_a_manifest_that_says_nothing_of_a_file_is_told(licensed: Store, tmp_path: Path) -> None:
@@ -233,7 +240,7 @@ def test_a_manifest_that_says_nothing_of_a_file_is_told(licensed: Store, tmp_pat
     manifest["files"]["README.md"] = None
     path.write_text(json.dumps(manifest))
     (found,) = prove_data_set(LocalFileSystem(), str(tmp_path / "mask"))
-    assert "cannot be read: ValueError: it says nothing of README.md" in found.line()
+    assert "cannot be read: ValueError: `files` of README.md says nothing" in found.line()
 
 
 def test_the_same_again_changes_nothing_and_another_is_refused(licensed: Store, tmp_path: Path) -> None:

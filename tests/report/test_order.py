@@ -107,10 +107,13 @@ def test_one_discordant_pair_is_called_a_guess() -> None:
 
 
 def test_of_many_intervals_it_is_said_how_many_luck_makes() -> None:
-    def row(difference: float, half_width: float = 0.1) -> dict[str, Any]:
+    def row(difference: float, half_width: float | None = 0.1) -> dict[str, Any]:
         return {"seeds": 4, "difference": difference, "half_width": half_width}
 
-    few, many = [row(0.2)] * (MANY - 1), [row(0.2)] * 3 + [row(0.0)] * 37 + [row(0.0, float("nan"))]
+    few, many = (
+        [row(0.2)] * (MANY - 1),
+        [row(0.2)] * 3 + [row(0.0)] * 37 + [row(0.0, float("nan")), row(0.0, None)],
+    )
     assert not any("luck" in line for line in about_intervals({"differences": few}))
     assert about_intervals({"differences": many})[-1] == (
         "40 intervals of 95 %: about 2 leave 0 out by luck alone; 3 do"
