@@ -20,7 +20,7 @@ from datamask_pipeline.schema import CURATED, HELD_OUT
 
 #: Smaller probabilities are not told apart: they are tails of a distribution that is known less well than that.
 _LEAST_P = 1e-4
-#: Questions of a task below which the interval's level was simulated, and was too low.
+#: Questions of a task below which they are too few for the interval's level.
 FEW_ITEMS = 20
 
 
@@ -195,8 +195,7 @@ def _pool(config: ExperimentConfig, pool: str, verdict: Verdict) -> Iterable[str
     if few := [task for task in verdict.per_task if verdict.items[task] < FEW_ITEMS]:
         yield ""
         yield (
-            f"Of so few questions intervals hold the truth less often than they say (84 % for five, 91 % for ten): "
-            f"{', '.join(few)}."
+            f"Of fewer than {FEW_ITEMS} questions intervals hold the truth less often than they say: {', '.join(few)}."
         )
     if weak:
         yield ""

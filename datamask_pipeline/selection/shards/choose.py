@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,13 @@ def by_regions(
 ) -> Ended:
     """Column ``mask`` of a coverage metric, and columns ``diversity_marginal`` and ``dual``."""
     num_rows = total_rows(shards)
-    found = choose_by_regions(people, function, options_of(config), shards, folder / "regions", num_rows)
+    regions = folder / "regions"
+    shutil.rmtree(regions, ignore_errors=True)
+    regions.mkdir(parents=True)
+    try:
+        found = choose_by_regions(people, function, options_of(config), shards, regions, num_rows)
+    finally:
+        shutil.rmtree(regions, ignore_errors=True)
     (term,) = function.terms
     quality = people.dots(("mask", "quality"))[0] / int(people.counts("mask")[0].sum())
     value = function.combine(quality, function.diversity({term.name: found.raw}))

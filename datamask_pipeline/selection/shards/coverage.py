@@ -19,7 +19,6 @@ references, see `facility.sampled`.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,25 +81,9 @@ def choose_by_regions(
         function: The objective, of one coverage metric.
         options: How often documents of small regions are exchanged.
         shards: Where the documents lie, numbered.
-        folder: For files that processes tell each other by; gone at the end.
+        folder: Empty, for files that processes tell each other by.
         num_rows: Documents of the shards.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        return _chosen(people, function, options, shards, folder, num_rows)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _chosen(
-    people: Population,
-    function: ObjectiveFunction,
-    options: DataMaskConfig,
-    shards: Sequence[Shard],
-    folder: Path,
-    num_rows: int,
-) -> Covered:
     (term,) = function.terms
     weight, limits = (1 - function.lamb) * term.scale, people.limits
     plain = [shard.plain() for shard in shards]
