@@ -184,7 +184,8 @@ class ExperimentConfig(Settings):
         40,
         ge=0,
         description="Random subsets of each half, whose differences show whether intervals hold what they say; 0: only "
-        "the two random arms are held against each other.",
+        "the two random arms are held against each other. Where networks are trained and nothing is said it is 0: each "
+        "would be one network more a draw.",
     )
     proxy: ProxyConfig | None = pydantic.Field(
         None,
@@ -206,6 +207,16 @@ class ExperimentConfig(Settings):
     chain: dict[str, Any] = pydantic.Field(
         description="The configuration of the chain, up to its index, tokenizer and questions; one release."
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _no_network_for_controls_unasked(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "num_random" in given:
+            return given
+        pools = given["pools"].values() if isinstance(given.get("pools"), dict) else ()
+        if any(isinstance(each, dict) and each.get("proxy") is not None for each in (given, *pools)):
+            return {**given, "num_random": 0}
+        return given
 
     @pydantic.model_validator(mode="after")
     def _a_sweep_can_be_judged(self) -> Self:

@@ -13,7 +13,7 @@ from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.planted import KINDS, PlantConfig
 from datamask_pipeline.experiment.report_curve import curve, plot_of_curve
 from datamask_pipeline.experiment.report_sweep import plot_of_sweep, sweep
-from datamask_pipeline.experiment.shown import number, png, signed, table
+from datamask_pipeline.experiment.shown import draw_differences, number, png, signed, table, told_hollow
 from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.report.signal import without_signal
 from datamask_pipeline.schema import CURATED, HELD_OUT
@@ -294,18 +294,11 @@ def plot(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes | N
         axes.set_yticks(range(len(names)), names, fontsize=8)
         found = [verdict.against_baseline[name] for name in names]
         axes.axvline(0.0, color="0.7", linewidth=0.8)
-        axes.errorbar(
-            [one.difference for one in found],
-            range(len(names)),
-            xerr=[0.0 if math.isnan(one.half_width) else one.half_width for one in found],
-            fmt="o",
-            color="C0",
-            markersize=4,
-            capsize=2,
+        draw_differences(
+            axes, range(len(names)), found, upright=False, fmt="o", color="C0", markersize=4, capsize=2
         )
-        axes.set_xlabel(
-            f"bits per byte of right answers\nless {config.baseline}; lower is better", fontsize=8
-        )
+        about = f"bits per byte of right answers\nless {config.baseline}; lower is better{told_hollow(found)}"
+        axes.set_xlabel(about, fontsize=8)
         axes.tick_params(axis="x", labelsize=8)
     panels[0].invert_yaxis()
     return png(figure)

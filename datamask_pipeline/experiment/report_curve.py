@@ -1,6 +1,5 @@
 """What a report tells of networks along their training: a table and a plot. Knows verdicts; knows no record."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.proxy import num_final
-from datamask_pipeline.experiment.shown import png, signed, table
+from datamask_pipeline.experiment.shown import draw_differences, png, signed, table, told_hollow
 
 
 def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
@@ -88,17 +87,19 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
         for place, name in enumerate(names):
             found = [point.against_baseline[name] for point in verdict.curve]
             aside = width * (place - (len(names) - 1) / 2)
-            axes.errorbar(
+            draw_differences(
+                axes,
                 [point.tokens + aside for point in verdict.curve],
-                [one.difference for one in found],
-                yerr=[0.0 if math.isnan(one.half_width) else one.half_width for one in found],
+                found,
+                upright=True,
                 fmt="o-",
                 markersize=3,
                 linewidth=1,
                 capsize=2,
                 label=name,
             )
-        axes.set_xlabel("tokens read", fontsize=8)
+        every = [one for point in verdict.curve for one in point.against_baseline.values()]
+        axes.set_xlabel(f"tokens read{told_hollow(every)}", fontsize=8)
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel(
         f"bits per byte of right answers\nless {config.baseline}; lower is better", fontsize=8

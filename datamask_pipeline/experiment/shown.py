@@ -33,3 +33,36 @@ def png(figure: Any) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=110, metadata={"Software": None})
     return stream.getvalue()
+
+
+def draw_differences(
+    axes: Any, places: Sequence[float], found: Sequence[Difference], *, upright: bool, **style: Any
+) -> None:
+    """Differences with their intervals at these places, hollow where there is no interval.
+
+    Args:
+        axes: Of matplotlib.
+        places: Along the other axis.
+        found: As many.
+        upright: Whether differences go up.
+        style: As `errorbar` takes it.
+    """
+    values, widths = [one.difference for one in found], [one.half_width for one in found]
+    across, up = (places, values) if upright else (values, places)
+    drawn = axes.errorbar(across, up, **{"yerr" if upright else "xerr": widths}, **style)
+    for x, y, width in zip(across, up, widths, strict=True):
+        if math.isnan(width):
+            axes.plot(
+                x,
+                y,
+                "o",
+                color=drawn[0].get_color(),
+                markerfacecolor="white",
+                markersize=style["markersize"],
+                zorder=drawn[0].get_zorder() + 1,
+            )
+
+
+def told_hollow(found: Iterable[Difference]) -> str:
+    """What a plot says of hollow marks; nothing where there are none."""
+    return "; hollow: no spread, no interval" if any(math.isnan(one.half_width) for one in found) else ""

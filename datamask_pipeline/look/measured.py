@@ -135,14 +135,16 @@ def overlap(
 ) -> dict[tuple[str, ...], int]:
     """How many documents were chosen by exactly these arms, by the arms' names."""
     chosen = " UNION ALL ".join(
-        f"SELECT position, {1 << place}::BIGINT AS arm FROM {_mask(about, 'position, selected')} WHERE selected"
+        f"SELECT position, '{'1':0>{place + 1}}{'':0<{len(arms) - place - 1}}'::BIT AS arm "
+        f"FROM {_mask(about, 'position, selected')} WHERE selected"
         for place, about in enumerate(arms.values())
     )
     found = connection.execute(
-        f"SELECT arms, count(*) FROM (SELECT sum(arm)::BIGINT AS arms FROM ({chosen}) GROUP BY position) GROUP BY 1"
+        f"SELECT arms::VARCHAR, count(*) FROM (SELECT bit_or(arm) AS arms FROM ({chosen}) GROUP BY position) GROUP BY 1"
     ).fetchall()
     return {
-        tuple(name for place, name in enumerate(arms) if bits >> place & 1): count for bits, count in found
+        tuple(name for name, bit in zip(arms, bits, strict=True) if bit == "1"): count
+        for bits, count in found
     }
 
 

@@ -706,6 +706,23 @@ def test_what_cannot_be_is_refused_before_any_work(
 
 
 @pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 40),
+        ({"proxy": {}}, 0),
+        ({"pools": {"whole": {}, "cut": {"proxy": {}}}}, 0),
+        ({"pools": {"whole": {"proxy": None}}}, 40),
+        ({"proxy": {}, "num_random": 8}, 8),
+    ],
+)
+def test_controls_train_networks_only_where_they_are_asked_for(
+    changes: dict[str, Any], expected: int
+) -> None:
+    given = {"name": "n", "question": "?", "contrast": ["joint", "random"], "arms": ARMS, "chain": {}}
+    assert ExperimentConfig.model_validate(given | changes).num_random == expected
+
+
+@pytest.mark.parametrize(
     ("section", "settings", "message"),
     [
         ("score", {"scorers": ["ruels"]}, "ruels"),

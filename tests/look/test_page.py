@@ -72,6 +72,18 @@ def test_overlap_is_that_of_the_masks(about: Selected, tmp_path: Path) -> None:
     assert found["datamask",] == len(chosen["datamask"] - chosen["random"])
 
 
+def test_overlap_of_more_arms_than_a_word_has_bits(about: Selected, tmp_path: Path) -> None:
+    arms = {f"arm {place}": about.arms[("datamask", "random")[place % 2]] for place in range(70)}
+    with duck.connect(about.store, tmp_path) as connection:
+        few = measured.overlap({name: about.arms[name] for name in ("datamask", "random")}, connection)
+        many = measured.overlap(arms, connection)
+    halves = {"datamask": list(arms)[::2], "random": list(arms)[1::2]}
+    assert many == {
+        tuple(name for name in arms if any(name in halves[of] for of in names)): count
+        for names, count in few.items()
+    }
+
+
 def test_languages_are_joined_by_place(hostile, tmp_path: Path) -> None:
     about = selected(hostile.store, "first", "datamask")
     languages = {
