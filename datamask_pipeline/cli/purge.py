@@ -11,7 +11,7 @@ from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.compliance.purge import purge as purge_record
 from datamask_pipeline.compliance.purge import refuse_no_request, unfinished
 from datamask_pipeline.compliance.purge_plan import Plan, plan
-from datamask_pipeline.compliance.touched import documents_in, releases_of
+from datamask_pipeline.compliance.touched import documents_in, releases_of, shards_of
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.printable import inert
 from datamask_pipeline.storage import Store, releases
@@ -51,6 +51,8 @@ def purge(
         datamask purge --request "letter 17 of 2026-11-20" --dry-run
     """
     refuse_no_request(request)
+    for folder in data_sets or []:  # what cannot be told of is refused before anything is erased
+        shards_of(folder)
     pipeline = build_pipeline(config, settings)
     store = pipeline.store
     off = [made.artefact for stage in FLOW if pipeline.config.is_off(stage) for made in stage.makes]
