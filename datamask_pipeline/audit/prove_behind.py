@@ -15,12 +15,13 @@ from datamask_pipeline.audit.pointers import Manifests, files_of
 from datamask_pipeline.audit.prove import prove_artefacts
 from datamask_pipeline.audit.prove_told import check_columns, check_told, descriptions
 from datamask_pipeline.audit.replay import first_difference
-from datamask_pipeline.audit.stated import DAMAGE, read_manifest, sha256_at
+from datamask_pipeline.audit.stated import DAMAGE, read_manifest
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import build
 from datamask_pipeline.publish.manifest import NAME, SHARD
 from datamask_pipeline.storage import Store
+from datamask_pipeline.storage.builder import sha256_at
 from datamask_pipeline.storage.ref import MANIFEST, ref_of
 from datamask_pipeline.storage.tombstones import removed_by
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datamask_pipeline.audit.findings import Finding, contradiction
-from datamask_pipeline.audit.stated import DAMAGE, sha256_at
+from datamask_pipeline.audit.stated import DAMAGE
 from datamask_pipeline.publish.manifest import (
     CARD,
     CROISSANT,
@@ -23,6 +23,7 @@ from datamask_pipeline.publish.manifest import (
     root_digest,
 )
 from datamask_pipeline.sources.content import content_hashes
+from datamask_pipeline.storage.builder import sha256_at
 from datamask_pipeline.yaml_text import parse_yaml
 
 #: What a manifest must say of a file, and of which type.

@@ -15,6 +15,7 @@ from datamask_pipeline import lineage
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.storage import Store, check_balance
+from datamask_pipeline.storage.builder import sha256_at
 from datamask_pipeline.storage.ref import MANIFEST, location_of, manifest_digest, part_files, pretty_json
 
 #: Bytes hashed at a time.
@@ -211,15 +212,6 @@ def _check_bytes(store: Store, path: str, sha256: str) -> Iterator[Finding]:
         return
     if found != sha256:
         yield contradiction(path, f"SHA-256 is {found}, and {sha256} was written")
-
-
-def sha256_at(fs: Any, path: str) -> str:
-    """SHA-256 of a file on a file system, in hexadecimal."""
-    hashed = hashlib.sha256()
-    with fs.open(path, "rb") as stream:
-        while piece := stream.read(_PIECE):
-            hashed.update(piece)
-    return hashed.hexdigest()
 
 
 def read_manifest(store: Store, location: str) -> dict[str, Any]:

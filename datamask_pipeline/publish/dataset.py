@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,7 @@ from datamask_pipeline.publish.manifest import CARD, CROISSANT, NAME, manifest_b
 from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
+from datamask_pipeline.storage.builder import sha256_at
 from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
 from datamask_pipeline.storage.reaching import file_system_of, is_local, reaching
 from datamask_pipeline.storage.ref import pretty_json, read_json
@@ -74,8 +75,8 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
         InputError: a licence is not known.
         IntegrityError: the subset is not that of its mask, or a file of it or of the documents behind it, where columns of
             theirs are read, was altered.
-        StorageError: the disk is full, or something else stands there already, or it lies in the record, or its storage
-            does not answer.
+        StorageError: the disk is full, or something else stands there already, be it this data set with a file that was
+            altered since, or it lies in the record, or its storage does not answer.
     """
     subset = subset_of(store, release, arm)
     fs, path = file_system_of(to, store.options_for(to), setting="to")
@@ -87,15 +88,15 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
     with _private_folder(Path(path) if on_this_machine else None) as folder:
         manifest = build(store, subset, folder, config)
         with reaching(fs, to):
-            if on_this_machine:
-                _rename(folder, path)
-            else:
-                _upload(folder, fs, path, to)
+            is_ours = _rename(folder, path) if on_this_machine else _upload(folder, fs, path, to)
             there = _root_there(fs, path)
         if there != manifest["root"]:
             raise StorageError(
                 f"another data set stands at {to}, with root digest {there}; name another place"
             )
+        if not is_ours:
+            with reaching(fs, to):
+                _refuse_altered(fs, path, manifest["files"], to)
     shards = [name for name in manifest["files"] if name.startswith("data/")]
     return Published(to.rstrip("/"), manifest["root"], manifest["data_set"]["documents"], len(shards))
 
@@ -278,6 +279,21 @@ def _root_there(fs: Any, path: str) -> str | None:
     )
 
 
+def _refuse_altered(fs: Any, path: str, files: Mapping[str, Mapping[str, Any]], to: str) -> None:
+    """Refuse a data set that stood there already, and is no longer what its manifest says.
+
+    Raises:
+        StorageError: a file of it is missing or was altered.
+    """
+    for name, file in files.items():
+        there = f"{path}/{name}"
+        if not fs.exists(there) or fs.size(there) != file["bytes"] or sha256_at(fs, there) != file["sha256"]:
+            raise StorageError(
+                f"this data set stands at {to} already, and its {name} was altered or removed since; remove that folder "
+                "and call again, or name another place"
+            )
+
+
 @contextmanager
 def _private_folder(target: Path | None) -> Iterator[Path]:
     """A folder beside the target, or a temporary one; removed at the end, unless it became the target.
@@ -299,8 +315,8 @@ def _private_folder(target: Path | None) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _rename(folder: Path, path: str) -> None:
-    """Make a folder of this machine visible by one rename, unless another writer was first."""
+def _rename(folder: Path, path: str) -> bool:
+    """Make a folder of this machine visible by one rename, unless another writer was first; says whether it did."""
     for each in folder.rglob("*"):
         if each.is_file():
             with each.open("rb") as stream:
@@ -310,10 +326,12 @@ def _rename(folder: Path, path: str) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+        return False
+    return True
 
 
-def _upload(folder: Path, fs: Any, path: str, to: str) -> None:
-    """File by file, the manifest last, unless another writer was first: one at a time is at a place.
+def _upload(folder: Path, fs: Any, path: str, to: str) -> bool:
+    """File by file, the manifest last, unless another writer was first: one at a time is at a place. As `_rename`.
 
     Raises:
         StorageError: something else stands there by now, or another writer took this one for dead.
@@ -324,9 +342,10 @@ def _upload(folder: Path, fs: Any, path: str, to: str) -> None:
         assert lease is not None  # it waits
         _refuse_foreign(fs, path, to)
         if _root_there(fs, path) is not None:
-            return
+            return False
         files = [each for each in folder.rglob("*") if each.is_file() and each.name != NAME]
         for each in sorted(files):
             fs.put_file(str(each), f"{path}/{each.relative_to(folder).as_posix()}")
         lease.check()
         fs.put_file(str(folder / NAME), f"{path}/{NAME}")
+    return True

@@ -46,6 +46,8 @@ Item = TypeVar("Item")
 #: What the record of a part holds.
 PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
 _INDEXES_AT_ONCE: Final = 2
+#: Bytes hashed at a time.
+_PIECE: Final = 1 << 22
 
 
 class ArtefactBuilder:
@@ -447,3 +449,12 @@ def sha256_file(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_at(fs: Any, path: str) -> str:
+    """SHA-256 of a file on a file system, in hexadecimal."""
+    hashed = hashlib.sha256()
+    with fs.open(path, "rb") as stream:
+        while piece := stream.read(_PIECE):
+            hashed.update(piece)
+    return hashed.hexdigest()

@@ -255,6 +255,28 @@ def test_the_same_again_changes_nothing_and_another_is_refused(licensed: Store, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mask", "mine"]
 
 
+@pytest.mark.parametrize("place", ["mask", "memory://altered/mask"])
+@pytest.mark.parametrize("name", ["croissant.json", "data/train-00000-of-00001.parquet"])
+def test_what_stands_there_is_not_said_to_be_published_where_a_file_of_it_was_altered(
+    licensed: Store, tmp_path: Path, place: str, name: str
+) -> None:
+    fs, to = (
+        (MemoryFileSystem(), place)
+        if place.startswith("memory:")
+        else (LocalFileSystem(), str(tmp_path / place))
+    )
+    done = publish(licensed, "first", "datamask", to, PublishConfig(**ODC))
+    data = fs.cat_file(f"{to}/{name}")
+    fs.pipe_file(f"{to}/{name}", data[:-1] + b"?")
+    with pytest.raises(StorageError, match=f"{name} was altered or removed since; remove that folder"):
+        publish(licensed, "first", "datamask", to, PublishConfig(**ODC))
+    fs.rm_file(f"{to}/{name}")
+    with pytest.raises(StorageError, match=f"{name} was altered or removed since; remove that folder"):
+        publish(licensed, "first", "datamask", to, PublishConfig(**ODC))
+    fs.pipe_file(f"{to}/{name}", data)
+    assert publish(licensed, "first", "datamask", to, PublishConfig(**ODC)) == done
+
+
 def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_path: Path) -> None:
     facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
     assert "not stated" not in _selection(facts)
