@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.compute as pc
 
@@ -14,6 +14,11 @@ from datamask_pipeline.storage.whole import check_tables
 from datamask_pipeline.token_totals import TOTALS_SQL
 
 Content = dict[str, Any]
+
+#: When a document was fetched; null where its date is none, as `epoch` and `infinity`, which DuckDB takes for dates.
+DATE_SQL: Final = (
+    "CASE WHEN regexp_matches(date, '^\\s*[0-9]{4}[-/ ][^(]*$') THEN try_cast(date AS TIMESTAMP)::DATE END"
+)
 
 
 def content_of(store: Store, subset: Ref) -> Content:
@@ -33,8 +38,7 @@ def content_of(store: Store, subset: Ref) -> Content:
         ((documents, size, tokens, without, first, last, undated),) = connection.execute(f"""
             SELECT count(*), coalesce(sum(strlen(text)), 0)::BIGINT,
                 {TOTALS_SQL},
-                min(try_cast(date AS TIMESTAMP))::DATE::VARCHAR, max(try_cast(date AS TIMESTAMP))::DATE::VARCHAR,
-                count(*) FILTER (try_cast(date AS TIMESTAMP) IS NULL)
+                min({DATE_SQL})::VARCHAR, max({DATE_SQL})::VARCHAR, count(*) FILTER (({DATE_SQL}) IS NULL)
             FROM {rows}
         """).fetchall()
         languages = connection.execute(f"""

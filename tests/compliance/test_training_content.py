@@ -4,11 +4,13 @@ import json
 from collections import Counter
 from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import domains
 from datamask_pipeline.cli.app import app
+from datamask_pipeline.compliance.content import DATE_SQL
 from datamask_pipeline.compliance.training_content import _listed, training_content
 from datamask_pipeline.compliance.training_content_markdown import as_markdown
 from datamask_pipeline.errors import ConfigurationError
@@ -39,6 +41,15 @@ def test_domains_are_listed_by_their_share_of_bytes(withdrawn: Pipeline) -> None
     pool = store.manifest(require(store, "pool", "first"))
     assert found["reservations"]["documents_withdrawn"] == pool["counts"]["dropped_takedown"] > 0
     assert found["reservations"]["entries"] == 3
+
+
+def test_what_is_no_date_is_none() -> None:
+    """The period of collection was `1970-01-01 to infinity` where two documents had such dates."""
+    dates = ["2013-05-18T05:33:20Z", "2013-05-18T23:33:20+02:00", " 2024/1/2", None, "2024", "soon", ""]
+    none = ["epoch", "EPOCH", "infinity", "-infinity", "0044-03-15 (BC)", "24-01-01"]
+    sql = f"SELECT ({DATE_SQL})::VARCHAR FROM (SELECT unnest(?::VARCHAR[]) AS date)"
+    found = [date for (date,) in duckdb.execute(sql, [dates + none]).fetchall()]
+    assert found == ["2013-05-18", "2013-05-18", "2024-01-02"] + [None] * 10
 
 
 @pytest.mark.parametrize(
