@@ -127,11 +127,11 @@ def _licences(config: PublishConfig, licences: dict[str, int | None]) -> str:
         if config.licence == OTHER
         else f"The data set is released under {code_span(config.licence)}."
     )
-    stated = (
-        f"Column {code_span(config.licence_column)} holds each document's."
-        if config.licence_column
-        else "What its sources are under:"
-    )
+    stated = "What its sources are under:"
+    if config.licence_column:
+        stated = f"Column {code_span(config.licence_column)} holds each document's."
+        if config.ids_only:
+            stated = f"Column {code_span(config.licence_column)} of the source, which is not in here, holds each document's."
     note = ""
     if "odc-by" in licences:
         note = "\n\nData sets of Common Crawl, FineWeb among them, are also subject to Common Crawl's terms of use."

@@ -189,6 +189,17 @@ def test_ids_only(licensed: Store, tmp_path: Path) -> None:
     ]
 
 
+def test_a_card_of_ids_alone_promises_no_column_of_licences(licensed: Store, tmp_path: Path) -> None:
+    settings = {"licence": "other", "source_licence": None, "licence_column": "license"}
+    for ids_only in (False, True):
+        folder = tmp_path / f"mask {ids_only}"
+        published(licensed, folder, ids_only=ids_only, **settings)
+        assert ("license" in rows_of(folder)[0]) is not ids_only
+        card = (folder / "README.md").read_text()
+        assert ("Column `license` holds each document's." in card) is not ids_only
+        assert ("Column `license` of the source, which is not in here, holds" in card) is ids_only
+
+
 def test_the_manifest_names_every_file_and_its_root_every_byte(licensed: Store, tmp_path: Path) -> None:
     done = published(licensed, tmp_path / "mask", max_documents=10)
     manifest = json.loads((tmp_path / "mask" / "manifest.json").read_text())
