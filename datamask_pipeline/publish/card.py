@@ -291,13 +291,16 @@ def _limits(facts: Facts, config: PublishConfig) -> str:
     without_tokens = facts.behind[facts.subset.location].manifest["metadata"].get("without_token_count")
     blocks = facts.selection["metadata"]["blocks"]
     near = facts.pool["basis"]["config"].get("near_duplicates")
+    near_copies = [*_near_copies(facts, counted=not config.ids_only)]
     lines = [
         *(f"The subset was stale when it was published: {code_span(reason)}." for reason in config.stale),
         f"Of {counts['rows_in']} documents, {counts['kept']} could be selected; left out before: {left_out or 'none'}.",
         "Documents that are nearly the same were collapsed."
         if near
+        else "Exact copies were collapsed; documents with nearly the same words were not, but for those that follow."
+        if near_copies
         else "Exact copies were collapsed; documents that are nearly the same were not.",
-        *_near_copies(facts),
+        *near_copies,
         "Quality is what the scorers above say, and diversity what the embedding sees; neither says that a text is true, "
         "harmless or free of personal data. Nothing was removed from any text.",
     ]
@@ -312,16 +315,17 @@ def _limits(facts: Facts, config: PublishConfig) -> str:
     return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _near_copies(facts: Facts) -> Iterator[str]:
-    """How many were left out in the release, and in each that it goes on from."""
+def _near_copies(facts: Facts, *, counted: bool) -> Iterator[str]:
+    """How many were left out in the release, and in each that it goes on from; whether a column counts them."""
     for manifest in (artefact.manifest for artefact in facts.behind.values()):
         if manifest["stage"] == "copies":
             own = manifest["key"] == facts.release
             of = "" if own else f" in release {code_span(manifest['key'])}, which this one goes on from,"
             number, threshold = manifest["counts"]["dropped_near_copy"], manifest["metadata"]["threshold"]
+            by = f"; {code_span(schema.NUM_NEAR_COPIES.name)} counts them" if counted else ""
             yield (
                 f"{number} of those that could be selected{of} were left out as near-copies: their embedding has a cosine "
-                f"of at least {threshold} to that of an earlier document; `num_near_copies` counts them."
+                f"of at least {threshold} to that of an earlier document{by}."
             )
 
 

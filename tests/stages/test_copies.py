@@ -181,6 +181,12 @@ def test_columns_are_described_and_the_data_card_tells_of_near_copies(on: Pipeli
     assert f"{num_copies} of those that could be selected were left out as near-copies" in card
     (row,) = (line for line in card.splitlines() if line.startswith("| `num_near_copies`"))
     assert "stage `copies`" in row
+    assert "document; `num_near_copies` counts them." in card
+    assert "documents that are nearly the same were not" not in card
+    assert "with nearly the same words were not, but for those that follow" in card
+    ids_only = config.model_copy(update={"ids_only": True})
+    publish(on.store, "first", "datamask", str(tmp_path / "ids"), ids_only)
+    assert "num_near_copies" not in (tmp_path / "ids" / "README.md").read_text()
 
 
 def test_the_record_is_proved(on: Pipeline) -> None:
