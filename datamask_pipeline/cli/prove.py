@@ -164,7 +164,10 @@ def prove(
 
 def _unchecked_signature(fs: Any, path: str, target: str) -> str | None:
     """The signature beside a data set; ``None`` where there is none."""
-    return signature_of(Path(target)).as_posix() if fs.exists(f"{path}.sig") else None
+    if "://" in target:
+        return f"{target.rstrip('/')}.sig" if fs.exists(f"{path}.sig") else None
+    file = signature_of(Path(target))
+    return file.as_posix() if file.exists() else None
 
 
 def _signature_findings(folder: Path, public_key: Path, signature: Path | None) -> list[Finding]:

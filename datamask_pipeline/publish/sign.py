@@ -18,6 +18,8 @@ _DIGEST: Final = re.compile(
 
 def signature_of(folder: Path) -> Path:
     """Where the signature of a folder stands: beside it, so that the folder stays as it is."""
+    if folder.name in ("", ".."):  # the working directory has no name of its own
+        folder = folder.resolve()
     return folder.with_name(f"{folder.name}.sig")
 
 

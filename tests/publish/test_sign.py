@@ -84,6 +84,20 @@ def test_a_signature_that_was_not_checked_is_told(signed: tuple[Path, Path]) -> 
     assert "not checked" not in prove(folder, "--public-key", public).output
 
 
+def test_the_working_directory_has_a_signature_beside_it_too(
+    signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, public = signed
+    for at, name in ((folder, "."), (folder / "data", "..")):
+        monkeypatch.chdir(at)
+        told = prove(Path(name))
+        assert told.exit_code == 0, told.output
+        assert f"signature {folder}.sig was not checked" in told.output
+        assert prove(Path(name), "--public-key", public).exit_code == 0
+    told = CliRunner().invoke(app, ["audit", "prove", f"file://{folder}/"])
+    assert f"signature file://{folder}.sig was not checked" in told.output
+
+
 def test_a_lost_signature_is_a_contradiction(signed: tuple[Path, Path]) -> None:
     folder, public = signed
     folder.with_name("mask.sig").unlink()
