@@ -72,7 +72,7 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
     Raises:
         UnknownNameError: no such release, arm or column.
         ConfigurationError: the licence is forbidden by that of a constituent.
-        InputError: a licence is not known.
+        InputError: a licence is not known, or a column has a type that a data set cannot have.
         IntegrityError: the subset is not that of its mask, or a file of it or of the documents behind it, where columns of
             theirs are read, was altered.
         StorageError: the disk is full, or something else stands there already, be it this data set with a file that was
@@ -209,7 +209,7 @@ def _licences(store: Store, facts: Facts, config: PublishConfig, scratch: Path) 
     """Licences of what is published, with the number of documents where a column says so.
 
     Raises:
-        InputError: a document has no licence, or one that is not known.
+        InputError: a document has no licence, or one that is not known, or the column holds none.
         ConfigurationError: the data set's own is forbidden by one of them.
     """
     counts: Counter[str | None] = Counter()
@@ -217,6 +217,12 @@ def _licences(store: Store, facts: Facts, config: PublishConfig, scratch: Path) 
         found: dict[str, int | None] = dict.fromkeys(source_licences(facts, config.source_licence))
     else:
         column = source_fields(store, facts.documents, [config.licence_column], "licence_column")
+        if pa.types.is_nested(kind := column.field(0).type):
+            raise InputError(
+                f"licence_column: holds {kind}, and each document has one licence",
+                field=config.licence_column,
+                remedy="name a column of strings",
+            )
         for batch in subset_rows(store, facts.subset, facts.documents, column, scratch):
             for item in batch.column(config.licence_column).value_counts().to_pylist():
                 counts[item["values"]] += item["counts"]

@@ -33,7 +33,8 @@ def source_fields(
 
     Raises:
         UnknownNameError: no crawl has such a column.
-        InputError: the subset has a column of that name itself, or two crawls have it in two types.
+        InputError: the subset has a column of that name itself, or two crawls have it in two types, or `datasets` cannot
+            open one of its type.
     """
     found: dict[str, pa.Field] = {}
     for crawl, ref in documents.items():
@@ -56,7 +57,26 @@ def source_fields(
             raise InputError(
                 "this pipeline has a column of that name", field=name, remedy="rename it in the source"
             )
+        _refuse_unopened(found[name], where)
     return pa.schema([schema.source_column(found[name]) for name in columns])
+
+
+def _refuse_unopened(field: pa.Field, where: str) -> None:
+    """Refuse a column that `datasets`, and so the hub, has no type for, as a map.
+
+    Raises:
+        InputError: it is one.
+    """
+    from datasets import Features
+
+    try:
+        Features.from_arrow_schema(pa.schema([field]))
+    except ValueError as error:
+        raise InputError(
+            f"{where}: `datasets.load_dataset` cannot open a column of type {field.type}",
+            field=field.name,
+            remedy="leave the column out, or give it another type in the source",
+        ) from error
 
 
 def left_out(store: Store, documents: Mapping[str, Ref], published: Sequence[str]) -> list[pa.Field]:

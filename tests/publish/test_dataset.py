@@ -23,11 +23,13 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from tiny_chain import write_tiny_config
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.publish import dataset
 from datamask_pipeline.publish.card import _selection
 from datamask_pipeline.publish.columns import Column, _model_url
@@ -345,6 +347,33 @@ def test_what_may_not_be_published_is_refused(
     with pytest.raises(error, match=match):
         published(licensed, tmp_path / "mask", **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "match"),
+    [
+        (
+            pa.map_(pa.string(), pa.int64()),
+            {"columns": ("odd",)},
+            "columns: `datasets.load_dataset` cannot.* map<",
+        ),
+        (pa.list_(pa.string()), {"licence_column": "odd"}, "licence_column: holds list<.*column of strings"),
+    ],
+)
+def test_a_column_of_a_type_that_a_data_set_cannot_have_is_refused(
+    tmp_path: Path, kind: pa.DataType, settings: dict[str, Any], match: str
+) -> None:
+    path = write_tiny_config(tmp_path)
+    for shard in sorted((tmp_path / "crawls").rglob("*.jsonl")):
+        table = pa.Table.from_pylist([json.loads(line) for line in shard.read_text().splitlines()])
+        pq.write_table(table.append_column("odd", pa.nulls(len(table), kind)), shard.with_suffix(".parquet"))
+        shard.unlink()
+    pipeline = Pipeline(load_config(str(path)))
+    for _, _, call in pipeline.steps("first", until="materialise"):
+        call()
+    with pytest.raises(InputError, match=match):
+        published(pipeline.store, tmp_path / "mask", **settings)
+    assert not (tmp_path / "mask").exists()
 
 
 def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
