@@ -120,7 +120,9 @@ def _all_kept(
 ) -> dict[str, dict[str, Any]]:
     """What a tombstone keeps of versions that a plan removes, by location."""
     return {
-        location: _kept_of(store, location, held) | {"used": location in planned.used}
+        location: _kept_of(store, location, held)
+        | {"used": location in planned.used}
+        | ({"texts": planned.texts[location]} if location in planned.texts else {})
         for location, held in removed.items()
     }
 

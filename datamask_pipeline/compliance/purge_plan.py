@@ -56,6 +56,8 @@ class Plan:
         erased: Current versions of crawls that hold one of these documents, or of requests that name one; they are
             superseded without it.
         removed: Superseded versions that are removed, those of ``erased`` too; each with the hashes it holds, by crawl.
+        texts: Of each superseded subset, by the hash of a withdrawn id, how many rows have that document's text, under
+            whatever id.
         standing: Current models, results and reports that were made from one of these documents; they stay.
         kept: Superseded versions that stay because a standing model needs them.
         naming: Current versions of releases that still name one of these documents as withdrawn: a run supersedes them, and
@@ -73,6 +75,7 @@ class Plan:
     used: set[str]
     erased: list[str]
     removed: Mapping[str, Mapping[str, list[str]]]
+    texts: Mapping[str, Mapping[str, int]]
     standing: list[str]
     kept: list[str]
     naming: list[str]
@@ -114,6 +117,8 @@ def _plan(graph: Graph, off: Collection[str]) -> Plan:
             )
         held = {location: _held(graph, connection, location, salt) for location in graph.manifests}
         used = {location for location in graph.manifests if _used(graph, connection, location, salt, held)}
+        subsets = [each for each in graph.of("materialise") if each not in graph.pointed]
+        texts = {each: _texts(graph, connection, each, salt) for each in subsets}
         unfinished = unfinished_of(graph, connection, salt, found.documents, OF_A_CRAWL)
         used_before = _used_before(store) | _may_have_used(store, found.documents)
         tainted = _tainted(graph, used | used_before) & {*graph.manifests}
@@ -146,6 +151,7 @@ def _plan(graph: Graph, off: Collection[str]) -> Plan:
         used=tainted,
         erased=erased,
         removed=removed,
+        texts=texts,
         standing=standing,
         kept=sorted(superseded & needed),
         naming=[each for each in sorted(holding & graph.pointed - superseded) if held[each]],
@@ -176,6 +182,19 @@ def _held(
     Of a superseded version also those that have the content of one, under whatever id.
     """
     return _rows(graph, connection, location, salt, "true")
+
+
+def _texts(graph: Graph, connection: "duckdb.DuckDBPyConnection", location: str, salt: str) -> dict[str, int]:
+    """How many rows of a subset have the text of each withdrawn document, by the hash of its id."""
+    manifest = graph.manifests[location]
+    if not manifest["parts"]:
+        return {}
+    rows = duck.parts_sql(graph.store, [ref_of(manifest)], "content_hash")
+    found = connection.execute(f"""
+        SELECT w.hash, count(*) FROM (SELECT {hashed_sql(salt, "content_hash")} AS content FROM {rows})
+        JOIN (SELECT DISTINCT hash, content FROM withdrawn) AS w USING (content) GROUP BY ALL ORDER BY ALL
+    """)
+    return dict(found.fetchall())
 
 
 def _rows(

@@ -38,7 +38,8 @@ class Holdings:
         purges: Of a document its story; of a domain each purge, with documents and bytes that were erased of it, and
             ``entries``. Tombstones count by registrable domain: of a sub-domain the numbers are of
             all of ``counted_as``, null for a registrable domain itself.
-        held: By location, how many documents of it each purged version of a subset held.
+        held: By location, how many documents of it, or with its text, each purged version of a subset held; of tombstones of
+            earlier versions, which do not tell texts apart, whether it held the document itself.
     """
 
     kind: Literal["document", "domain"]
@@ -63,12 +64,11 @@ def purged_holdings(store: Store, target: str, kind: str | None) -> Holdings | N
     }
     if found and kind in (None, "document") and (story := purged_story(store, target)):
         name = hashed(found[0].salt, target)
-        holding = (
-            location
+        rows = {
+            location: of.get("texts", {}).get(name, int(any(name in names for names in of["held"].values())))
             for location, of in subsets.items()
-            if any(name in names for names in of["held"].values())
-        )
-        return Holdings("document", story, dict.fromkeys(holding, 1))
+        }
+        return Holdings("document", story, {location: number for location, number in rows.items() if number})
     host = domains.canonical_host(target)
     counted = domains.registrable_domain(host) if domains.is_host(host) else host
     purges = []

@@ -57,7 +57,7 @@ class Tombstone:
         contents: Hashes of the content hashes of what was withdrawn, whatever the crawl.
         removed: By location, the manifest of each version that is gone, with the hashes of the documents it held under
             ``held`` (by crawl), whether it had made use of one under ``used``, and of a subset what it held in numbers
-            under ``content``.
+            under ``content``, and under ``texts``, by the hash of an id, how many rows had that document's text.
         standing: Locations of current versions that were made from one of these documents and stay.
         urls: Hashes of the addresses of what was withdrawn, each its host and what follows it.
         totals: By crawl, of what is gone from it ``documents``, ``bytes``, ``tokens`` (of those stated), ``without_tokens``

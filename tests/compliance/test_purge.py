@@ -21,6 +21,7 @@ from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance import purge as purging
+from datamask_pipeline.compliance.impact import impact
 from datamask_pipeline.compliance.purge import purge, unfinished
 from datamask_pipeline.compliance.purge_plan import plan
 from datamask_pipeline.compliance.purged import purged_story
@@ -129,6 +130,30 @@ def test_vectors_and_scores_stay_those_of_their_documents(copied: Pipeline) -> N
     gone = {row["id"] for row in withdrawn_rows(store)}
     purge(store, "x")
     assert by_id() == {name: of for name, of in before.items() if name not in gone}
+
+
+def test_what_held_a_text_under_another_id_is_told_after_the_purge_too(copied: Pipeline) -> None:
+    store = copied.store
+    names = [row["id"] for row in withdrawn_rows(store)]
+
+    def held(name: str) -> dict[str, tuple[str, int]]:
+        return {
+            each["artefact"]: (kind, each.get("documents_held", 0))
+            for kind, found in impact(store, name, "document").items()
+            if kind not in ("target", "kind", "purged")
+            for each in found
+        }
+
+    before = {name: held(name) for name in names}
+    subsets = {name for name in names if any(number for _, number in before[name].values())}
+    own = {row["id"] for each in store.all_manifests("materialise") for row in _rows_of(store, each)}
+    assert subsets - own, "some were in a subset under the id of a copy alone"
+    purge(store, "letter 17")
+    assert {name: held(name) for name in names} == before
+
+
+def _rows_of(store: Store, manifest: Any) -> list[dict[str, Any]]:
+    return store.read_table(ref_of(manifest), ["id"]).to_pylist()
 
 
 def test_the_next_run_takes_what_the_purge_left_and_ingests_nothing_again(copied: Pipeline) -> None:
