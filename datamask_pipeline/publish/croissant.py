@@ -73,12 +73,13 @@ def croissant(
         about: What it is.
         licence: Its licence.
         files: Bytes and SHA-256 of each shard, by its path beside this file.
-        columns: Its columns; nested ones are named in the description of the records alone.
+        columns: Its columns; nested ones and lengths of time are named in the description of the records
+            alone.
         derived_from: Addresses of the data sets that it was made from.
     """
     columns = list(columns)
     kinds = {column.field.name: _kind(column.field.type) for column in columns}
-    nested = [each for each, kind in kinds.items() if kind is None]
+    untyped = [each for each, kind in kinds.items() if kind is None]
     shards = [
         {
             "@type": "cr:FileObject",
@@ -113,7 +114,7 @@ def croissant(
                 "@type": "cr:RecordSet",
                 "@id": "documents",
                 "description": "One record per document."
-                + (f" Columns that Croissant cannot type: {', '.join(nested)}." if nested else ""),
+                + (f" Columns that Croissant cannot type: {', '.join(untyped)}." if untyped else ""),
                 "field": [
                     _field(column, kind)
                     for column in columns
@@ -143,7 +144,7 @@ def _iri(address: str) -> str:
 
 
 def _kind(kind: pa.DataType) -> str | None:
-    """Croissant's name of a type; ``None`` for a nested one."""
+    """Croissant's name of a type; ``None`` for a nested one, and for a length of time."""
     types = pa.types
     if types.is_boolean(kind):
         return "sc:Boolean"
@@ -151,6 +152,8 @@ def _kind(kind: pa.DataType) -> str | None:
         return "sc:Integer"
     if types.is_floating(kind) or types.is_decimal(kind):
         return "sc:Float"
-    if types.is_temporal(kind):
+    if types.is_time(kind):
+        return "sc:Time"
+    if types.is_date(kind) or types.is_timestamp(kind):
         return "sc:DateTime"
-    return None if types.is_nested(kind) else "sc:Text"
+    return None if types.is_nested(kind) or types.is_temporal(kind) else "sc:Text"

@@ -1,6 +1,7 @@
 """A published data set holds the subset's rows, opens everywhere, and appears whole or not at all."""
 
 import dataclasses
+import datetime
 import hashlib
 import json
 import os
@@ -92,6 +93,25 @@ def test_croissant_takes_names_with_blanks(tmp_path: Path) -> None:
     (tmp_path / "croissant.json").write_text(json.dumps(found))
     assert mlcroissant.Dataset(str(tmp_path / "croissant.json")).metadata.issues.errors == set()
     assert "@" not in model
+
+
+def test_croissant_reads_times_of_the_day_and_names_lengths_of_time(tmp_path: Path) -> None:
+    import mlcroissant
+
+    kinds = {"at": pa.time64("us"), "on": pa.date32(), "when": pa.timestamp("us"), "took": pa.duration("s")}
+    name = "data/train-00000-of-00001.parquet"
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({each: pa.array([1], kind) for each, kind in kinds.items()}), tmp_path / name)
+    columns = [Column(pa.field(each, kind), "the source", ["urn:x"]) for each, kind in kinds.items()]
+    files = {name: {"bytes": (tmp_path / name).stat().st_size, "sha256": sha256_file(tmp_path / name)}}
+    found = croissant(
+        name="n", about="a", licence="mit", files=files, columns=columns, derived_from=["urn:x"]
+    )
+    assert found["recordSet"][0]["description"].endswith("cannot type: took.")
+    (tmp_path / "croissant.json").write_text(json.dumps(found))
+    (row,) = mlcroissant.Dataset(str(tmp_path / "croissant.json")).records("documents")
+    assert row["documents/at"] == datetime.time(microsecond=1)
+    assert {*row} == {f"documents/{each}" for each in kinds if each != "took"}
 
 
 def test_every_field_of_croissant_says_what_it_was_derived_from(licensed: Store, tmp_path: Path) -> None:
