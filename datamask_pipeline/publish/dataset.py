@@ -82,6 +82,8 @@ def publish(store: Store, release: str, arm: str | None, to: str, config: Publis
     fs, path = file_system_of(to, store.options_for(to), setting="to")
     path = path.rstrip("/")
     on_this_machine = is_local(fs)
+    if on_this_machine:
+        path = os.path.realpath(path)  # a link is not renamed over: what it points to is made
     _refuse_in_record(store, path, to, on_this_machine=on_this_machine)
     with reaching(fs, to):
         _refuse_foreign(fs, path, to)

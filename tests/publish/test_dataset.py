@@ -310,6 +310,19 @@ def test_what_stands_there_is_not_said_to_be_published_where_a_file_of_it_was_al
     assert publish(licensed, "first", "datamask", to, PublishConfig(**ODC)) == done
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_link_is_followed(licensed: Store, tmp_path: Path, is_there: bool) -> None:
+    """To a folder that is empty, or does not exist yet."""
+    there, link = tmp_path / "disk" / "mask", tmp_path / "mask"
+    (there if is_there else there.parent).mkdir(parents=True)
+    link.symlink_to(there)
+    done = published(licensed, link)
+    assert link.is_symlink()
+    assert list(prove_data_set(LocalFileSystem(), str(there), done.root)) == []
+    assert [each.name for each in there.parent.iterdir()] == ["mask"]
+    assert published(licensed, link) == done
+
+
 def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_path: Path) -> None:
     facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
     assert "not stated" not in _selection(facts)
