@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "10"
+VERSION: Final = "11"
 
 Progress = Callable[[str, int, int | None], None]
 

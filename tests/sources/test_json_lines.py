@@ -4,6 +4,7 @@ import gzip
 import json
 from itertools import chain
 
+import pyarrow as pa
 import pytest
 import zstandard
 
@@ -34,6 +35,26 @@ def test_a_file_that_calls_its_ids_otherwise_is_refused_before_any_row() -> None
     # What is only beyond the first lines is no sign of a key's name.
     with pytest.raises(InputError, match="no column 'id'"):
         read([*lines[:HEAD_LINES], *LINES])
+
+
+def test_one_key_fills_every_column_that_is_taken_from_it() -> None:
+    lines = [b'{"address": "https://a.example/1", "text": "A text."}']
+    declared = [pa.field("address", pa.string())]
+    (batch,) = read_jsonl(
+        lines,
+        "a.jsonl",
+        renamed={"id": "address", "url": "address"},
+        declared=declared,
+        extras=declared,
+        batch_rows=7,
+    )
+    (row,) = batch.documents.select(["id", "url", "address"]).to_pylist()
+    assert set(row.values()) == {"https://a.example/1"}
+    # FineWeb's own name of a column that another one is taken from, too.
+    (batch,) = read([b'{"url": "https://a.example/1", "text": "A text."}'], id="url")
+    assert batch.documents.select(["id", "url"]).to_pylist() == [
+        {"id": "https://a.example/1", "url": "https://a.example/1"}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,12 @@ class _BatchBuilder:
     def __init__(
         self, renamed: Mapping[str, str], declared: Sequence[pa.Field], extras: Sequence[pa.Field]
     ) -> None:
-        self._keys = {renamed.get(field.name, field.name): field for field in FINEWEB}
-        self._keys |= {field.name: field for field in declared}
+        # One key may become several columns: an address that is the id too.
+        self._fields: dict[str, list[pa.Field]] = {}
+        for field in FINEWEB:
+            self._fields.setdefault(renamed.get(field.name, field.name), []).append(field)
+        for field in declared:
+            self._fields.setdefault(field.name, []).append(field)
         self._id_key = renamed.get("id", "id")
         self._schema = pa.schema([*FINEWEB, *extras])
         self._keep_rest = EXTRA_JSON.name in self._schema.names
@@ -196,21 +200,20 @@ class _BatchBuilder:
     def add(self, row: int, record: dict[str, Any]) -> None:
         values, rest = {}, {}
         for key, value in record.items():
-            field = self._keys.get(key)
-            if field is None:
+            if key not in self._fields:
                 rest[key] = value
-                continue
-            problem = _problem(value, field.type)
-            if problem:
-                identifier = record.get(self._id_key)
-                identifier = (
-                    identifier
-                    if isinstance(identifier, str) and not _problem(identifier, pa.string())
-                    else None
-                )
-                self.reject(row, identifier, *problem_of(key, value, field.type, problem))
-                return
-            values[field.name] = _as_stated(value, field.type)
+            for field in self._fields.get(key, ()):
+                problem = _problem(value, field.type)
+                if problem:
+                    identifier = record.get(self._id_key)
+                    identifier = (
+                        identifier
+                        if isinstance(identifier, str) and not _problem(identifier, pa.string())
+                        else None
+                    )
+                    self.reject(row, identifier, *problem_of(key, value, field.type, problem))
+                    return
+                values[field.name] = _as_stated(value, field.type)
         if rest and self._keep_rest:
             # ensure_ascii keeps lone surrogates as escapes, so the text is always valid UTF-8.
             values[EXTRA_JSON.name] = json.dumps(rest)
