@@ -23,7 +23,7 @@ from datamask_pipeline.stages.probe_examples import Examples, examples_digest, r
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
 STAGE: Final = "probe"
-VERSION: Final = "4"
+VERSION: Final = "5"
 PART: Final = "00000"
 _FIGURES: Final = {"auc": "AUC", "pearson": "Pearson correlation", "spearman": "Spearman correlation"}
 
@@ -164,6 +164,7 @@ def _fit(
     report = {
         "num_examples": len(examples.texts),
         "num_unlabelled": examples.num_unlabelled,
+        "num_normalised": examples.num_normalised,
         "num_held_out": int(held_out.sum()),
         "held_out": scorer.figures(vectors_ND[held_out], examples.labels_N[held_out])
         if held_out.any()

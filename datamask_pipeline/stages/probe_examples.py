@@ -21,6 +21,7 @@ from datamask_pipeline.families import SOURCES
 from datamask_pipeline.quality.trained import INSTALLED, ExamplesConfig, HeldOutConfig
 from datamask_pipeline.schema import EMBEDDING_DIM
 from datamask_pipeline.sources.formats.lines import raw_lines
+from datamask_pipeline.vectors import are_unit
 
 #: What the reference class of the installed documentation is made of, and what stands against it.
 PROSE_KINDS = ("page", "description")
@@ -33,9 +34,10 @@ class Examples:
     Attributes:
         texts: What is judged.
         labels_N: Finite numbers, higher is better.
-        vectors_ND: Their embeddings, or ``None``.
+        vectors_ND: Their embeddings, of unit norm as the documents' are, or ``None``.
         num_unlabelled: Rows of the file left out because text or label is null.
         held_by: The text by which each is held out or not: a shuffled one goes where its original goes.
+        num_normalised: Vectors of the file that were not of unit norm, and were made so.
     """
 
     texts: list[str]
@@ -43,6 +45,7 @@ class Examples:
     labels_N: NDArray[np.float64]
     vectors_ND: NDArray[np.float32] | None
     num_unlabelled: int
+    num_normalised: int = 0
 
 
 def examples_digest(config: ExamplesConfig) -> str:
@@ -95,10 +98,14 @@ def read_examples(config: ExamplesConfig) -> Examples:
     texts = [_text(entry[config.text_column], path, row, config.text_column) for row, entry in labelled]
     if isinstance(config, HeldOutConfig) and config.label_column is None:
         return _against_shuffled(texts, config, len(rows) - len(labelled))
-    vectors = None
+    vectors, num_normalised = None, 0
     if column := config.vector_column:
         vectors = np.stack([_vector(entry[column], path, row, column) for row, entry in labelled])
-    return Examples(texts, texts, np.array(labels), vectors, len(rows) - len(labelled))
+        norms_N = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        off_N = ~are_unit(norms_N)
+        vectors[off_N] = vectors[off_N] / norms_N[off_N, None]
+        num_normalised = int(off_N.sum())
+    return Examples(texts, texts, np.array(labels), vectors, len(rows) - len(labelled), num_normalised)
 
 
 def _against_shuffled(texts: list[str], config: HeldOutConfig, num_left_out: int) -> Examples:
@@ -232,10 +239,13 @@ def _vector(value: object, path: Path, row: int, column: str) -> NDArray[np.floa
             vector_D = np.array(value, dtype=np.float32)
     except (ValueError, TypeError, OverflowError):
         vector_D = np.empty(0, dtype=np.float32)
+    problem = f"a vector is no list of {EMBEDDING_DIM} finite numbers, as the documents' vectors are"
     if vector_D.shape == (EMBEDDING_DIM,) and np.isfinite(vector_D).all():
-        return vector_D
+        if vector_D.any():
+            return vector_D
+        problem = "a vector is zero, which has no direction"
     raise InputError(
-        f"a vector is no list of {EMBEDDING_DIM} finite numbers, as the documents' vectors are",
+        problem,
         file=str(path),
         row=row,
         field=column,

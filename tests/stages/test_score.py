@@ -180,8 +180,31 @@ def test_examples_with_vectors_serve_imported_embeddings(tmp_path: Path, store: 
     examples = pa.table({"text": texts, "label": labels, "vector": table.column("embedding")})
     pq.write_table(examples, tmp_path / "examples.parquet")
     options = {"probe": {"examples": str(tmp_path / "examples.parquet"), "vector_column": "vector"}}
-    report = store.manifest(scored(store, refs, scorers=("probe",), options=options))["metadata"]
-    assert report["scorers"]["probe"]["report"]["held_out"]["auc"] > 0.9
+    by_unit = scored(store, refs, scorers=("probe",), options=options)
+    report = store.manifest(by_unit)["metadata"]["scorers"]["probe"]["report"]
+    assert report["held_out"]["auc"] > 0.9
+    assert report["num_normalised"] == 0
+
+    # A model's raw vectors have other norms; the documents' were made unit, so the examples' are.
+    norms = np.linspace(2, 40, 40, dtype=np.float32)[:, None]
+    longer = [*(flat.reshape(-1, 768).astype(np.float32) * norms)]
+    pq.write_table(
+        examples.set_column(2, "vector", pa.array(longer, pa.list_(pa.float32()))),
+        tmp_path / "examples.parquet",
+    )
+    by_raw = scored(store, refs, scorers=("probe",), options=options)
+    report = store.manifest(by_raw)["metadata"]["scorers"]["probe"]["report"]
+    assert report["num_normalised"] == 40
+    unit_N, raw_N = (store.read_table(ref, ["score"]).column(0).to_numpy() for ref in (by_unit, by_raw))
+    assert np.abs(unit_N - raw_N).max() < 1e-3
+
+    longer[7] *= 0
+    pq.write_table(
+        examples.set_column(2, "vector", pa.array(longer, pa.list_(pa.float32()))),
+        tmp_path / "examples.parquet",
+    )
+    with pytest.raises(InputError, match=r"a vector is zero.*row 7, field vector"):
+        scored(store, refs, scorers=("probe",), options=options)
 
 
 @pytest.mark.slow
