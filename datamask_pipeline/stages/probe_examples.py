@@ -3,6 +3,7 @@
 Knows files and sources; knows no model.
 """
 
+import codecs
 import dataclasses
 import hashlib
 import json
@@ -20,6 +21,8 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.quality.trained import INSTALLED, ExamplesConfig, HeldOutConfig
 from datamask_pipeline.schema import EMBEDDING_DIM
+from datamask_pipeline.sources.filters import invalid_utf8_rows
+from datamask_pipeline.sources.formats.jsonl import parse_line
 from datamask_pipeline.sources.formats.lines import raw_lines
 from datamask_pipeline.vectors import are_unit
 
@@ -171,8 +174,19 @@ def _parquet_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
         found = pq.read_schema(path)
         _check_columns(found.names, wanted, path)
         with pq.ParquetFile(path) as opened:
+            first = 0
             for batch in opened.iter_batches(columns=wanted):
+                if undecodable := invalid_utf8_rows(batch):
+                    row = min(undecodable)
+                    raise InputError(
+                        "a string is not valid UTF-8",
+                        file=str(path),
+                        row=first + row,
+                        field=undecodable[row],
+                        remedy="repair the text, or drop the row",
+                    )
                 yield from batch.to_pylist()
+                first += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"not a whole Parquet file: {error}", file=str(path), remedy="write the file again"
@@ -181,15 +195,13 @@ def _parquet_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
 
 def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
     with path.open("rb") as stream:
-        for row, line in enumerate(raw_lines(stream, str(path))):
-            try:
-                entry = json.loads(line)
-                if not isinstance(entry, dict):
-                    raise ValueError(f"it is a {type(entry).__name__}")
-            except ValueError as error:
+        lines = (line.removeprefix(codecs.BOM_UTF8) for line in raw_lines(stream, str(path)))
+        for row, line in enumerate(line for line in lines if line.strip()):
+            entry = parse_line(line)
+            if isinstance(entry, str):
                 raise InputError(
-                    f"a line is no JSON object: {error}", file=str(path), row=row, remedy="repair the line"
-                ) from error
+                    f"a line is no JSON object: {entry}", file=str(path), row=row, remedy="repair the line"
+                )
             if row == 0:
                 _check_columns(list(entry), wanted, path)
             yield {name: entry.get(name) for name in wanted}
@@ -197,6 +209,10 @@ def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
 
 def _check_columns(found: list[str], wanted: list[str], path: Path) -> None:
     for name in wanted:
+        if found.count(name) > 1:
+            raise InputError(
+                "a column stands twice", file=str(path), field=name, remedy="rename one of the two"
+            )
         if name not in found:
             raise InputError(
                 f"a column is missing; there are: {', '.join(found)}",

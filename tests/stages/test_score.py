@@ -14,6 +14,7 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.families import SCORERS, SOURCES
 from datamask_pipeline.quality import ScoreBatch, Scores
+from datamask_pipeline.quality.probe import ProbeConfig
 from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
 from datamask_pipeline.stages import embed, ingest, score
@@ -218,6 +219,49 @@ def test_the_reference_class_of_the_installed_documentation_is_learnt(tmp_path: 
     assert report["held_out"]["auc"] > 0.75
     about = store.manifest(ref)["metadata"]["scorers"]["probe"]
     assert about["report"] == {}, "nobody labelled these examples"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            b'{"text": "a", "label": 1}\n{"text": "b", "label": 1, "label": 0}',
+            "key 'label' stands twice.*row 1",
+        ),
+        (
+            b'{"text": "a", "label": 1}\r\n\r\n{"text": "b", "label": ' + b"[" * 200_000,
+            "RecursionError.*row 1",
+        ),
+        (b'\xef\xbb\xbf{"text": "\xff", "label": 1}', "byte 10 is not UTF-8.*row 0"),
+    ],
+)
+def test_a_line_of_examples_that_says_two_things_or_none_is_refused(
+    tmp_path: Path, lines: bytes, told: str
+) -> None:
+    path = tmp_path / "examples.jsonl"
+    path.write_bytes(lines)
+    with pytest.raises(InputError, match=f"a line is no JSON object: .*{told}"):
+        read_examples(probe_config(path))
+
+
+def test_a_file_of_examples_that_says_two_things_or_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "examples.parquet"
+    twice = pa.Table.from_arrays(
+        [pa.array(["a", "b"]), pa.array([1, 0]), pa.array([0, 1])], ["text", "label", "label"]
+    )
+    pq.write_table(twice, path)
+    with pytest.raises(InputError, match=r"a column stands twice.*field label"):
+        read_examples(probe_config(path))
+    raw = pa.array([b"fine", b"\xff"])
+    pq.write_table(
+        pa.table({"text": pa.Array.from_buffers(pa.string(), 2, raw.buffers()), "label": [1, 0]}), path
+    )
+    with pytest.raises(InputError, match=r"not valid UTF-8.*row 1, field text"):
+        read_examples(probe_config(path))
+
+
+def probe_config(examples: Path) -> ProbeConfig:
+    return ProbeConfig(examples=str(examples))
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path: Path, store: Store) -> None:
