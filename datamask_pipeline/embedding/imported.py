@@ -133,6 +133,10 @@ class ImportedFiles:
                     field=name,
                     remedy="name the right column in the configuration",
                 )
+            if found.names.count(name) > 1:
+                raise InputError(
+                    "a column stands twice", file=str(path), field=name, remedy="rename one of the two"
+                )
         kind = found.field(self.id_column).type
         if not _are_strings(kind):
             raise InputError(

@@ -61,6 +61,14 @@ def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
     assert scored(tmp_path, ["d2", "d0", "d1"]) == ([2.0, 0.0, 1.0], {})
 
 
+@pytest.mark.parametrize("name", ["id", "score"])
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path, name: str) -> None:
+    table = pa.table({"id": ["a"], "score": [1.0]})
+    pq.write_table(table.append_column(name, table.column(name)), tmp_path / "s.parquet")
+    with pytest.raises(InputError, match=rf"a column stands twice.*s\.parquet, field {name}"):
+        scored(tmp_path / "s.parquet", ["a"])
+
+
 def test_scores_where_lower_is_better_are_turned_around_with_their_scale(tmp_path: Path) -> None:
     path = write(tmp_path / "s.parquet", ["a"], [4.0])
     options = {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0}
