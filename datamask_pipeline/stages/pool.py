@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STAGE: Final = "pool"
-VERSION: Final = "5"
+VERSION: Final = "6"
 #: What a manifest's metadata names of the requests, by their entries.
 REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.
@@ -52,33 +52,53 @@ _LARGEST_PART: Final = 5
 #: What candidates are made of.
 _READ: Final = ["crawl", "shard", "row", "id", "content_hash", "url", "token_count"]
 #: What is carried over of a content that was judged.
-_JUDGED: Final = ["id", "content_hash", "num_copies", "representative_crawl", "representative_id"]
+_JUDGED: Final = [
+    "crawl",
+    "id",
+    "content_hash",
+    "num_copies",
+    "representative_crawl",
+    "representative_id",
+    "exclusion",
+]
 #: What documents are judged by. In one query with them it would hold more than can be spilled.
 _TABLES: Final = {
     "withdrawn": "SELECT DISTINCT group_hash FROM documents SEMI JOIN named_rows USING (position)",
     "contaminated": """
         SELECT DISTINCT coalesce(near.group_hash, content_hash) AS group_hash FROM hits LEFT JOIN near USING (content_hash)
     """,
-    "copied": """
-        SELECT group_hash, min(position) AS position, count(*) AS num_copies FROM documents
-        GROUP BY group_hash HAVING count(*) > 1 OR group_hash IN (SELECT group_hash FROM known)
-    """,
-    "copies": """
-        SELECT group_hash,
-            CASE WHEN known.num_copies IS NULL THEN copied.position ELSE -1 END AS representative,
-            copied.num_copies + coalesce(known.num_copies, 0) AS num_copies,
-            coalesce(known.representative_crawl, first_one.crawl) AS representative_crawl,
-            coalesce(known.representative_id, first_one.id) AS representative_id
-        FROM copied JOIN documents AS first_one USING (group_hash, position) LEFT JOIN known USING (group_hash)
-    """,
     "repeated": """
         SELECT id, CASE WHEN known_ids.id IS NULL THEN min(position) ELSE -1 END AS first_with_id
         FROM documents LEFT JOIN known_ids USING (id) GROUP BY id, known_ids.id
         HAVING count(*) > 1 OR known_ids.id IS NOT NULL
     """,
+    # Whoever repeats an id is left out, and stands for nobody while another can.
+    "copied": """
+        SELECT group_hash, count(*) AS num_copies, bool_or(is_first) AS stands,
+            coalesce(
+                min(position) FILTER (is_first AND content_hash = group_hash), min(position) FILTER (is_first), min(position)
+            ) AS position
+        FROM (SELECT *, position = coalesce(first_with_id, position) AS is_first
+              FROM documents LEFT JOIN repeated USING (id))
+        GROUP BY group_hash HAVING count(*) > 1 OR group_hash IN (SELECT group_hash FROM known)
+    """,
+    "copies": """
+        SELECT group_hash,
+            CASE WHEN is_known THEN -1 ELSE position END AS representative,
+            num_copies,
+            CASE WHEN is_known THEN known_crawl ELSE first_one.crawl END AS representative_crawl,
+            CASE WHEN is_known THEN known_id ELSE first_one.id END AS representative_id,
+            first_one.content_hash AS representative_hash
+        FROM (SELECT copied.group_hash, position, copied.num_copies + coalesce(known.num_copies, 0) AS num_copies,
+                  coalesce(known.stands OR NOT copied.stands, false) AS is_known,
+                  known.representative_crawl AS known_crawl, known.representative_id AS known_id
+              FROM copied LEFT JOIN known USING (group_hash))
+        JOIN documents AS first_one USING (group_hash, position)
+    """,
     # By position, so that what is said of some thousand documents in a row is found without looking at all.
     "twins": """
-        SELECT documents.position, representative, num_copies, representative_crawl, representative_id, first_with_id
+        SELECT documents.position, representative, num_copies, representative_crawl, representative_id,
+            representative_hash, first_with_id
         FROM documents LEFT JOIN copies USING (group_hash) LEFT JOIN repeated USING (id)
         WHERE num_copies IS NOT NULL OR first_with_id IS NOT NULL ORDER BY documents.position
     """,
@@ -160,7 +180,7 @@ def run(
         store: The record.
         release: The release's name.
         documents: The ingested documents of each crawl, in the release's order of crawls; of several copies
-            the first by (crawl, shard, row) represents the content.
+            the first by (crawl, shard, row) represents the content, of those that repeat no earlier document's id.
         takedown: What is asked to be withdrawn, as stage `takedown` took it in; ``None`` where nothing is.
         question_texts: The questions that documents are held against, as stage `decontaminate` took them in; or ``None``.
         held: The candidates of the release that this one goes on from, if it does.
@@ -335,7 +355,7 @@ def _judge(
         CREATE TEMP TABLE documents
             (crawl VARCHAR, id VARCHAR, content_hash VARCHAR, position BIGINT, group_hash VARCHAR);
         CREATE TEMP TABLE known
-            (group_hash VARCHAR, num_copies BIGINT, representative_crawl VARCHAR, representative_id VARCHAR);
+            (group_hash VARCHAR, num_copies BIGINT, representative_crawl VARCHAR, representative_id VARCHAR, stands BOOLEAN);
         CREATE TEMP TABLE known_ids (id VARCHAR);
     """)
     named = connection.execute("SELECT position FROM named_rows").fetchnumpy()["position"]
@@ -348,14 +368,20 @@ def _judge(
             FROM taken LEFT JOIN near USING (content_hash)
         """)
     if before is not None:
-        connection.execute("CREATE TEMP TABLE judged AS FROM known, known_ids LIMIT 0")
+        connection.execute("""
+            CREATE TEMP TABLE judged (crawl VARCHAR, id VARCHAR, group_hash VARCHAR, num_copies BIGINT,
+                representative_crawl VARCHAR, representative_id VARCHAR, exclusion VARCHAR)
+        """)
         for table in windows.rows_at(store, [before], _JUDGED, held):
             connection.register("taken", table.rename_columns({"content_hash": "group_hash"}))
             connection.execute("INSERT INTO judged BY NAME SELECT * EXCLUDE (row) FROM taken")
         connection.execute("""
             INSERT INTO known
-            SELECT group_hash, max(num_copies), any_value(representative_crawl), any_value(representative_id)
-            FROM judged SEMI JOIN documents USING (group_hash) GROUP BY group_hash;
+            SELECT group_hash, max(num_copies), arg_max(representative_crawl, stands),
+                arg_max(representative_id, stands), bool_or(stands)
+            FROM (SELECT *, crawl = representative_crawl AND id = representative_id
+                      AND exclusion IS DISTINCT FROM 'duplicate_id' AS stands FROM judged)
+            SEMI JOIN documents USING (group_hash) GROUP BY group_hash;
             INSERT INTO known_ids SELECT DISTINCT id FROM judged SEMI JOIN documents USING (id);
         """)
     for name, sql in _TABLES.items():
@@ -411,6 +437,7 @@ def _candidates_sql(held_out_below: int, first: int, number: int) -> str:
                 coalesce(here.num_copies, 1) AS num_copies,
                 coalesce(here.representative_crawl, documents.crawl) AS representative_crawl,
                 coalesce(here.representative_id, documents.id) AS representative_id,
+                content_hash <> coalesce(representative_hash, content_hash) AS is_near_duplicate,
                 group_hash IN (SELECT group_hash FROM withdrawn) AS is_withdrawn,
                 group_hash IN (SELECT group_hash FROM contaminated) AS is_contaminated,
                 {PREFIX} < {held_out_below} AS is_validation
@@ -419,7 +446,7 @@ def _candidates_sql(held_out_below: int, first: int, number: int) -> str:
         judged AS (
             SELECT *,
                 CASE WHEN is_withdrawn THEN 'takedown'
-                     WHEN content_hash <> group_hash THEN 'near_duplicate'
+                     WHEN is_near_duplicate THEN 'near_duplicate'
                      WHEN is_copy THEN 'duplicate_content'
                      WHEN repeats_id THEN 'duplicate_id'
                      WHEN is_validation THEN 'validation'

@@ -123,6 +123,44 @@ def test_an_id_of_two_contents_is_kept_once(store: Store) -> None:
     assert rows["two", "a"]["exclusion"] == "duplicate_id"
 
 
+def test_a_content_is_not_lost_with_a_document_that_repeats_an_id(store: Store) -> None:
+    one = ingested(store, "one", [("x", "text one"), ("q", "other")])
+    two = ingested(store, "two", [("x", "shared"), ("y", "shared"), ("z", "third")])
+    documents = {"one": one, "two": two}
+    rows = pooled(store, documents)
+    assert rows["two", "y"]["eligible"]
+    assert (rows["two", "x"]["exclusion"], rows["two", "x"]["representative_id"]) == (
+        "duplicate_content",
+        "y",
+    )
+    # A release that goes on from one in which nobody could stand for the content.
+    before = {"one": one, "half": ingested(store, "half", [("x", "shared"), ("z", "third")])}
+    held = pool_of(store, before, "before")
+    three = ingested(store, "three", [("x", "shared"), ("y", "shared"), ("v", "shared")])
+    config = pool.PoolConfig(validation_share=0.0)
+    ref = pool.run(config, store=store, release="after", documents=before | {"three": three}, held=held)
+    found = {(row["crawl"], row["id"]): row for row in store.read_table(ref).to_pylist()}
+    told = [(found["three", name]["exclusion"], found["three", name]["representative_id"]) for name in "xyv"]
+    assert told == [("duplicate_content", "y"), (None, "y"), ("duplicate_content", "y")]
+    four = ingested(store, "four", [("w", "shared")])
+    documents = before | {"three": three, "four": four}
+    again = pool.run(config, store=store, release="last", documents=documents, held=ref)
+    last = store.read_table(again).to_pylist()[-1]
+    assert (last["exclusion"], last["representative_crawl"], last["num_copies"]) == (
+        "duplicate_content",
+        "three",
+        5,
+    )
+
+
+def test_near_duplicates_are_not_lost_with_a_document_that_repeats_an_id(store: Store) -> None:
+    one = ingested(store, "one", [("x", "text one"), ("q", "other")])
+    two = ingested(store, "two", [("x", LONG), ("y", NEAR), ("z", "third")])
+    rows = pooled(store, {"one": one, "two": two}, near_duplicates={})
+    assert rows["two", "y"]["eligible"]
+    assert (rows["two", "x"]["exclusion"], rows["two", "x"]["representative_id"]) == ("near_duplicate", "y")
+
+
 WORDS = [f"w{number}" for number in range(120)]
 LONG, NEAR, FAR = " ".join(WORDS), " ".join([*WORDS[:112], *"stuvwxyz"]), " ".join(reversed(WORDS))
 NEAR_ROWS = {"one": [("a", LONG), ("b", FAR), ("c", NEAR)], "two": [("d", NEAR), ("e", LONG), ("f", "short")]}
