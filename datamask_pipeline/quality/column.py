@@ -7,7 +7,7 @@ import pyarrow as pa
 import pydantic
 
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
-from datamask_pipeline.quality.given import GivenConfig, no_number, require_numbers
+from datamask_pipeline.quality.given import GivenConfig, no_number, require_numbers, require_within
 
 
 class ColumnConfig(GivenConfig):
@@ -24,7 +24,7 @@ class ColumnScorer(Scorer):
 
     def __init__(self, config: ColumnConfig) -> None:
         self.config = config
-        self.columns = (config.column,)
+        self.columns = (config.column, "id")
         self.scale = config.scale()
         self.model = config.model or f"column {config.column}"
         self.revision = config.revision
@@ -43,6 +43,7 @@ class ColumnScorer(Scorer):
         column = batch.documents.column(self.config.column)
         require_numbers(column.type, self.config.column)
         values_N = self.config.directed(column)
+        require_within(self.config, values_N, self.config.column, batch.documents.column("id"))
         reason = no_number(self.config.column)
         return Scores(values_N, {int(row): reason for row in np.flatnonzero(~np.isfinite(values_N))})
 

@@ -23,7 +23,7 @@ from datamask_pipeline import duck
 from datamask_pipeline.embedding.imported import ImportedFiles
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.quality.base import ScoreBatch, Scorer, Scores
-from datamask_pipeline.quality.given import GivenConfig, no_number, require_numbers
+from datamask_pipeline.quality.given import GivenConfig, no_number, require_numbers, require_within
 
 if TYPE_CHECKING:
     import duckdb
@@ -140,6 +140,7 @@ class ImportedScorer(Scorer):
         ).to_arrow_table()
         listed_N = np.asarray(found.column("listed"))
         values_N = np.asarray(found.column("value"))
+        require_within(self.config, values_N, self.config.score_column, ids, self.config.file)
         null = no_number(self.config.score_column)
         missing = {
             int(row): null if listed_N[row] else NOT_LISTED for row in np.flatnonzero(~np.isfinite(values_N))

@@ -76,6 +76,13 @@ def test_scores_where_lower_is_better_are_turned_around_with_their_scale(tmp_pat
     assert SCORERS.make("imported", {"file": str(path), **options}).scale == (-5.0, 0.0)
 
 
+def test_a_score_outside_of_the_scale_that_is_stated_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.parquet", ["a", "b", "c"], [4.0, -0.25, 9.0])
+    assert scored(path, ["a"], scale_min=0.0, scale_max=5.0) == ([4.0], {})
+    with pytest.raises(InputError, match=r"document 'b'.* 0 to no limit \(file .*s\.parquet, .*value -0\.25"):
+        scored(path, ["x", "a", "b"], scale_min=0.0)
+
+
 def test_its_identity_is_the_content_not_the_path(tmp_path: Path) -> None:
     def identity(path: Path, **options: object) -> dict:
         return SCORERS.make("imported", {"file": str(path), **options}).identity()

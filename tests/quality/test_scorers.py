@@ -31,7 +31,8 @@ def test_importing_the_family_imports_no_torch() -> None:
 
 
 def scored(values: pa.Array, **options: object) -> tuple[list[float], dict[int, str]]:
-    found = SCORERS.make("column", {"column": "edu", **options}).score(ScoreBatch(pa.table({"edu": values})))
+    documents = pa.table({"edu": values, "id": [f"d{row}" for row in range(len(values))]})
+    found = SCORERS.make("column", {"column": "edu", **options}).score(ScoreBatch(documents))
     return found.values_N.tolist(), dict(found.missing)
 
 
@@ -50,6 +51,17 @@ def test_a_column_where_lower_is_better_is_turned_around_with_its_scale() -> Non
     assert values == [-1.0, -4.0]
     scorer = SCORERS.make("column", {"higher_is_better": False, "scale_min": 0.0, "scale_max": 5.0})
     assert scorer.scale == (-5.0, 0.0)
+
+
+def test_a_score_outside_of_the_scale_that_is_stated_is_refused() -> None:
+    told = r"document 'd2' lies outside.* 0 to 5 \(field edu, value 5\.5\)"
+    values = pa.array([0.0, None, 5.5, 5.0])
+    for higher in (True, False):
+        with pytest.raises(InputError, match=told):
+            scored(values, scale_min=0.0, scale_max=5.0, higher_is_better=higher)
+    assert scored(values, scale_min=0.0)[0][2] == 5.5
+    with pytest.raises(ConfigurationError, match=r"scale_min 5\.0 is above scale_max 1\.0"):
+        scored(values, scale_min=5.0, scale_max=1.0)
 
 
 def test_a_column_of_words_is_refused() -> None:
