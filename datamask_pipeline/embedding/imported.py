@@ -47,7 +47,9 @@ class ImportedFiles:
 
     def __init__(self, location: str, id_column: str, value_column: str, *, what: str) -> None:
         root = Path(location)
-        self.paths = sorted(root.rglob("*.parquet")) if root.is_dir() else [root]
+        # A folder may be called like a file, as Spark's are.
+        inside = (path for path in root.rglob("*.parquet") if not path.is_dir())
+        self.paths = sorted(inside) if root.is_dir() else [root]
         self.id_column, self.value_column = id_column, value_column
         if not self.paths or not self.paths[0].exists():
             raise InputError(f"no Parquet file of {what}", file=location, remedy="correct the path")

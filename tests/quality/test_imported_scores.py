@@ -61,6 +61,13 @@ def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
     assert scored(tmp_path, ["d2", "d0", "d1"]) == ([2.0, 0.0, 1.0], {})
 
 
+def test_a_folder_that_is_called_like_a_file_is_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "scores.parquet"
+    folder.mkdir()
+    write(folder / "part-0.parquet", ["a"], [1.0])
+    assert scored(tmp_path, ["a"]) == scored(folder, ["a"]) == ([1.0], {})
+
+
 @pytest.mark.parametrize("name", ["id", "score"])
 def test_a_column_that_stands_twice_is_refused(tmp_path: Path, name: str) -> None:
     table = pa.table({"id": ["a"], "score": [1.0]})
