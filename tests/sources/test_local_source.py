@@ -208,6 +208,18 @@ def test_any_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
         documents(SOURCES.make("local", {"root": str(tmp_path)}), "c")
 
 
+def test_a_dictionary_inside_a_list_is_told_by_its_column(tmp_path: Path) -> None:
+    """Arrow reads it where a batch lies in one row group, and not across two."""
+    edges = pa.array(range(5), pa.int32())
+    tags = pa.ListArray.from_arrays(edges, pa.array(["a", "b", "a", "b"]).dictionary_encode())
+    table = pa.Table.from_pylist([row(number) for number in range(4)], schema=FINEWEB)
+    path = tmp_path / "a.parquet"
+    pq.write_table(table.append_column("tags", tags), path, row_group_size=2)
+    source = SOURCES.make("local", {"root": str(tmp_path), "crawl": "c"})
+    with pytest.raises(InputError, match=r"field tags\); write lists and structs without dictionaries"):
+        read_all(source, "c")
+
+
 def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
     for name, kind in (("0", pa.float64()), ("1", pa.string())):
         write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))

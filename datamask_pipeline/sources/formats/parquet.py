@@ -114,6 +114,15 @@ def read_parquet(
                 break
             batch, wrong = whole_numbers(batch, renamed=renamed)
             documents = conform(batch, renamed=renamed, extras=extras)
+        except pa.ArrowNotImplementedError as error:
+            inside = [field.name for field in found if _holds_dictionary(field.type)]
+            raise InputError(
+                f"Arrow cannot read a column of this type in batches: {_first_line(error)}",
+                file=location,
+                row=first,
+                field=", ".join(inside) or None,
+                remedy="write lists and structs without dictionaries (categories) in them, or drop the column",
+            ) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(
                 f"a page cannot be decoded: {_first_line(error)}", file=location, row=first, remedy=REMEDY
@@ -132,6 +141,12 @@ def read_parquet(
         raise InputError(
             f"the footer promises {opened.metadata.num_rows} rows", file=location, value=first, remedy=REMEDY
         )
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    """Whether values inside a list or struct are dictionary-encoded."""
+    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(one) or _holds_dictionary(one) for one in inside)
 
 
 def _readable(identifier: pa.StringScalar) -> str | None:
