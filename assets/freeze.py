@@ -15,7 +15,8 @@ from resources import PipelineResource
 logger = logging.getLogger(__name__)
 
 
-_FREEZE = "freeze "
+#: Of a run's key; no name of a release has a blank.
+_FREEZE, _AFTER = "freeze ", " after "
 
 
 class FreezeConfig(dg.Config):
@@ -49,11 +50,13 @@ def freeze_job() -> None:
 
 def release_of(run_key: str) -> str:
     """Which release a run was asked for to freeze."""
-    return run_key.removeprefix(_FREEZE)
+    return run_key.removeprefix(_FREEZE).partition(_AFTER)[0]
 
 
-def request(member: Member) -> dg.RunRequest:
-    """Asks for a rolling release to be frozen as a tick saw it; each once."""
+def request(member: Member, after: str = "") -> dg.RunRequest:
+    """Asks for a rolling release to be frozen as a tick saw it; each once, or once more after a run that was of another
+    record.
+    """
     values = {
         "release": member.name,
         "rolls": member.rolls,
@@ -61,7 +64,7 @@ def request(member: Member) -> dg.RunRequest:
         "given": member.given,
     }
     return dg.RunRequest(
-        run_key=f"{_FREEZE}{member.name}",
+        run_key=f"{_FREEZE}{member.name}{_AFTER + after if after else ''}",
         job_name=freeze_job.name,
         run_config={"ops": {"freeze_release": {"config": values}}},
     )

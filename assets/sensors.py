@@ -68,14 +68,18 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
         if run not in fresh
     ]
     to_be_frozen = new_releases(context.instance, chain)
-    asked = {member.name: _status_of_freezing(context.instance, member) for member in to_be_frozen}
+    asked = {member.name: _standing_of_freezing(context.instance, member) for member in to_be_frozen}
     # One that goes on from another that is to be frozen is frozen after it.
     requests += [
-        request(member) for member in to_be_frozen if asked[member.name] is None and member.given not in asked
+        run
+        for member, (status, run) in zip(to_be_frozen, asked.values(), strict=True)
+        if status is None and member.given not in asked
     ]
     skip_reason = "everything has run or is running"
     failed = [
-        f"{freeze_job.name} of {name} {FAILED[status]}" for name, status in asked.items() if status in FAILED
+        f"{freeze_job.name} of {name} {FAILED[status]}"
+        for name, (status, _) in asked.items()
+        if status in FAILED
     ]
     failed += [] if requests else _failed(context.instance, chain)
     if failed and not requests:
@@ -93,7 +97,11 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
 
 def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Member]:
     """Releases with `every: crawl` that are to be frozen: of all crawls that were scored, once none is on its way."""
-    status = {crawl: _standing(instance, crawl_run(pipeline, crawl))[0] for crawl in pipeline.crawls()}
+    scored = set(pipeline.store.keys(score.STAGE))
+    status = {
+        crawl: _standing(instance, crawl_run(pipeline, crawl), crawl in scored)[0]
+        for crawl in pipeline.crawls()
+    }
     if any(each is not dg.DagsterRunStatus.SUCCESS and each not in FAILED for each in status.values()):
         return []
     failed = [crawl for crawl, each in status.items() if each in FAILED]
@@ -103,14 +111,15 @@ def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Membe
 def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[Wanted]:
     """Runs that nobody asked for yet and whose inputs stand in the record."""
     made: set[str] = set()
+    scored = set(pipeline.store.keys(score.STAGE))
     for crawl in pipeline.crawls():
-        status, run = _standing(instance, crawl_run(pipeline, crawl))
+        status, run = _standing(instance, crawl_run(pipeline, crawl), crawl in scored)
         if status is None:
             yield run
         if status is dg.DagsterRunStatus.SUCCESS:
             made.add(crawl)
     # What the source has no more is taken as it stands in the record.
-    made |= set(pipeline.store.keys(score.STAGE)) - set(pipeline.crawls())
+    made |= scored - set(pipeline.crawls())
     waiting: set[str] = set()
     for release in in_order(pipeline, pipeline.releases()):
         try:
@@ -123,12 +132,11 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
         if pipeline.given(release) in waiting or not made.issuperset(crawls):
             waiting.add(release)
             continue
-        status, run = _standing(instance, release_run(pipeline, release))
+        has_masks = _has_masks(pipeline, release)
+        status, run = _standing(instance, release_run(pipeline, release), has_masks)
         if status is None:
             yield run
-        if status is not dg.DagsterRunStatus.SUCCESS and not (
-            status in FAILED and _has_masks(pipeline, release)
-        ):
+        if status is not dg.DagsterRunStatus.SUCCESS and not (status in FAILED and has_masks):
             waiting.add(release)
 
 
@@ -154,16 +162,20 @@ def _has_masks(pipeline: Pipeline, release: str) -> bool:
     return all(pipeline.store.current(select.STAGE, key) for key in pipeline.keys("arm", release))
 
 
-def _standing(instance: dg.DagsterInstance, run: Wanted) -> tuple[dg.DagsterRunStatus | None, Wanted]:
+def _standing(
+    instance: dg.DagsterInstance, run: Wanted, stands: bool
+) -> tuple[dg.DagsterRunStatus | None, Wanted]:
     """How the newest run of that basis stands, and the run; ``None``: it is to be asked for.
 
     One that went well is, too, where a run of other settings or inputs has ended since: the record has gone over to what
-    that one made. So is one that failed or was terminated, where somebody has run something of its partition by hand since,
-    and that went well: what it lacked may stand there now.
+    that one made. So is one of which nothing stands in the record, as that is another one than it ran for, or was emptied.
+    So is one that failed or was terminated, where somebody has run something of its partition by hand since, and that went
+    well: what it lacked may stand there now.
     """
-    status, after = _status(instance, run), ""
-    if status is dg.DagsterRunStatus.SUCCESS:
-        after = _ended_since(instance, run)
+    newest = _newest(instance, run)
+    status, after = None if newest is None else newest.status, ""
+    if newest is not None and status is dg.DagsterRunStatus.SUCCESS:
+        after = _ended_since(instance, run) if stands else newest.run_id
     elif status in FAILED:
         after = _mended_since(instance, run)
     return (None, dataclasses.replace(run, after=after)) if after else (status, run)
@@ -193,15 +205,32 @@ def _ended_since(instance: dg.DagsterInstance, run: Wanted) -> str:
 
 def _status(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRunStatus | None:
     """How the newest run of that basis stands; ``None`` if there is none."""
+    newest = _newest(instance, run)
+    return None if newest is None else newest.status
+
+
+def _newest(instance: dg.DagsterInstance, run: Wanted) -> dg.DagsterRun | None:
+    """The newest run of that basis."""
     found = instance.get_run_records(filters=dg.RunsFilter(tags={BASIS_TAG: run.basis}), limit=1)
-    return found[0].dagster_run.status if found else None
+    return found[0].dagster_run if found else None
 
 
-def _status_of_freezing(instance: dg.DagsterInstance, member: Member) -> dg.DagsterRunStatus | None:
-    """How the newest run that was asked for to freeze a release stands; ``None`` if there is none."""
-    filters = dg.RunsFilter(job_name=freeze_job.name, tags={RUN_KEY_TAG: request(member).run_key or ""})
-    found = instance.get_run_records(filters=filters, limit=1)
-    return found[0].dagster_run.status if found else None
+def _standing_of_freezing(
+    instance: dg.DagsterInstance, member: Member
+) -> tuple[dg.DagsterRunStatus | None, dg.RunRequest]:
+    """How the newest run that was asked for to freeze a release stands, and the request; ``None``: it is to be asked for.
+
+    One that went well is, too, as the release is not frozen: the record is another one than it ran for, or was emptied.
+    """
+    asked = request(member)
+    while True:
+        filters = dg.RunsFilter(job_name=freeze_job.name, tags={RUN_KEY_TAG: asked.run_key or ""})
+        found = instance.get_run_records(filters=filters, limit=1)
+        if not found:
+            return None, asked
+        if not (run := found[0].dagster_run).is_success:
+            return run.status, asked
+        asked = request(member, after=run.run_id)
 
 
 def _new_partitions(

@@ -16,6 +16,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 from tiny_chain import write_crawl, write_tiny_config
 from typer.testing import CliRunner
 
+from assets.freeze import release_of
 from assets.plan import Wanted, crawl_run, release_run
 from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs, new_releases
@@ -79,6 +80,16 @@ def finish(instance: dg.DagsterInstance, run: dg.RunRequest, status: dg.DagsterR
     )
 
 
+def succeed(instance: dg.DagsterInstance, run: dg.RunRequest, pipeline: Pipeline) -> None:
+    """Leave a run of that request that went well, and in the record what `advance` looks for of it."""
+    finish(instance, run, dg.DagsterRunStatus.SUCCESS)
+    of_release = run.job_name == "chain_job"
+    keys = pipeline.keys("arm", str(run.partition_key)) if of_release else [str(run.partition_key)]
+    for key in keys:
+        stage = "select" if of_release else "score"
+        pipeline.store.point_to(Ref(stage, key, "f" * 64, "d" * 64, f"{stage}/{key}/f", 3))
+
+
 def test_discover_adds_crawls_and_releases_once(
     resource: PipelineResource, instance: dg.DagsterInstance
 ) -> None:
@@ -120,14 +131,14 @@ def test_advance_asks_for_a_release_in_one_run_when_all_its_crawls_succeeded(
     resource: PipelineResource, instance: dg.DagsterInstance
 ) -> None:
     one, other = tick(advance, resource, instance).run_requests
-    finish(instance, one, dg.DagsterRunStatus.SUCCESS)
+    succeed(instance, one, resource.pipeline())
     finish(instance, other, dg.DagsterRunStatus.FAILURE)
     waits = tick(advance, resource, instance)
     assert not waits.run_requests
     assert waits.skip_reason.skip_message.endswith(
         f"waiting for you: crawl_job of {other.partition_key} failed; release first waits for {other.partition_key}"
     )
-    finish(instance, other, dg.DagsterRunStatus.SUCCESS)  # someone repaired it and ran it again
+    succeed(instance, other, resource.pipeline())  # someone repaired it and ran it again
     (run,) = tick(advance, resource, instance).run_requests
     assert (run.job_name, run.partition_key) == ("chain_job", "first")
     finish(instance, run, dg.DagsterRunStatus.FAILURE)
@@ -145,7 +156,7 @@ def test_what_was_run_by_hand_since_it_failed_is_seen(
 ) -> None:
     """Whatever it was: the run is asked for once more, which finds what stands in the record."""
     one, other = tick(advance, resource, instance).run_requests
-    finish(instance, one, dg.DagsterRunStatus.SUCCESS)
+    succeed(instance, one, resource.pipeline())
     finish(instance, other, ended)
     name = other.partition_key
     by_hand = dg.RunRequest(job_name="__ASSET_JOB", partition_key=name)
@@ -161,7 +172,7 @@ def test_what_was_run_by_hand_since_it_failed_is_seen(
     assert not tick(advance, resource, instance).run_requests, "asked for once"
     finish(instance, by_hand, dg.DagsterRunStatus.SUCCESS)
     (again,) = tick(advance, resource, instance).run_requests
-    finish(instance, again, dg.DagsterRunStatus.SUCCESS)
+    succeed(instance, again, resource.pipeline())
     (run,) = tick(advance, resource, instance).run_requests
     assert (run.job_name, run.partition_key) == ("chain_job", "first")
 
@@ -296,7 +307,7 @@ def test_settings_that_come_back_are_asked_for_again(
             finish(instance, run, dg.DagsterRunStatus.STARTED)
         assert not tick(advance, turn, instance).run_requests
         for run in asked:
-            finish(instance, run, dg.DagsterRunStatus.SUCCESS)
+            succeed(instance, run, turn.pipeline())
         (chain,) = tick(advance, turn, instance).run_requests
         assert chain.job_name == "chain_job"
     assert len(set(keys)) == len(keys), "Dagster asks for a key once"
@@ -414,11 +425,10 @@ def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_a
         for run in tick(advance, rolling, instance).run_requests:
             if run.job_name == "freeze_job":
                 frozen.append(run.run_config["ops"]["freeze_release"]["config"])
+            elif run.job_name == "crawl_job" and status is dg.DagsterRunStatus.SUCCESS:
+                succeed(instance, run, pipeline)
             elif run.job_name == "crawl_job" and status is not None:
                 finish(instance, run, status)
-                if status is dg.DagsterRunStatus.SUCCESS:
-                    crawl = str(run.partition_key)
-                    pipeline.store.point_to(Ref("score", crawl, "f" * 64, "d" * 64, f"score/{crawl}/f", 3))
         return frozen
 
     def freeze(values: dict[str, object]) -> None:
@@ -450,7 +460,7 @@ def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_a
     finish(instance, key, dg.DagsterRunStatus.FAILURE)
     assert asked() == []
     for run in tick(advance, rolling, instance).run_requests:
-        finish(instance, run, dg.DagsterRunStatus.SUCCESS)
+        succeed(instance, run, pipeline)
     told = tick(advance, rolling, instance)
     assert not told.run_requests
     assert "waiting for you: freeze_job of web-tiny-2024-19 failed" in str(told.skip_reason)
@@ -467,6 +477,43 @@ def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_a
     assert later["release"] == "web-tiny-2024-26", "a crawl that failed holds no other up"
     assert "tiny-2024-20" not in later["crawls"]
     assert pipeline.given("web-tiny-2024-22") == "web-tiny-2024-19"
+
+
+def test_in_a_record_that_is_another_or_was_emptied_all_is_asked_for_again(
+    resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """By keys of their own, as Dagster asks for one once."""
+    asked_for: set[str] = set()
+
+    def ask(turn: PipelineResource) -> list[dg.RunRequest]:
+        """What is asked for, none of it before."""
+        found = [*(tick(advance, turn, instance).run_requests or ())]
+        keys = {str(run.run_key) for run in found}
+        assert len(keys) == len(found)
+        assert keys.isdisjoint(asked_for)
+        asked_for.update(keys)
+        return found
+
+    releases = {"fixed": {"crawls": ["tiny-2024-10"]}, "web": {"every": "crawl"}}
+    for record in ("one", "other", "other", "one"):
+        shutil.rmtree(tmp_path / record, ignore_errors=True)
+        settings = {"releases": releases, "store": str(tmp_path / record)}
+        turn = PipelineResource(config=resource.config, settings=settings)
+        crawls = ask(turn)
+        assert [run.partition_key for run in crawls] == ["tiny-2024-10", "tiny-2024-18"]
+        for run in crawls:
+            succeed(instance, run, turn.pipeline())
+        chain, freezing = ask(turn)
+        assert (chain.job_name, chain.partition_key) == ("chain_job", "fixed")
+        succeed(instance, chain, turn.pipeline())
+        job = build_defs(config=resource.config, settings=settings).resolve_job_def("freeze_job")
+        tags = {RUN_KEY_TAG: str(freezing.run_key)}
+        assert job.execute_in_process(instance=instance, run_config=freezing.run_config, tags=tags).success
+        assert release_of(str(freezing.run_key)) == "web-tiny-2024-18"
+        (chain,) = ask(turn)
+        assert (chain.job_name, chain.partition_key) == ("chain_job", "web-tiny-2024-18")
+        succeed(instance, chain, turn.pipeline())
+        assert ask(turn) == []
 
 
 def test_the_subset_of_a_rolling_release_becomes_overdue(tiny_config_file: Path) -> None:
