@@ -3,7 +3,7 @@
 import dagster as dg
 import pydantic
 
-from datamask_pipeline.compliance.retention import DAYS, forget, leftovers
+from datamask_pipeline.compliance.retention import DAYS, MOST_DAYS, forget, leftovers
 from datamask_pipeline.errors import DataMaskError
 from resources import PipelineResource
 
@@ -13,7 +13,7 @@ class SweepConfig(dg.Config):
 
     remove: bool = pydantic.Field(False, description="Remove what is told; without it nothing is written.")
     days: float = pydantic.Field(
-        float(DAYS), ge=0, description="How long what is superseded or unfinished stays."
+        float(DAYS), ge=0, le=MOST_DAYS, description="How long what is superseded or unfinished stays."
     )
     models: bool = pydantic.Field(
         False, description="Take superseded models too, and what only these were made from."

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipeline
-from datamask_pipeline.compliance.retention import DAYS, Leftover, forget, leftovers
+from datamask_pipeline.compliance.retention import DAYS, MOST_DAYS, Leftover, forget, leftovers
 from datamask_pipeline.printable import inert
 
 
@@ -15,7 +15,9 @@ def sweep(
     ] = False,
     days: Annotated[
         float,
-        typer.Option("--days", min=0.0, help="How long what is superseded or unfinished stays."),
+        typer.Option(
+            "--days", min=0.0, max=MOST_DAYS, help="How long what is superseded or unfinished stays."
+        ),
     ] = DAYS,
     models: Annotated[
         bool, typer.Option("--models", help="Take superseded models too, and what only these were made from.")

@@ -21,6 +21,8 @@ from datamask_pipeline.storage.removal import remove_files
 MODELS: Final = "pretrain"
 #: What is superseded or unfinished stays for so long, unless told otherwise: going back to earlier settings finds it again.
 DAYS: Final = 30
+#: A hundred years: of more, calendars end.
+MOST_DAYS: Final = 36_500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class ReleaseConfig(Settings):
     max_age_days: int | None = execution_field(
         None,
         ge=1,
+        le=36_500,
         description="After so many days without a new subset Dagster shows `fineweb_mask` as overdue, with a warning when "
         "four fifths of them are over. Null: never.",
     )

@@ -127,6 +127,13 @@ def test_what_became_current_meanwhile_stays(superseded: Pipeline) -> None:
     assert store.manifest_at(found.location) == manifest
 
 
+@pytest.mark.parametrize("days", ["inf", "1e9", "-1"])
+def test_days_that_no_calendar_has_are_refused(tiny_config_file: Path, days: str) -> None:
+    result = CliRunner().invoke(app, ["sweep", "-c", str(tiny_config_file), "--days", days])
+    assert result.exit_code == 2
+    assert "Invalid value for '--days'" in result.output
+
+
 def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file: Path) -> None:
     from datamask_pipeline.definitions import build_defs
 

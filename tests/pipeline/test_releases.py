@@ -193,6 +193,10 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
     [
         ({"web": {"every": "crawl", "crawls": ["a"]}}, "leave out `crawls`"),
         ({"web": {"max_age_days": 3}}, "give `every` too"),
+        (
+            {"web": {"every": "month", "max_age_days": 10**9}},
+            r"web\.max_age_days: .*less than or equal to 36500",
+        ),
         ({"web": {"every": "month"}, "on": {"given": "web"}}, "makes releases and is none itself"),
         ({"web": {"every": "month", "given": "web-2026-10"}}, "say `previous`"),
     ],
