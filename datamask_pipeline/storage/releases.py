@@ -18,10 +18,13 @@ def names(store: Store) -> set[str]:
 
 
 def every_name(store: Store) -> set[str]:
-    """The releases that the record knows, retired ones too."""
+    """The releases that the record knows, retired ones too; what editors leave beside their files is none."""
     base = f"{store.root}/releases"
     found = store.fs.ls(base, detail=False) if store.fs.exists(base) else []
-    return {str(path).rsplit("/", 1)[1].removesuffix(".json") for path in found}
+    names = (str(path).rsplit("/", 1)[1] for path in found)
+    return {
+        name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")
+    }
 
 
 def frozen_crawls(store: Store, release: str) -> list[str] | None:

@@ -93,6 +93,16 @@ def goes_on(tiny_config_file: Path, folder: Path, record: Path, **releases: obje
 OLD = {"crawls": ["tiny-2024-10", "tiny-2024-18"]}
 
 
+def test_what_an_editor_left_beside_a_release_is_none(tiny_config_file: Path, tmp_path: Path) -> None:
+    """A refusal of a damaged file says to write it by hand."""
+    pipeline = chain(tiny_config_file, tmp_path / "record", ["tiny-2024-18"])
+    pipeline.release_crawls("second")
+    folder = tmp_path / "record" / "releases"
+    for name in ("second.json~", "second.json.bak", ".second.json.swp", ".#second.json"):
+        shutil.copy(folder / "second.json", folder / name)
+    assert pipeline.releases() == ["second"]
+
+
 def test_a_release_is_refused_before_any_work_while_what_it_goes_on_from_has_no_mask(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:
