@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.storage import releases
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
         template: The name of a release of the configuration that has `every`.
         known: The crawls that may be taken in, in order.
         month: The current one, as 2026-11.
+
+    Raises:
+        ConfigurationError: the configuration has a release of a name that one would have.
     """
     configured = pipeline.config.releases[template]
     made = releases.rolled(pipeline.store, template)
@@ -75,6 +79,10 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
         held = [*held, *added]
         if name in taken:
             continue
+        if name in pipeline.config.releases:
+            raise ConfigurationError(
+                f"releases.{name}: {template!r} makes a release of that name; give this one another"
+            )
         members.append(Member(name, template, tuple(held), fixed if configured.given != PREVIOUS else before))
         before = name
     return members

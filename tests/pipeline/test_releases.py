@@ -218,6 +218,19 @@ def test_a_rolling_release_that_makes_no_sense_is_refused(
         load_config(str(tiny_config_file), {"releases": releases})
 
 
+def test_a_release_of_the_name_that_a_rolling_one_would_give_is_refused(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Before either is frozen: the name would have the crawls of the other."""
+    releases = {"web": {"every": "crawl"}, "web-tiny-2024-18": {"crawls": ["tiny-2024-10"]}}
+    settings = [f"--set=store={tmp_path / 'record'}", f"--set=releases={releases}"]
+    for command in (["config", "check"], ["run", "--until", "ingest"]):
+        refused = CliRunner().invoke(app, [*command, "-c", str(tiny_config_file), *settings])
+        assert isinstance(refused.exception, ConfigurationError)
+        assert "releases.web-tiny-2024-18: 'web' makes a release of that name" in str(refused.exception)
+    assert not (tmp_path / "record").exists()
+
+
 def test_a_crawl_whose_files_are_gone_is_told_with_the_releases_that_have_it(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:
