@@ -17,7 +17,7 @@ from assets.freeze import freeze_job, request, to_freeze
 from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.order import in_order
 from datamask_pipeline.pipeline.rolling import Member, this_month
@@ -98,13 +98,11 @@ def advance(context: dg.SensorEvaluationContext, pipeline: PipelineResource) -> 
 def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Member]:
     """Releases with `every: crawl` that are to be frozen: of all crawls that were scored, once none is on its way."""
     scored = set(pipeline.store.keys(score.STAGE))
-    status = {
-        crawl: _standing(instance, crawl_run(pipeline, crawl), crawl in scored)[0]
-        for crawl in pipeline.crawls()
-    }
+    runs, unreadable = _crawl_runs(pipeline)
+    status = {crawl: _standing(instance, run, crawl in scored)[0] for crawl, run in runs.items()}
     if any(each is not dg.DagsterRunStatus.SUCCESS and each not in FAILED for each in status.values()):
         return []
-    failed = [crawl for crawl, each in status.items() if each in FAILED]
+    failed = [*unreadable, *(crawl for crawl, each in status.items() if each in FAILED)]
     return to_freeze(pipeline, "crawl", this_month(), failed)
 
 
@@ -112,8 +110,11 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
     """Runs that nobody asked for yet and whose inputs stand in the record."""
     made: set[str] = set()
     scored = set(pipeline.store.keys(score.STAGE))
-    for crawl in pipeline.crawls():
-        status, run = _standing(instance, crawl_run(pipeline, crawl), crawl in scored)
+    runs, unreadable = _crawl_runs(pipeline)
+    for crawl, error in unreadable.items():  # others are made all the same
+        logger.warning("nothing is asked for of crawl %s: %s", crawl, error)
+    for crawl, asked in runs.items():
+        status, run = _standing(instance, asked, crawl in scored)
         if status is None:
             yield run
         if status is dg.DagsterRunStatus.SUCCESS:
@@ -141,11 +142,16 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
 
 
 def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
-    """The newest runs that failed, and the releases that wait for their crawls."""
-    status = {crawl: _status(instance, crawl_run(pipeline, crawl)) for crawl in pipeline.crawls()}
-    lost = {crawl: FAILED[each] for crawl, each in status.items() if each in FAILED}
-    for crawl, how in lost.items():
-        yield f"{CRAWL_JOB.name} of {crawl} {how}"
+    """The newest runs that failed, crawls that cannot be read, and the releases that wait for either."""
+    runs, unreadable = _crawl_runs(pipeline)
+    status = {crawl: _status(instance, run) for crawl, run in runs.items()}
+    lost = {
+        crawl: f"{CRAWL_JOB.name} of {crawl} {FAILED[each]}"
+        for crawl, each in status.items()
+        if each in FAILED
+    }
+    lost |= {crawl: f"crawl {crawl} cannot be read: {error}" for crawl, error in unreadable.items()}
+    yield from lost.values()
     for release in in_order(pipeline, pipeline.releases()):
         try:
             crawls = pipeline.planned_crawls(release)
@@ -155,6 +161,18 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
             yield f"release {release} waits for {', '.join(behind)}"
         elif (ended := _status(instance, run := release_run(pipeline, release))) in FAILED:
             yield f"{run.job} of {release} {FAILED[ended]}"
+
+
+def _crawl_runs(pipeline: Pipeline) -> tuple[dict[str, Wanted], dict[str, InputError]]:
+    """The run of each crawl; of one whose files cannot be looked at, as where a link leads nowhere, why."""
+    runs: dict[str, Wanted] = {}
+    unreadable: dict[str, InputError] = {}
+    for crawl in pipeline.crawls():
+        try:
+            runs[crawl] = crawl_run(pipeline, crawl)
+        except InputError as error:
+            unreadable[crawl] = error
+    return runs, unreadable
 
 
 def _has_masks(pipeline: Pipeline, release: str) -> bool:

@@ -23,6 +23,7 @@ from assets.sensors import advance, discover, missing_runs, new_releases
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.rolling import Member
 from datamask_pipeline.storage import Ref, require
 from resources import PipelineResource
 
@@ -329,6 +330,30 @@ def test_a_crawl_whose_files_still_grow_is_not_asked_for(
     assert not seen.run_requests
     seen = look(advance, resource, instance, seen.cursor)
     assert [run.partition_key for run in seen.run_requests] == ["tiny-2024-18"]
+
+
+def test_a_crawl_that_cannot_be_read_stops_no_other(
+    resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path, caplog
+) -> None:
+    (tmp_path / "crawls" / "tiny-2024-18" / "002.jsonl").symlink_to("nowhere.jsonl")
+    releases = {"first": {}, "alone": {"crawls": ["tiny-2024-10"]}, "web": {"every": "crawl"}}
+    turn = PipelineResource(config=resource.config, settings={"releases": releases})
+    (crawl,) = tick(advance, turn, instance).run_requests
+    assert crawl.partition_key == "tiny-2024-10"
+    assert "nothing is asked for of crawl tiny-2024-18: " in caplog.text
+    succeed(instance, crawl, turn.pipeline())
+    chain, freezing = tick(advance, turn, instance).run_requests
+    assert chain.partition_key == "alone"
+    values = freezing.run_config["ops"]["freeze_release"]["config"]
+    assert values["crawls"] == ["tiny-2024-10"]
+    succeed(instance, chain, turn.pipeline())
+    turn.pipeline().freeze(Member(values["release"], "web", ("tiny-2024-10",), None))
+    (chain,) = tick(advance, turn, instance).run_requests
+    succeed(instance, chain, turn.pipeline())
+    told = str(tick(advance, turn, instance).skip_reason)
+    assert "waiting for you: crawl tiny-2024-18 cannot be read: " in told
+    assert "/crawls/tiny-2024-18/002.jsonl" in told
+    assert "; release first waits for tiny-2024-18" in told
 
 
 def test_a_release_that_goes_on_waits_for_the_one_before(
