@@ -49,11 +49,14 @@ def draws_to_measure(
     context: dg.OpExecutionContext, experiment: ExperimentResource
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
     """One output for each draw of each pool."""
-    from datamask_pipeline.experiment.run import make_shared
+    from datamask_pipeline.experiment.run import make_shared, refuse_unwritable
 
     told = LogProgress(context.log.info)
     with _refusals():
         config, pipeline = experiment.load(progress=told)
+        refuse_unwritable(
+            to=None if experiment.to is None else Path(experiment.to), kept=experiment.kept_folder
+        )
         make_shared(config, pipeline, told, context.log.warning)
     draws = [(place, pool, number) for place, pool in enumerate(config.pools) for number in config.draws(())]
     context.instance.add_dynamic_partitions(str(EXPERIMENTS.name), [config.name])

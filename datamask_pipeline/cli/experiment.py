@@ -52,11 +52,17 @@ def experiment(
     from datamask_pipeline.experiment.config import load_experiment
     from datamask_pipeline.experiment.report import conclusion, write_report
     from datamask_pipeline.experiment.report_sweep import recommendation
-    from datamask_pipeline.experiment.run import make_shared, measure_draws, run_experiment
+    from datamask_pipeline.experiment.run import (
+        make_shared,
+        measure_draws,
+        refuse_unwritable,
+        run_experiment,
+    )
     from datamask_pipeline.pipeline import Pipeline
 
     config, chain = load_experiment(file, data, pool or ())
     draws = config.draws(draw or ())
+    refuse_unwritable(to=None if draw else to, kept=kept)
     if store is not None:
         chain = chain.model_copy(update={"store": store})
     with followed(plain_console(stderr=True), ends=True) as progress:

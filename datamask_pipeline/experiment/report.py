@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from datamask_pipeline.errors import StorageError
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import LEAST_RANDOM, LEVEL, POWER, Coverage
 from datamask_pipeline.experiment.judged import Verdict
@@ -29,22 +30,27 @@ def write_report(folder: Path, config: ExperimentConfig, verdicts: Mapping[str, 
 
     Beside them of a sweep ``<experiment>_sweep.png``, of networks ``<experiment>_curve.png``. Where no pool has power there
     is no plot of differences; one that an earlier report left is removed, as it is not this one's.
+
+    Raises:
+        StorageError: the disk is full or the file system refuses.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    text = folder / f"{config.name}.md"
-    text.write_text(markdown(config, verdicts), encoding="utf-8")
+    text = markdown(config, verdicts)
     plots = {"": plot(config, verdicts), "_curve": plot_of_curve(config, verdicts)}
     if config.grid is not None:
         plots["_sweep"] = plot_of_sweep(config, verdicts)
-    written = [text]
-    for name, drawn in plots.items():
-        path = folder / f"{config.name}{name}.png"
-        if drawn is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_bytes(drawn)
-            written.append(path)
-    return written
+    files = {f"{config.name}.md": text.encode()}
+    files |= {f"{config.name}{name}.png": drawn for name, drawn in plots.items() if drawn is not None}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in plots:
+            (folder / f"{config.name}{name}.png").unlink(missing_ok=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise StorageError(
+            f"the report cannot be written to {folder}: {error}; make room, or name another folder: what was measured stays"
+        ) from error
+    return [folder / name for name in files]
 
 
 def markdown(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> str:

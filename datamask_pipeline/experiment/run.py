@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.experiment.collection import (
     Inputs,
     first_tokens,
@@ -25,12 +26,27 @@ from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, require
+from datamask_pipeline.storage.places import unwritable
 
 #: Told of what is at work, how much of it is done, and of how much.
 Progress = Callable[[str, int, int | None], None]
 
 #: What draws share: all that these are made from is made before. The index comes last, as it takes longest.
 _SHARED = ("tokenizer", "questions", "gather")
+
+
+def refuse_unwritable(**folders: Path | None) -> None:
+    """Refuse, before any work, folders that cannot be made or written.
+
+    Args:
+        folders: By what they are called; ``None``: there is none.
+
+    Raises:
+        ConfigurationError: naming the folder and why.
+    """
+    for name, folder in folders.items():
+        if folder is not None and (problem := unwritable(str(folder))) is not None:
+            raise ConfigurationError(f"{name}: {folder} cannot be written: {problem}; name another folder")
 
 
 def make_shared(

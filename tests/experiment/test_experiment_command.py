@@ -705,6 +705,21 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert str(path) in str(result.exception)
 
 
+@pytest.mark.parametrize("option", ["to", "kept"])
+def test_folders_that_cannot_be_written_are_refused_before_any_work(
+    option: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    path = experiment_file(tmp_path, tiny_config_file)
+    (tmp_path / "file").touch()
+    given = ["--data", str(tiny_config_file.parent), "--store", str(tmp_path / "record")]
+    refused = CliRunner().invoke(
+        app, ["experiment", str(path), *given, f"--{option}", str(tmp_path / "file" / "in")]
+    )
+    assert isinstance(refused.exception, ConfigurationError)
+    assert f"{option}: {tmp_path / 'file' / 'in'} cannot be written: " in str(refused.exception)
+    assert not (tmp_path / "record").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
