@@ -67,6 +67,15 @@ class ArmConfig(Settings):
         "`content`: those of its documents that lie in the half, in random order. Null: the arm chooses itself.",
     )
 
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _some_weight(cls, weights: dict[str, float] | None) -> dict[str, float] | None:
+        if weights and not any(weights.values()):
+            raise ValueError(
+                "the weights are all 0; give a scorer another, or leave `weights` out for equal ones"
+            )
+        return weights
+
     @property
     def is_control(self) -> bool:
         """Whether shuffled words are all that tells it from random documents, so that they have to be found."""

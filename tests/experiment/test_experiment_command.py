@@ -692,6 +692,10 @@ def test_a_sweep_ends_in_a_recommendation(tiny_run: Pipeline, tiny_config_file: 
             "sets it for all arms alike",
         ),
         ({"arms": {**ARMS, "joint": {"select": {"policy": "datamusk"}}}}, "datamusk"),
+        (
+            {"arms": {**ARMS, "joint": {"select": {"policy": "datamask"}, "weights": {"rules": 0}}}},
+            "arms.joint.weights: the weights are all 0",
+        ),
         ({"chain": {"sauce": {}}}, "sauce"),
     ],
 )
