@@ -3,6 +3,7 @@
 import dagster as dg
 import pydantic
 
+from datamask_pipeline.cli.sweep import line
 from datamask_pipeline.compliance.retention import DAYS, MOST_DAYS, forget, leftovers
 from datamask_pipeline.errors import DataMaskError
 from resources import PipelineResource
@@ -26,18 +27,16 @@ class SweepConfig(dg.Config):
 def sweep_record(context: dg.OpExecutionContext, config: SweepConfig, pipeline: PipelineResource) -> None:
     """One log line for each version; the sum is metadata of the output."""
     store = pipeline.pipeline().store
+    done, versions, num_bytes = "removed" if config.remove else "would remove", 0, 0
     try:
         store.refuse_missing()
         found = leftovers(store, days=config.days, with_models=config.models)
-        gone = list(forget(store, found)) if config.remove else found
+        for each in forget(store, found) if config.remove else found:  # each is told once it is gone
+            versions, num_bytes = versions + 1, num_bytes + each.num_bytes
+            context.log.info(line(each, done))
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
-    done = "removed" if config.remove else "would remove"
-    for each in gone:
-        context.log.info(f"{done} {each.location}: {each.num_bytes:,} bytes")
-    context.add_output_metadata(
-        {f"{done}: versions": len(gone), f"{done}: bytes": sum(each.num_bytes for each in gone)}
-    )
+    context.add_output_metadata({f"{done}: versions": versions, f"{done}: bytes": num_bytes})
 
 
 @dg.job(

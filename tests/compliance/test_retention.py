@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -10,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.compliance.retention import forget, leftovers
+from datamask_pipeline.compliance.retention import Leftover, forget, leftovers
+from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store
 
@@ -147,6 +149,32 @@ def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file:
         assert result.success
         after = files(superseded.store.root)
         assert (after == left) if left else (after < before)
+
+
+def test_a_sweep_by_dagster_that_fails_midway_has_told_what_is_gone(
+    tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assets import sweep
+    from datamask_pipeline.definitions import build_defs
+
+    def forget(store: Store, found: list[Leftover]) -> Iterator[Leftover]:
+        yield Leftover("select/first/a/f", "select", "first/a", 3, False)
+        yield Leftover("pool/first/e", "pool", "first", 2, True)
+        raise StorageError("the disk has gone")
+
+    (tmp_path / "record" / "pool").mkdir(parents=True)
+    monkeypatch.setattr(sweep, "forget", forget)
+    defs = build_defs(config=str(tiny_config_file), settings={"store": str(tmp_path / "record")})
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = defs.resolve_job_def("sweep_job").execute_in_process(
+            run_config={"ops": {"sweep_record": {"config": {"remove": True}}}},
+            instance=instance,
+            raise_on_error=False,
+        )
+        lines = [each.user_message for each in instance.all_logs(result.run_id)]
+    assert not result.success
+    assert "removed select/first/a/f: 3 bytes" in lines
+    assert "removed unfinished pool/first/e: 2 bytes" in lines
 
 
 def test_a_sweep_by_dagster_refuses_a_place_without_a_record(tiny_config_file: Path, tmp_path: Path) -> None:
