@@ -57,7 +57,8 @@ def plan(
     """
     pipeline = build_pipeline(config, settings)
     on = Machines(machines, cores or num_cores(), price)
-    if release is not None:
+    configured = pipeline.config.releases.get(release or "")
+    if release is not None and (configured is None or configured.every is None):
         pipeline.planned_crawls(release)  # refuses one that nobody asked for
     names = [release or "-"] if documents is not None else releases_of(pipeline, release, new=True)
     for name in names:

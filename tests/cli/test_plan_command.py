@@ -115,3 +115,19 @@ def test_before_anything_is_read_parquet_files_state_their_rows(
 def test_a_size_that_nobody_knows_is_asked_for(tiny_config_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--documents"):
         told("-c", str(tiny_config_file), "-s", f"store={tmp_path / 'new'}")
+
+
+def test_of_a_rolling_release_those_are_planned_that_a_run_would_make(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Of a record that has read the crawls."""
+    rolling = "releases={web: {every: crawl}, first: {}}"
+    given = ["-c", str(tiny_config_file), "-s", f"store={tmp_path / 'record'}", "-s", rolling]
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "record")}))
+    for crawl in pipeline.crawls():
+        pipeline.run("ingest", crawl)
+    of_web, of_first = (told(*given, "--until", "pool", "--release", name) for name in ("web", "first"))
+    assert of_web == of_first, "the same crawls"
+    told(*given, "--until", "pool", "--release", "web", "--documents", "100")
+    with pytest.raises(ConfigurationError, match="unknown release 'wep'"):
+        told(*given, "--release", "wep")
