@@ -109,7 +109,7 @@ def new_releases(instance: dg.DagsterInstance, pipeline: Pipeline) -> list[Membe
 def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[Wanted]:
     """Runs that nobody asked for yet and whose inputs stand in the record."""
     made: set[str] = set()
-    scored = set(pipeline.store.keys(score.STAGE))
+    scored, masks = set(pipeline.store.keys(score.STAGE)), set(pipeline.store.keys(select.STAGE))
     runs, unreadable = _crawl_runs(pipeline)
     for crawl, error in unreadable.items():  # others are made all the same
         logger.warning("nothing is asked for of crawl %s: %s", crawl, error)
@@ -133,7 +133,8 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
         if pipeline.given(release) in waiting or not made.issuperset(crawls):
             waiting.add(release)
             continue
-        has_masks = _has_masks(pipeline, release)
+        # Others can go on from its masks, although its run failed later.
+        has_masks = masks.issuperset(pipeline.keys("arm", release))
         status, run = _standing(instance, release_run(pipeline, release), has_masks)
         if status is None:
             yield run
@@ -173,11 +174,6 @@ def _crawl_runs(pipeline: Pipeline) -> tuple[dict[str, Wanted], dict[str, InputE
         except InputError as error:
             unreadable[crawl] = error
     return runs, unreadable
-
-
-def _has_masks(pipeline: Pipeline, release: str) -> bool:
-    """Whether others can go on from a release, although its run failed later."""
-    return all(pipeline.store.current(select.STAGE, key) for key in pipeline.keys("arm", release))
 
 
 def _standing(
