@@ -13,6 +13,7 @@ import yaml
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError, suggestion
 from datamask_pipeline.families import readers, with_members
 from datamask_pipeline.pipeline.flow import FLOW
+from datamask_pipeline.pipeline.rolling import PREVIOUS
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.pretraining import presets
 from datamask_pipeline.pretraining.config import READ_BY_MOE, PretrainConfig
@@ -167,6 +168,11 @@ class PipelineConfig(Settings):
             if self.releases[name].every is not None and (at or "").startswith(f"{name}-"):
                 raise ConfigurationError(
                     f"releases.{name}.given: {at!r} is one that it makes; say `previous`"
+                )
+            if self.releases[name].every is not None and at == PREVIOUS and PREVIOUS in self.releases:
+                raise ConfigurationError(
+                    f"releases.{name}.given: `previous` is the last that {name!r} made, and a release is called so too; "
+                    "give that one another name"
                 )
             while at is not None:
                 if at in chain:

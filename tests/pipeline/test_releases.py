@@ -209,6 +209,7 @@ def test_a_rolling_release_makes_one_with_each_new_crawl(tiny_config_file: Path,
         ),
         ({"web": {"every": "month"}, "on": {"given": "web"}}, "makes releases and is none itself"),
         ({"web": {"every": "month", "given": "web-2026-10"}}, "say `previous`"),
+        ({"web": {"every": "month", "given": "previous"}, "previous": {}}, "give that one another name"),
     ],
 )
 def test_a_rolling_release_that_makes_no_sense_is_refused(
