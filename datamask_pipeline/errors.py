@@ -143,6 +143,12 @@ def shown(value: object) -> str:
     return repr(value.item()) if hasattr(value, "item") and not getattr(value, "shape", None) else repr(value)
 
 
+def first_line(error: BaseException) -> str:
+    """What sort of error it is, and the first line of what it says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
 def _short(value: object) -> str:
     text = shown(value)
     return text if len(text) <= 120 else text[:117] + "..."

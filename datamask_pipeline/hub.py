@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +221,7 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
     """The error to raise; ``None`` for one that is neither the hub's, the network's nor the disk's."""
     from huggingface_hub import errors
 
-    reason = _first_line(error)
+    reason = first_line(error)
     gone = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError)
     if isinstance(error, gone):
         return InputError(
@@ -289,8 +289,3 @@ def _is_as_called(local: Path) -> bool:
 def _digest(path: Path, name: str) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, name).hexdigest()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask_pipeline.storage import Ref, Store
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.ref import manifest_digest, pretty_json
 
 

@@ -21,7 +21,7 @@ from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import build
 from datamask_pipeline.publish.manifest import NAME, SHARD
 from datamask_pipeline.storage import Store
-from datamask_pipeline.storage.builder import sha256_at
+from datamask_pipeline.storage.hashed import sha256_at
 from datamask_pipeline.storage.ref import MANIFEST, ref_of
 from datamask_pipeline.storage.tombstones import removed_by
 

@@ -23,7 +23,7 @@ from datamask_pipeline.publish.manifest import (
     root_digest,
 )
 from datamask_pipeline.sources.content import content_hashes
-from datamask_pipeline.storage.builder import sha256_at
+from datamask_pipeline.storage.hashed import sha256_at
 from datamask_pipeline.yaml_text import parse_yaml
 
 #: What a manifest must say of a file, and of which type.

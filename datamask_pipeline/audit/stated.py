@@ -13,9 +13,9 @@ import yaml
 
 from datamask_pipeline import lineage
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import DataMaskError, first_line
 from datamask_pipeline.storage import Store, check_balance
-from datamask_pipeline.storage.builder import sha256_at
+from datamask_pipeline.storage.hashed import sha256_at
 from datamask_pipeline.storage.ref import MANIFEST, location_of, manifest_digest, part_files, pretty_json
 
 #: Bytes hashed at a time.
@@ -141,7 +141,7 @@ def _check_rows(store: Store, path: str, part: Mapping[str, Any]) -> Iterator[Fi
                 if batch.num_rows:
                     digest.update(batch)
     except DAMAGE as error:
-        yield contradiction(path, f"cannot be read: {_first_line(error)}")
+        yield contradiction(path, f"cannot be read: {first_line(error)}")
         return
     if digest.num_rows != part["rows"]:
         yield contradiction(path, f"has {digest.num_rows} rows where {part['rows']} were written")
@@ -224,7 +224,3 @@ def read_manifest(store: Store, location: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("it holds no JSON object")
     return found
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]

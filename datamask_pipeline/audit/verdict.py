@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from datamask_pipeline.publish.manifest import NAME
-from datamask_pipeline.storage.builder import sha256_at
+from datamask_pipeline.storage.hashed import sha256_at
 
 
 def verdict(fs: Any, path: str, properties: list[str]) -> dict[str, Any]:

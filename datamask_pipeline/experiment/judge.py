@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.intervals import student
 from datamask_pipeline.schema import OF_DOCUMENTS
 
 Numbers = NDArray[np.float64]
@@ -139,11 +140,9 @@ def _of_pairs(values_R: Numbers) -> Numbers:
 
 def mean_over_pairs(values_R: Numbers) -> tuple[float, float]:
     """Mean over the draws, and half of its 95 % interval over pairs of draws; NaN where a draw has no value."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to import
-
     mean_P = _of_pairs(values_R)
     error = float(mean_P.std(ddof=1)) / math.sqrt(len(mean_P))
-    return float(mean_P.mean()), float(stdtrit(len(mean_P) - 1, (1 + LEVEL) / 2)) * error
+    return float(mean_P.mean()), student(len(mean_P) - 1, (1 + LEVEL) / 2) * error
 
 
 def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
@@ -157,7 +156,7 @@ def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
     Source: the components of two crossed samples, as in Owen, The pigeonhole bootstrap, 2007: to draw pairs and questions
     again at once would count their interaction three times.
     """
-    from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
+    from scipy.special import stdtr  # scipy.stats takes a second to import
 
     pairs, difference = len(delta_P), float(delta_P.mean())
     between_pairs = float(delta_P.var(ddof=1)) / pairs
@@ -167,24 +166,11 @@ def _judged(delta_P: Numbers, sampled_PB: Numbers) -> Difference:
     if not between_pairs > 0:
         return Difference(difference, math.nan, math.nan, math.nan)
     error, freedom = math.sqrt(variance), (pairs - 1) * (variance / between_pairs) ** 2
-    edge = float(stdtrit(freedom, (1 + LEVEL) / 2))
-    detectable = (edge + float(stdtrit(freedom, POWER))) * error
+    edge = student(freedom, (1 + LEVEL) / 2)
+    detectable = (edge + student(freedom, POWER)) * error
     return Difference(
         difference, edge * error, detectable, 2 * float(stdtr(freedom, -abs(difference) / error))
     )
-
-
-def holm(values: Mapping[str, float]) -> dict[str, float]:
-    """Probabilities corrected for their number, so that one false find among all is as rare as for one. Holm, 1979.
-
-    NaN, where there is no spread, is no test: it is not counted and has no entry in what comes back.
-    """
-    known = {name: value for name, value in values.items() if not math.isnan(value)}
-    corrected, largest = {}, 0.0
-    for place, (name, value) in enumerate(sorted(known.items(), key=lambda item: item[1])):
-        largest = max(largest, min(1.0, (len(known) - place) * value))
-        corrected[name] = largest
-    return corrected
 
 
 def benchmarks_of(bootstrap: Bootstrap) -> list[str]:

@@ -1,5 +1,6 @@
 """An experiment's verdict out of its draws: comparisons, positive controls, random against random. Aggregates only."""
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from datamask_pipeline.experiment.judge import (
     Difference,
     again_coverage,
     benchmarks_of,
-    holm,
     mean_over_pairs,
     random_coverage,
     smallest_dose,
@@ -27,6 +27,7 @@ from datamask_pipeline.experiment.judge import (
 from datamask_pipeline.experiment.measured_on import measured_on
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
+from datamask_pipeline.intervals import holm
 from datamask_pipeline.pipeline.curated import was_not_held_against
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.schema import CURATED, HELD_OUT
@@ -157,10 +158,11 @@ def judge(config: ExperimentConfig, store: Store, draws: Sequence[Ref]) -> Verdi
         below_gate = tuple(
             name for name, about in arms.items() if about["held_out"] >= about["trigram_held_out"]
         )
+    tested = [name for name, one in against.items() if not math.isnan(one.p)]
     return Verdict(
         arms=arms,
         against_baseline=against,
-        corrected=holm({name: one.p for name, one in against.items()}),
+        corrected=dict(zip(tested, holm([against[name].p for name in tested]), strict=True)),
         held_out={name: bootstrap.difference(name, config.baseline, [HELD_OUT]) for name in others},
         curated=_on_curated(bootstrap, others, config.baseline),
         contrast=bootstrap.difference(*config.contrast, tasks),

@@ -28,7 +28,7 @@ from datamask_pipeline.publish.manifest import CARD, CROISSANT, NAME, manifest_b
 from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
-from datamask_pipeline.storage.builder import sha256_at
+from datamask_pipeline.storage.hashed import sha256_at
 from datamask_pipeline.storage.leases import Leases, is_alive, machine_label
 from datamask_pipeline.storage.reaching import file_system_of, is_local, reaching
 from datamask_pipeline.storage.ref import pretty_json, read_json

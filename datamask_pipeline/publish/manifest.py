@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from datamask_pipeline import lineage
 from datamask_pipeline.publish.behind import Artefact
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.ref import pretty_json
 
 NAME: Final = "manifest.json"

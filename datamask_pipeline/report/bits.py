@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from datamask_pipeline.intervals import student
 from datamask_pipeline.report.comparison import ROUNDING, interval_of
 
 Row = Mapping[str, Any]
@@ -51,15 +52,13 @@ def bit_differences(rows: Sequence[Row], baseline: Sequence[Row]) -> list[dict[s
 
 
 def _difference(pairs: Sequence[tuple[float, int]]) -> dict[str, Any]:
-    from scipy.special import stdtrit  # scipy.stats takes a second to import
-
     number, size = len(pairs), sum(size for _, size in pairs)
     difference = math.fsum(bits for bits, _ in pairs) / size
     squares = math.fsum((bits - difference * mine) ** 2 for bits, mine in pairs)
     half_width = math.nan
     if number > 1 and squares > (ROUNDING * difference) ** 2 * math.fsum(mine**2 for _, mine in pairs):
         error = math.sqrt(squares / (number - 1) / number) * number / size
-        half_width = float(stdtrit(number - 1, 0.975)) * error
+        half_width = student(number - 1) * error
     return {"difference": difference, "half_width": half_width, "questions": number}
 
 

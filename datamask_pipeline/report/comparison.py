@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from datamask_pipeline.intervals import holm, student
 from datamask_pipeline.report.signal import without_signal
 
 Row = Mapping[str, Any]
@@ -121,18 +122,8 @@ def luck(score: float, n: int, chance: float) -> float:
 
 
 def beyond_luck(probabilities: Sequence[float]) -> list[bool]:
-    """Which of these are too small for luck, counting how many there are: that any is by luck has a probability of at most
-    `LUCK`, however they depend on each other, as models asked the same questions do.
-
-    Source: Holm, 1979.
-    """
-    found = [False] * len(probabilities)
-    smallest_first = sorted(range(len(probabilities)), key=lambda place: probabilities[place])
-    for number, place in enumerate(smallest_first):
-        if probabilities[place] > LUCK / (len(probabilities) - number):
-            break
-        found[place] = True
-    return found
+    """Which of these are too small for luck, by `holm`: that any is by luck has a probability of at most `LUCK`."""
+    return [probability <= LUCK for probability in holm(probabilities)]
 
 
 def mean_score(rows: Sequence[Row], arm: str) -> float:
@@ -185,8 +176,6 @@ def _spreads(sample: Sequence[float]) -> bool:
 
 def _half_width(sample: Sequence[float]) -> float:
     """Half of Student's 95 % interval of the mean; with many questions that is the normal one."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to import
-
     mean = sum(sample) / len(sample)
     variance = sum((value - mean) ** 2 for value in sample) / (len(sample) - 1)
-    return float(stdtrit(len(sample) - 1, 0.975)) * math.sqrt(variance / len(sample))
+    return student(len(sample) - 1) * math.sqrt(variance / len(sample))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage.earlier import Earlier, earlier_parts, is_whole
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.npy import write_blocks
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import (
@@ -46,8 +47,6 @@ Item = TypeVar("Item")
 #: What the record of a part holds.
 PART_FIELDS: Final = frozenset({"name", "rows", "bytes", "digest", "counts"})
 _INDEXES_AT_ONCE: Final = 2
-#: Bytes hashed at a time.
-_PIECE: Final = 1 << 22
 
 
 class ArtefactBuilder:
@@ -443,18 +442,3 @@ def check_balance(stage: str, key: str, counts: Mapping[str, int]) -> None:
             f"{stage} of {key}: {counts['rows_in']} rows in, "
             f"{counts['kept']} kept and {dropped} dropped do not balance"
         )
-
-
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def sha256_at(fs: Any, path: str) -> str:
-    """SHA-256 of a file on a file system, in hexadecimal."""
-    hashed = hashlib.sha256()
-    with fs.open(path, "rb") as stream:
-        while piece := stream.read(_PIECE):
-            hashed.update(piece)
-    return hashed.hexdigest()

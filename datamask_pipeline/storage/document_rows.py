@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from datamask_pipeline.errors import first_line
 from datamask_pipeline.storage.pieces import PIECES_FILE, CheckedFile, split
 from datamask_pipeline.storage.ref import MANIFEST, Ref, pretty_json, ref_of
 from datamask_pipeline.storage.row_index import (
@@ -157,7 +158,7 @@ class CheckedTables:
                     columns=list(columns), use_threads=False
                 )
             except (pa.ArrowException, OSError) as error:
-                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {first_line(error)}") from error
 
     def _places(
         self, location: str, document_id: str, column: str
@@ -208,7 +209,7 @@ class CheckedTables:
             try:
                 self._opened[path] = pq.ParquetFile(source)
             except (pa.ArrowException, OSError) as error:
-                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {first_line(error)}") from error
         return self._opened[path]
 
     def _read(self, opened: pq.ParquetFile, path: str, group: int, names: list[str]) -> pa.Table:
@@ -218,7 +219,7 @@ class CheckedTables:
             try:
                 self._last = key, opened.read_row_group(group, columns=names, use_threads=False)
             except (pa.ArrowException, OSError) as error:
-                raise altered(self.store, path, f"cannot be read: {_first_line(error)}") from error
+                raise altered(self.store, path, f"cannot be read: {first_line(error)}") from error
         return self._last[1]
 
     def _checked(self, location: str, name: str) -> CheckedFile:
@@ -251,7 +252,3 @@ class CheckedTables:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise altered(self.store, path, "holds other bytes than were written to it")
         return data
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]

@@ -1,7 +1,6 @@
 """Reads artefacts and publishes files atomically. Knows no stage and no artefact's meaning."""
 
 import contextlib
-import hashlib
 import logging
 import math
 import multiprocessing
@@ -25,6 +24,7 @@ from datamask_pipeline.errors import (
     TakenOverError,
 )
 from datamask_pipeline.storage.format import FORMAT, FORMAT_FILE, format_bytes, stated_format
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.leases import Lease, Leases, is_alive, machine_label
 from datamask_pipeline.storage.links import link_or_copy
 from datamask_pipeline.storage.places import unwritable
@@ -303,7 +303,7 @@ class Store:
                 with finding(path):
                     self.fs.get(path, str(private), recursive=self.fs.isdir(path))
                 for file, sha256 in _stated_files(self.manifest(ref), name).items():
-                    if not (private / file).is_file() or _sha256(private / file) != sha256:
+                    if not (private / file).is_file() or sha256_file(private / file) != sha256:
                         place = PurePosixPath(path) / file
                         raise IntegrityError(
                             f"{place} is lost or holds other bytes than were written; {AGAIN}"
@@ -621,11 +621,6 @@ def _stated_files(manifest: Mapping[str, Any], name: str) -> dict[str, str]:
         for path, sha256 in stated.items()
         if PurePosixPath(path).is_relative_to(below)
     }
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import lineage
 from datamask_pipeline.stages.materialise import DOCUMENT_IDENTITY
 from datamask_pipeline.storage import Store
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.pieces import PIECES_FILE, digests_of
 from datamask_pipeline.storage.ref import location_of, manifest_digest, pretty_json, ref_of
 from datamask_pipeline.storage.row_index import INDEX_FILES, write_index

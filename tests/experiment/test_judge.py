@@ -10,7 +10,6 @@ from datamask_pipeline.experiment.judge import (
     Bootstrap,
     Difference,
     benchmarks_of,
-    holm,
     random_coverage,
     smallest_dose,
     without_largest_mover,
@@ -117,14 +116,6 @@ def test_the_largest_mover_is_left_out() -> None:
     assert benchmarks_of(bootstrap(bits)) == ["piqa", "mmlu"]
     curated = Bootstrap.of(["one", "other"], bits, BYTES, {**ITEMS, HELD_OUT: 20, CURATED: 10}, seed=1)
     assert benchmarks_of(curated) == ["piqa", "mmlu"]
-
-
-def test_probabilities_are_corrected_for_their_number() -> None:
-    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
-
-
-def test_an_arm_without_spread_is_no_test_and_corrects_nothing() -> None:
-    assert holm({"z": math.nan, "a": 0.01, "y": math.nan, "b": 0.04}) == pytest.approx({"a": 0.02, "b": 0.04})
 
 
 def test_one_benchmark_cannot_be_left_out() -> None:

@@ -40,7 +40,7 @@ from datamask_pipeline.publish.dataset import Published, publish
 from datamask_pipeline.publish.facts import facts_of, subset_of
 from datamask_pipeline.publish.manifest import manifest_bytes, root_digest
 from datamask_pipeline.storage import Store, require
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.leases import machine_label
 
 ODC: dict[str, Any] = {"licence": "odc-by", "source_licence": "odc-by"}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.storage import Store
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 
 
 def write_keys(folder: Path, name: str) -> tuple[Path, Path]:

@@ -15,7 +15,7 @@ import pytest
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store, leases
-from datamask_pipeline.storage.builder import sha256_file
+from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.leases import machine_label
 from datamask_pipeline.storage.ref import manifest_digest
 
