@@ -408,6 +408,9 @@ def broken(tmp_path: Path, kind: str) -> Path:
             path.write_bytes(gzip.compress(lines)[:-20])
         elif kind == "cut zstd":
             path.write_bytes(zstandard.ZstdCompressor().compress(lines)[:-5])
+        elif kind.startswith("no byte"):
+            path = path.with_name(path.name + kind.removeprefix("no byte "))
+            path.write_bytes(b"")
         elif kind == "missing key":
             path.write_text('{"content": "x", "id": "1"}\n')
     return path
@@ -423,6 +426,8 @@ def broken(tmp_path: Path, kind: str) -> Path:
         ("text for parquet", "not a whole Parquet file"),
         ("cut gzip", "compressed stream is broken"),
         ("cut zstd", "compressed stream is broken"),
+        ("no byte .gz", "the file has no byte"),
+        ("no byte .zst", "the file has no byte"),
         ("missing key", "a column is missing"),
     ],
 )
@@ -433,6 +438,13 @@ def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, kind: str, told: st
         read_all(source, "c")
     assert str(path) in str(caught.value)
     assert caught.value.remedy
+
+
+def test_a_compressed_file_of_no_line_holds_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "c" / "0.jsonl.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b""))
+    assert read_all(SOURCES.make("local", {"root": str(tmp_path)}), "c") == []
 
 
 def test_every_column_of_another_type_is_told_at_once(tmp_path: Path) -> None:

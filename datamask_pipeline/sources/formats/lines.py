@@ -23,7 +23,7 @@ def raw_lines(stream: IO[bytes], location: str) -> Iterator[bytes]:
         A line without its newline; of one longer than ``MOST_LINE_BYTES``, that many bytes and one more.
 
     Raises:
-        InputError: the compressed stream is broken or ends early.
+        InputError: the compressed stream is broken, ends early or has not begun: compressed, no line takes some bytes.
     """
     codec = next((codec for suffix, codec in CODECS.items() if location.lower().endswith(suffix)), None)
     if codec is None:
@@ -32,6 +32,13 @@ def raw_lines(stream: IO[bytes], location: str) -> Iterator[bytes]:
     try:
         with pa.CompressedInputStream(pa.PythonFile(stream, "r"), codec) as decompressed:
             yield from _split(decompressed)
+            if stream.tell() == 0:
+                raise InputError(
+                    f"the file has no byte, where {codec} writes some for no line too: it was cut short",
+                    file=location,
+                    value="0 bytes",
+                    remedy="fetch or write the file again, or remove it if it shall hold nothing",
+                )
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the storage's own
