@@ -23,7 +23,7 @@ from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityEr
 from datamask_pipeline.near_copies.buckets import Held
 from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.recall import FEW
-from datamask_pipeline.near_copies.signatures import Signatures, sample_of, signatures_for
+from datamask_pipeline.near_copies.signatures import SKETCH_PLANES, Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,8 @@ MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
+STATED = ("format", "threshold", "sketch_step", "most_apart", "expected_recall", "segments")
+"""What that file states; and the seed."""
 UNFINISHED = "index.json.unfinished"
 """What becomes the index's file: it stands in the folder before anything else, so that it tells a cut-off index."""
 
@@ -80,10 +82,14 @@ class NearCopyIndex:
             raise InputError(
                 "no index of near-copies", folder=str(folder), remedy="create it from the first vectors"
             ) from error
-        if self._state["format"] != FORMAT:
+        if not isinstance(self._state, dict):
+            raise self._damaged(INDEX_FILE, "it is no object of JSON")
+        if self._state.get("format", FORMAT) != FORMAT:
             raise IntegrityError(
                 f"{folder} is an index of format {self._state['format']}, this version writes {FORMAT}; make it again"
             )
+        if missing := [name for name in STATED if name not in self._state]:
+            raise self._damaged(INDEX_FILE, f"it does not state {', '.join(missing)}")
         self.threshold: float = self._state["threshold"]
         self.signatures = Signatures(
             centre_D=self._load("centre.npy"),
@@ -92,6 +98,8 @@ class NearCopyIndex:
             most_apart=self._state["most_apart"],
             expected_recall=self._state["expected_recall"],
         )
+        for segment in self._state["segments"]:
+            self._require_whole(segment)
 
     @classmethod
     def create(
@@ -277,6 +285,27 @@ class NearCopyIndex:
         state = self._state | {"segments": [*self._state["segments"], segment]}
         _publish(self.folder, state)
         self._state = state
+
+    def _require_whole(self, segment: dict[str, Any]) -> None:
+        """The files of a segment hold as many vectors as the index says; their headers alone are read.
+
+        Raises:
+            IntegrityError: one is lost or damaged, or of another segment.
+        """
+        name, num_rows, num_own = (segment[of] for of in ("name", "num_rows", "num_representatives"))
+        stated = {
+            "bands": (self.signatures.num_bands, num_own),
+            "sketches": (num_own, SKETCH_PLANES),
+            "rows": (num_own,),
+            "representatives": (num_rows,),
+            "cosines": (num_rows,),
+        }
+        for of, shape in stated.items():
+            if (held := self._load(f"{name}/{of}.npy").shape) != shape:
+                raise self._damaged(f"{name}/{of}.npy", f"it has shape {held} where {shape} were written")
+
+    def _damaged(self, name: str, problem: str) -> IntegrityError:
+        return IntegrityError(f"{self.folder / name} is damaged: {problem}; make the index again")
 
     def _require_held(self, vectors: Vectors) -> None:
         """The last vector of each segment that stands for itself still has its signature."""

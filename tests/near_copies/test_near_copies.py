@@ -407,6 +407,25 @@ def test_what_is_no_array_of_vectors_is_told(tmp_path: Path) -> None:
         NearCopyIndex(tmp_path / "index")
 
 
+@pytest.mark.parametrize("stated", ["{}", "[]", '{"format": 4, "segments": []}'])
+def test_a_file_that_is_none_of_an_index_is_told(tmp_path: Path, stated: str) -> None:
+    index = indexed(tmp_path / "index", planted(0))
+    (index.folder / "index.json").write_text(stated)
+    with pytest.raises(IntegrityError, match=r"index\.json is damaged.*make the index again"):
+        NearCopyIndex(index.folder)
+
+
+@pytest.mark.parametrize("name", ["bands", "sketches", "rows", "representatives", "cosines"])
+def test_a_file_of_another_number_of_vectors_is_told(tmp_path: Path, name: str) -> None:
+    """Whole by itself, as of another time: what it lacks would be found for nobody."""
+    index = indexed(tmp_path / "index", planted(0))
+    path = index.folder / "00000" / f"{name}.npy"
+    array = np.load(path)
+    np.save(path, array[:, :-1] if name == "bands" else array[:-1])
+    with pytest.raises(IntegrityError, match=rf"00000/{name}\.npy is damaged: it has shape .* were written"):
+        NearCopyIndex(index.folder)
+
+
 def test_an_index_that_finds_few_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     vectors_ND = planted(0, num_rows=3_000, common=0.8)
     few = NearCopyIndex.create(tmp_path / "few", vectors_ND, threshold=0.9)
