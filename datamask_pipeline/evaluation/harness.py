@@ -90,7 +90,7 @@ def evaluate(
 
     Args:
         model: A model, or a directory that `from_pretrained` reads.
-        tokenizer: The model's.
+        tokenizer: The model's, as `load_tokenizer` reads it: special tokens that a prompt writes out are plain text.
         questions: From `prepare_questions`.
         work_directory: Task definitions and a log go here; may be deleted afterwards.
         config: Shots, seed, batch size, length, device.
@@ -287,8 +287,8 @@ def _num_truncated(samples: list[dict[str, Any]], harness: HFLM) -> int:
             room.append(
                 harness.max_length + 1 if scored else harness.max_length - _num_generated(rest, harness)
             )
-    encoded = harness.tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
-    return sum(len(encoding.ids) > limit for encoding, limit in zip(encoded, room, strict=True))
+    encoded = harness.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    return sum(len(ids) > limit for ids, limit in zip(encoded, room, strict=True))
 
 
 def _num_generated(settings: Mapping[str, Any], harness: HFLM) -> int:

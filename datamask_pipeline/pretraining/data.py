@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.pretraining.tokenizer import encoder
 
 _DOCUMENTS_AT_ONCE = 512  # bounds memory; has no influence on the tokens
 Item = TypeVar("Item")
@@ -55,11 +56,11 @@ def tokenise(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast, directory
         InputError: There is no document.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    ends = array("q", [0])
+    encode, ends = encoder(tokenizer), array("q", [0])
     with (directory / "tokens.bin").open("wb") as stream:
         for batch in batched(texts, _DOCUMENTS_AT_ONCE):
-            for encoding in tokenizer.backend_tokenizer.encode_batch(batch, add_special_tokens=False):
-                ids_T = np.array([*encoding.ids, tokenizer.eos_token_id], dtype=np.uint32)
+            for ids in encode(batch):
+                ids_T = np.array([*ids, tokenizer.eos_token_id], dtype=np.uint32)
                 stream.write(ids_T.tobytes())
                 ends.append(ends[-1] + len(ids_T))
     if len(ends) == 1:

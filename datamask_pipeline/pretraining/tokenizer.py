@@ -1,7 +1,8 @@
 """The tokenizer that all arms of an experiment share: a byte-level BPE learnt here, or another model's.
 
 Knows no model and no arm. Bytes are the alphabet of the one learnt here, so no text is out of vocabulary and the number of
-bytes of a text can be compared between tokenizers.
+bytes of a text can be compared between tokenizers. What a text holds is text: one that writes out `<|endoftext|>` does not
+end there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -51,7 +52,7 @@ def train_tokenizer(
         clean_up_tokenization_spaces=False,
     )
     fast.save_pretrained(directory)
-    return fast
+    return load_tokenizer(directory)
 
 
 def adopt_tokenizer(
@@ -73,7 +74,7 @@ def adopt_tokenizer(
     if fast.pad_token_id is None:
         fast.pad_token = fast.eos_token
     fast.save_pretrained(directory)
-    return fast
+    return load_tokenizer(directory)
 
 
 def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerFast:
@@ -99,12 +100,18 @@ def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerF
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
-    """Read back what was saved."""
-    return PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
+    """Read back what was saved; special tokens that a text writes out are plain text to it, in lm-eval too."""
+    return PreTrainedTokenizerFast.from_pretrained(
+        directory, local_files_only=True, split_special_tokens=True
+    )
 
 
 def encoder(tokenizer: PreTrainedTokenizerFast) -> Callable[[list[str]], list[list[int]]]:
-    """What makes tokens of texts, as training does: nothing is added to them."""
+    """What makes tokens of texts, as training does: nothing is added to them, and special tokens in them are plain text.
+
+    Args:
+        tokenizer: As `load_tokenizer` reads it.
+    """
     return lambda texts: [
         encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
     ]

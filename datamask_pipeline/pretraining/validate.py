@@ -16,6 +16,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
 from datamask_pipeline.pretraining.checkpoints import no_progress_bars
 from datamask_pipeline.pretraining.data import batched
+from datamask_pipeline.pretraining.tokenizer import encoder
 
 _IGNORED = -100  # torch's cross entropy skips this target
 _DOCUMENTS_AT_ONCE = 256
@@ -66,12 +67,12 @@ def bits_per_byte(
     """
     was_training = model.training
     model.eval()
+    encode = encoder(tokenizer)
     bits: list[float] = []
     sizes: list[int] = []
     num_tokens = 0
     for group in batched(texts, _DOCUMENTS_AT_ONCE):
-        encodings = tokenizer.backend_tokenizer.encode_batch(group, add_special_tokens=False)
-        documents = [[tokenizer.eos_token_id, *item.ids, tokenizer.eos_token_id] for item in encodings]
+        documents = [[tokenizer.eos_token_id, *ids, tokenizer.eos_token_id] for ids in encode(group)]
         bits += document_bits(model, documents, sequence_length, batch_size)
         sizes += [len(text.encode()) for text in group]
         num_tokens += sum(len(ids) - 1 for ids in documents)

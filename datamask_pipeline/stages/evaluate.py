@@ -22,7 +22,7 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "evaluate"
 ANSWERS_STAGE: Final = "answers"
-VERSION: Final = "8"
+VERSION: Final = "9"
 #: Share of the training that a checkpoint needs behind it to count for the model's result.
 _NEAR_THE_END: Final = 0.8
 _TAKEN_OVER: Final = ("task", "source", "chance", "digest")

@@ -25,7 +25,7 @@ from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "ngram"
-VERSION: Final = "2"
+VERSION: Final = "3"
 #: Texts that are sorted at a time, about.
 _SORTED_TEXTS: Final = 16_384
 #: Held-out documents that are asked at a time.

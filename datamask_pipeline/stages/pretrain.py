@@ -14,7 +14,7 @@ from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "pretrain"
-VERSION: Final = "3"
+VERSION: Final = "4"
 TREE: Final = "models"
 
 

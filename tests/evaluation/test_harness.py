@@ -1,8 +1,10 @@
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import datasets
 import huggingface_hub.constants
@@ -105,6 +107,25 @@ def test_answers_equal_those_of_a_plain_loop(
         assert given["piqa", row["question_id"]] == float(
             per_character.index(max(per_character)) == row["label"]
         )
+
+
+def test_an_end_of_text_that_a_question_writes_out_is_text(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, jsonl: Any, tmp_path: Path
+) -> None:
+    row = {
+        "goal": "What ends <|endoftext|> here?",
+        "sol1": "<|endoftext|>",
+        "sol2": "A full stop.",
+        "label": 0,
+    }
+    jsonl(tmp_path / "sets" / "piqa.jsonl", [row])
+    config = _CONFIG.model_copy(update={"tasks": ["piqa"], "questions": str(tmp_path / "sets")})
+    prepared = prepare_questions(config, tmp_path / "questions")
+    (answer,) = evaluate(model, tokenizer, prepared, tmp_path / "work", config).answers
+    prompt, text = "Question: What ends <|endoftext|> here?\nAnswer:", " <|endoftext|>"
+    assert tokenizer.eos_token_id not in tokenizer(prompt + text)["input_ids"]
+    expected = -_log_likelihood(model, tokenizer, prompt, text) / math.log(2)
+    assert answer.gold_bits == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_same_model_gives_the_same_table_from_a_directory_too(

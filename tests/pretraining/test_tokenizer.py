@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from datamask_pipeline.errors import InputError
-from datamask_pipeline.pretraining.tokenizer import load_tokenizer, train_tokenizer
+from datamask_pipeline.pretraining.data import tokenise
+from datamask_pipeline.pretraining.tokenizer import adopt_tokenizer, encoder, load_tokenizer, train_tokenizer
 
 _TRAIN = """
 import json, sys
@@ -41,3 +42,19 @@ def test_every_text_survives_a_round_trip(texts: list[str], tmp_path: Path) -> N
 def test_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text"):
         train_tokenizer(iter([]), tmp_path, vocab_size=400, sequence_length=16)
+
+
+def test_an_end_of_text_that_a_document_writes_out_is_text(texts: list[str], tmp_path: Path) -> None:
+    learnt = train_tokenizer(texts, tmp_path / "learnt", vocab_size=400, sequence_length=16)
+    adopted = adopt_tokenizer(tmp_path / "learnt", tmp_path / "adopted", name="it", sequence_length=16)
+    documents = ["Write <|endoftext|> behind it.", "<|endoftext|>"]
+    for number, tokenizer in enumerate([learnt, adopted, load_tokenizer(tmp_path / "adopted")]):
+        ends = [tokenizer.eos_token_id]
+        for text, ids in zip(documents, encoder(tokenizer)(documents), strict=True):
+            assert not {*ends} & {*ids}
+            assert tokenizer.decode(ids) == text
+            assert tokenizer.encode(text, add_special_tokens=False) == ids
+        store = tokenise(documents, tokenizer, tmp_path / f"tokens {number}")
+        assert [*store.tokens_T] == [
+            token for ids in encoder(tokenizer)(documents) for token in [*ids, *ends]
+        ]

@@ -32,7 +32,7 @@ def _one_token_at_a_time(model: PreTrainedModel, ids: list[int], length: int) ->
 def test_it_equals_the_definition(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, texts: list[str]
 ) -> None:
-    chosen = [texts[0][:90], "naïve 数据", texts[1][:37]]
+    chosen = [texts[0][:90], "naïve 数据", texts[1][:37], "a <|endoftext|> b"]
     found = bits_per_byte(model, tokenizer, chosen, sequence_length=6, batch_size=4)
     end = tokenizer.eos_token_id
     model.eval()
@@ -40,7 +40,8 @@ def test_it_equals_the_definition(
         _one_token_at_a_time(model, [end, *tokenizer(text)["input_ids"], end], length=6) for text in chosen
     ]
     assert found.document_bits == pytest.approx(expected, rel=1e-5)
-    assert found.document_bytes == (len(chosen[0].encode()), 13, len(chosen[2].encode()))
+    assert found.document_bytes == (len(chosen[0].encode()), 13, len(chosen[2].encode()), 17)
+    assert tokenizer(chosen[3])["input_ids"].count(end) == 0
     assert found.bits_per_byte == pytest.approx(sum(expected) / sum(found.document_bytes), rel=1e-5)
     assert found.num_tokens == sum(len(tokenizer(text)["input_ids"]) + 1 for text in chosen)
 
