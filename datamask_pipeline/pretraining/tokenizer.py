@@ -67,7 +67,7 @@ def adopt_tokenizer(
         sequence_length: Recorded as the length the models are trained for.
 
     Raises:
-        InputError: It cannot be read, or names no end of a text, by which documents are told apart.
+        InputError: It cannot be read, or has no end of a text of its own, by which documents are told apart.
     """
     fast = read_tokenizer(files, name)
     fast.model_max_length = sequence_length
@@ -81,7 +81,7 @@ def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerF
     """The tokenizer of another model out of its files.
 
     Raises:
-        InputError: It cannot be read, or names no end of a text.
+        InputError: It cannot be read, names no end of a text, or makes one of a text that writes it out.
     """
     called = name or str(files)
     try:
@@ -95,6 +95,12 @@ def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerF
         raise InputError(
             f"the tokenizer of {called} names no end of a text",
             remedy="state `eos_token` in its tokenizer_config.json",
+        )
+    # Of a Unigram model every entry is a piece that words are made of, the special ones too.
+    if fast.eos_token_id in fast.encode(fast.eos_token, add_special_tokens=False, split_special_tokens=True):
+        raise InputError(
+            f"the tokenizer of {called} ends a text where a document writes out {fast.eos_token!r}",
+            remedy="name one to which its special tokens are no words, such as a byte-level BPE",
         )
     return fast
 

@@ -4,6 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.pretraining.data import tokenise
@@ -58,3 +60,14 @@ def test_an_end_of_text_that_a_document_writes_out_is_text(texts: list[str], tmp
         assert [*store.tokens_T] == [
             token for ids in encoder(tokenizer)(documents) for token in [*ids, *ends]
         ]
+
+
+def test_one_that_makes_an_end_of_text_of_words_is_refused(tmp_path: Path) -> None:
+    pieces = [("</s>", 0.0), *((letter, -5.0) for letter in "abc</s> ")]
+    unigram = Tokenizer(models.Unigram(list(dict(pieces).items()), 1))
+    unigram.add_special_tokens(["</s>"])
+    PreTrainedTokenizerFast(tokenizer_object=unigram, eos_token="</s>").save_pretrained(tmp_path / "it")
+    with pytest.raises(
+        InputError, match="the tokenizer of it ends a text where a document writes out '</s>'"
+    ):
+        adopt_tokenizer(tmp_path / "it", tmp_path / "adopted", name="it", sequence_length=16)
