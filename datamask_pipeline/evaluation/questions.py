@@ -231,6 +231,10 @@ def _item(read: object, row: Row | str) -> Item:
     assert callable(read)
     item = read(row)
     assert isinstance(item, Item)
+    try:
+        _identity(item.row)
+    except UnicodeEncodeError as error:
+        raise BadRow("no Unicode: half of a surrogate pair") from error
     return item
 
 

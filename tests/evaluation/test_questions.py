@@ -36,6 +36,13 @@ def test_rows_balance_and_each_refusal_is_named(jsonl: Any, tmp_path: Path) -> N
     assert (found.source, found.chance) == ("source", 0.5)
 
 
+def test_a_question_with_half_of_a_surrogate_pair_is_refused_by_row(jsonl: Any, tmp_path: Path) -> None:
+    jsonl(tmp_path / "source" / "piqa.jsonl", [*_GOOD[:2], {**_GOOD[2], "sol1": "\ud83d"}])
+    found = _prepare(tmp_path / "source", tmp_path / "made")
+    assert [(row.row, row.reason) for row in found.rejected] == [(2, "no Unicode: half of a surrogate pair")]
+    assert (found.num_read, found.num_questions) == (3, 2)
+
+
 def test_the_choice_depends_on_seed_and_question_alone(jsonl: Any, tmp_path: Path) -> None:
     jsonl(tmp_path / "one" / "piqa.jsonl", _GOOD)
     jsonl(tmp_path / "two" / "piqa" / "a.jsonl", _GOOD[::-1][:11])
