@@ -192,6 +192,8 @@ def test_kqapro_offers_fewer_choices_or_needs_another_answer() -> None:
         ("mmlu", {**_MMLU, "subject": None}, "'subject' is missing or null"),
         ("hellaswag", {**_HELLASWAG, "ctx": "x", "label": ""}, "'label' is ''"),
         ("hellaswag", _HELLASWAG, "'ctx' is missing"),
+        ("hellaswag", {**_HELLASWAG, "ctx_a": "x", "ctx_b": 5}, "'ctx_b' is int, not text"),
+        ("openbookqa", {"question": {"stem": "Q", "choices": ["a"]}, "answerKey": "A"}, "no list of pairs"),
         ("piqa", {"goal": "g", "sol1": "1", "sol2": "2"}, "'label' is None"),
         ("piqa", {"goal": 5, "sol1": "1", "sol2": "2", "label": 0}, "'goal' is int"),
         ("social_iqa", {**_SIQA, "label": "0"}, "'label' is '0'"),
@@ -211,6 +213,7 @@ def test_kqapro_offers_fewer_choices_or_needs_another_answer() -> None:
         ("race", {"article": "A", **_PROBLEM, "options": list("abcde")}, "has 5 entries, not 4"),
         ("race", {"article": "A", "problems": "[{"}, "'problems' is no list"),
         ("race", {"article": "A", "problems": []}, "'problems' is no list, or empty"),
+        ("race", {"article": "A", "problems": "['Q']"}, "'problems' holds str, not questions"),
         ("kqapro", {"question": "Q"}, "'answers' is missing"),
         (
             "commonsense_qa",

@@ -2,7 +2,7 @@
 
 import re
 
-from datamask_pipeline.evaluation.layouts.base import Item, Layout, Row, index_of, text_of, texts_of
+from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Layout, Row, index_of, text_of, texts_of
 
 # What follows the last sentence end or WikiHow mark of a context, if it begins in lower case: `ctx_b`.
 _OPEN_END = re.compile(r"^(?P<a>.*(?:[.!?;:\"')\]]))\s+(?P<b>[a-z][^.!?]*)$", re.DOTALL)
@@ -20,6 +20,8 @@ class HellaSwag(Layout):
         endings = texts_of(row, "endings", at_least=2)
         if "ctx_a" in row and "ctx_b" in row:
             start, rest = text_of(row, "ctx_a"), row["ctx_b"] or ""
+            if not isinstance(rest, str):
+                raise BadRow(f"field 'ctx_b' is {type(rest).__name__}, not text")
         else:
             context = text_of(row, "ctx")
             match = _OPEN_END.match(context)

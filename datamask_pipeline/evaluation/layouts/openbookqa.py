@@ -1,6 +1,6 @@
 """OpenBookQA. Knows no file and no model."""
 
-from datamask_pipeline.evaluation.layouts.base import Item, Layout, Row, labelled_choices
+from datamask_pipeline.evaluation.layouts.base import BadRow, Item, Layout, Row, labelled_choices
 
 
 class OpenBookQA(Layout):
@@ -12,6 +12,8 @@ class OpenBookQA(Layout):
         question = row.get("question")
         if "question_stem" not in row and isinstance(question, dict):
             options = question.get("choices") or []
+            if not isinstance(options, list) or not all(isinstance(option, dict) for option in options):
+                raise BadRow("field 'choices' of 'question' is no list of pairs 'text' and 'label'")
             row = {
                 **row,
                 "question_stem": question.get("stem"),

@@ -46,7 +46,11 @@ class Race(Layout):
         ]
 
 
-def _problem(problem: Row) -> Row:
+def _problem(problem: object) -> Row:
+    if not isinstance(problem, dict):
+        raise BadRow(
+            f"field 'problems' holds {type(problem).__name__}, not questions with options and answer"
+        )
     options = texts_of(problem, "options", at_least=4)
     if len(options) != 4:
         raise BadRow(f"field 'options' has {len(options)} entries, not 4")
