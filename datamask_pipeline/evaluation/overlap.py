@@ -4,6 +4,7 @@ Words are runs of letters, digits and underscores in lower case, after Unicode N
 n-gram lies within one field of a question (its text, one of its choices, ...). Memory holds the questions' n-grams.
 """
 
+import ast
 import collections
 import re
 import unicodedata
@@ -21,6 +22,8 @@ _BLANK: Final = re.compile(r"(?<!\w)_+(?!\w)")
 _MOST_WORDS: Final = 32
 #: Fields of a question that are no text of it.
 _NO_TEXT: Final = ("question_id", "document_id", "label", "answerKey")
+#: The field of RACE that holds its questions as Python writes a list, line breaks and quotes escaped.
+_WRITTEN_OUT: Final = "problems"
 
 #: A task, and the question's row in its file.
 Question = tuple[str, int]
@@ -81,11 +84,20 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
     elif isinstance(value, dict):
         for name, inner in value.items():
-            if name not in _NO_TEXT:
+            if name == _WRITTEN_OUT and isinstance(inner, str):
+                yield from _texts(_parsed(inner))
+            elif name not in _NO_TEXT:
                 yield from _texts(inner)
     elif isinstance(value, list):
         for inner in value:
             yield from _texts(inner)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):  # another data set's field of that name
+        return text
 
 
 def _ngrams(text: str, ngram: int) -> Iterator[str]:

@@ -45,3 +45,17 @@ def test_a_question_with_a_blank_is_found_where_it_is_filled(row: dict[str, obje
     assert questions.found_in(sentence.format("the miller's son"))
     assert not questions.found_in(sentence.format("a stranger"))
     assert questions.tasks == {"asked": {"questions": 1, "too_short": 0}}
+
+
+def test_the_questions_on_a_passage_are_fields_of_their_own() -> None:
+    problem = {
+        "question": "Who sang at\nthe mill\xa0in June? It was _ .",
+        "options": ["Anna", "Berta"],
+        "answer": "A",
+    }
+    row = {"article": "Some passage.", "problems": repr([problem])}
+    questions = QuestionNgrams(fields("race_high", [row]), ngram=8)
+    assert questions.found_in("Who sang at the mill in June?\nIt was Berta.")
+    assert not questions.found_in("In June it was _. options Anna Berta answer A")
+    assert QuestionNgrams(fields("race_high", [row]), ngram=20).tasks["race_high"]["too_short"] == 1
+    assert list(fields("other", [{"problems": "no list"}])) == [(("other", 0), "no list")]
