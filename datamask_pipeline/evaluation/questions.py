@@ -160,8 +160,8 @@ def _prepare(benchmark: Benchmark, directory: Path, config: QuestionsConfig) -> 
         split=asked_of.name,
         files=(*read.files, *shown_of.files),
         files_beside=_names_beside(asked_of, [*read.files, *shown_of.files]),
-        file=_write(directory / f"{task}.parquet", numbered),
-        demonstrations=_write(directory / f"{task}.demonstrations.parquet", shown) if shown else None,
+        file=_write(directory / f"{task}.parquet", numbered, task),
+        demonstrations=_write(directory / f"{task}.demonstrations.parquet", shown, task) if shown else None,
         num_read=sum(file.rows for file in read.files),
         num_examples_read=sum(file.rows for file in shown_of.files),
         num_rejected=len(rejected),
@@ -247,10 +247,17 @@ def _rank(item: Item, seed: int) -> str:
     return hashlib.sha256(f"{seed}:{_identity(item.row)}".encode()).hexdigest()
 
 
-def _write(path: Path, rows: list[Row]) -> Path:
+def _write(path: Path, rows: list[Row], task: str) -> Path:
     """Parquet, not JSON: a JSON reader takes a column of answers like 1999-01-01 for timestamps."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    try:
+        table = pa.Table.from_pylist(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(
+            f"a column of the rows for task {task!r} holds values of several types: {error}",
+            remedy="write all values of a column in one type, or leave out columns that the task does not read",
+        ) from error
+    pq.write_table(table, path)
     return path
 
 

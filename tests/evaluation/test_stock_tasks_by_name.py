@@ -1,6 +1,7 @@
 """Any of lm-eval's tasks by its name: made rows from a local hub, through lm-eval's own definition."""
 
 import io
+import json
 import math
 import multiprocessing
 import subprocess
@@ -163,6 +164,18 @@ def test_a_row_that_cannot_be_asked_is_refused_with_its_reason(
     (refused,) = found.rejected
     assert refused.row == 1
     assert refused.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [("sciq", "task 'sciq' holds values of several types"), ("wsc273", "the rows cannot be taken together")],
+)
+def test_a_column_of_several_types_is_told(tmp_path: Path, task: str, told: str) -> None:
+    """Alone, each of the rows can be asked; together they are no table."""
+    rows = [_row(task, "test", n) | {"note": note} for n, note in enumerate([1, "one"])]
+    (tmp_path / f"{task}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(InputError, match=told):
+        prepare_questions(EvaluateConfig(questions=str(tmp_path), tasks=[task]), tmp_path / "made")
 
 
 def test_lm_eval_draws_no_examples_for_a_row_that_it_leaves_out(asked: Asked) -> None:

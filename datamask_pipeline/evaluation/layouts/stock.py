@@ -49,10 +49,17 @@ class Stock(Layout):
 
         Raises:
             InputError: The task's `process_docs` makes other questions of all rows than of each, so that what a question is
-                depends on which others are there, or on chance.
+                depends on which others are there, or on chance; or it cannot take them together.
         """
         del seed
-        together = self._documents([item.source or {} for item in items])
+        try:
+            together = self._documents([item.source or {} for item in items])
+        except BadRow as error:
+            raise InputError(
+                f"the rows cannot be taken together: {error}",
+                file=self.config.definition,
+                remedy="write all values of a column in one type, or leave out columns that the task does not read",
+            ) from error
         if together != [item.row for item in items]:
             raise InputError(
                 "lm-eval's process_docs makes other questions of the split than of each of its rows; such a task cannot be "
