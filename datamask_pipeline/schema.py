@@ -583,8 +583,8 @@ ANSWERS: Final = pa.schema(
         column(
             "gold_bits",
             NUMBER,
-            "Negative log-likelihood of the right answer given its prompt; of an open question, of the first answer that is "
-            "accepted; of a document, of all of it with its end.",
+            "Negative log-likelihood of the right answer given its prompt; of an open question, of its answer's value "
+            "(TriviaQA), else of the first answer that is accepted; of a document, of all of it with its end.",
             unit="bits",
         ),
         column(

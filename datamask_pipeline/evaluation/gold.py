@@ -18,7 +18,7 @@ class ScoredQuestion:
     Attributes:
         task: Its benchmark.
         question_id: The question, equal for all models.
-        pairs: Prompt and answer of each choice; of an open question the first of its accepted answers alone.
+        pairs: Prompt and answer of each choice; of an open question that of `open_answer` alone.
         gold: Which of them is right.
     """
 
