@@ -81,7 +81,8 @@ def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerF
     """The tokenizer of another model out of its files.
 
     Raises:
-        InputError: It cannot be read, names no end of a text, or makes one of a text that writes it out.
+        InputError: It cannot be read, names no end of a text, or makes one of a text that writes it out; its entries are
+            not numbered without gaps, as models and counts take them.
     """
     called = name or str(files)
     try:
@@ -95,6 +96,11 @@ def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerF
         raise InputError(
             f"the tokenizer of {called} names no end of a text",
             remedy="state `eos_token` in its tokenizer_config.json",
+        )
+    if (most := max(fast.get_vocab().values())) >= len(fast):
+        raise InputError(
+            f"the tokenizer of {called} has {len(fast):,} entries, of which one is number {most:,}, counted from 0",
+            remedy="name one whose entries are numbered without gaps",
         )
     # Of a Unigram model every entry is a piece that words are made of, the special ones too.
     if fast.eos_token_id in fast.encode(fast.eos_token, add_special_tokens=False, split_special_tokens=True):

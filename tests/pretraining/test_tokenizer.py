@@ -1,3 +1,4 @@
+import json
 import random
 import subprocess
 import sys
@@ -21,8 +22,6 @@ train_tokenizer(texts, Path(sys.argv[1]), vocab_size=400, sequence_length=16)
 
 
 def test_any_order_and_process_gives_the_same_file(texts: list[str], tmp_path: Path) -> None:
-    import json
-
     train_tokenizer(texts, tmp_path / "here", vocab_size=400, sequence_length=16)
     shuffled = random.Random(0).sample(texts, len(texts))
     argv = [sys.executable, "-c", _TRAIN, str(tmp_path / "there")]
@@ -70,4 +69,15 @@ def test_one_that_makes_an_end_of_text_of_words_is_refused(tmp_path: Path) -> No
     with pytest.raises(
         InputError, match="the tokenizer of it ends a text where a document writes out '</s>'"
     ):
+        adopt_tokenizer(tmp_path / "it", tmp_path / "adopted", name="it", sequence_length=16)
+
+
+def test_one_whose_entries_are_not_numbered_one_by_one_is_refused(texts: list[str], tmp_path: Path) -> None:
+    train_tokenizer(texts, tmp_path / "it", vocab_size=300, sequence_length=16)
+    file = tmp_path / "it" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary[max(vocabulary, key=lambda entry: int(vocabulary[entry]))] = 319
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="the tokenizer of it has 300 entries, of which one is number 319"):
         adopt_tokenizer(tmp_path / "it", tmp_path / "adopted", name="it", sequence_length=16)
