@@ -258,10 +258,21 @@ def _batches(
     file: pq.ParquetFile, path: Path, columns: list[str] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     start = 0
+    parts: list[list[int] | None] = [None]
+    if any(_holds_dictionary(field.type) for field in file.schema_arrow):
+        # Arrow reads these only where a batch lies in one row group.
+        parts = [[group] for group in range(file.num_row_groups)]
     with _reading(path):
-        for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-            yield start, batch
-            start += batch.num_rows
+        for groups in parts:
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns):
+                yield start, batch
+                start += batch.num_rows
+
+
+def _holds_dictionary(kind: pa.DataType) -> bool:
+    """Whether values inside a list or struct are dictionary-encoded."""
+    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(pa.types.is_dictionary(one) or _holds_dictionary(one) for one in inside)
 
 
 def _numbers(table: pa.Table, name: str, path: Path) -> NDArray[np.float64]:

@@ -149,3 +149,16 @@ def test_a_setting_that_is_given_once_or_twice_alike_is_taken(tmp_path: Path) ->
         assert result.exit_code == 0, result.output
         record = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"datamask"])
         assert record["config"]["lamb"] == 0.9
+
+
+def test_lists_of_categories_in_several_row_groups_come_along(tmp_path: Path) -> None:
+    kinds = pa.array(["a", "b"] * NUM_ROWS).dictionary_encode()
+    tags = pa.ListArray.from_arrays(pa.array(range(0, 2 * NUM_ROWS + 1, 2), pa.int32()), kinds)
+    table = pa.table(columns()).append_column("tags", tags)
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=NUM_ROWS // 4)
+    paths = ["-i", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.parquet")]
+    result = CliRunner().invoke(app, ["select", *paths, *COLUMNS, "--policy", "random"])
+    assert result.exit_code == 0, result.exception
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written.column("tags").to_pylist() == [["a", "b"]] * NUM_ROWS
+    assert written.column("doc").equals(table.column("doc"))
