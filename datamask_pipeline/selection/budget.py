@@ -283,6 +283,10 @@ def shared_out(shares: Sequence[float], total: int, most: Sequence[int] | None =
         most: What each is at most, no less than its share; any number where it is not given.
     """
     whole = [math.floor(share + 1e-9) for share in shares]
+    if sum(whole) > total:
+        # Of millions, shares that sum to 1 but for their last digits are documents too many.
+        shares = [share * total / sum(shares) for share in shares]
+        whole = [math.floor(share + 1e-9) for share in shares]
     order = sorted(range(len(shares)), key=lambda place: whole[place] - shares[place])
     left = total - sum(whole)
     for place in cycle(order):

@@ -160,6 +160,11 @@ def test_whole_numbers_of_the_total_next_to_their_shares(shares: list[float]) ->
     assert all(abs(number - share) <= 1 + 1e-6 for number, share in zip(whole, shares, strict=True))
 
 
+def test_shares_that_sum_to_more_by_their_last_digits_are_no_document_more() -> None:
+    quotas = (0.5000009, 0.5)
+    assert shared_out([share * 2_000_000 for share in quotas], 2_000_000) == [1_000_001, 999_999]
+
+
 def test_a_budget_that_takes_everything_says_so() -> None:
     assert documents([3, 2], [0, 0, 0, 1, 1]).takes_everything
     assert not documents([3, 1], [0, 0, 0, 1, 1]).takes_everything
