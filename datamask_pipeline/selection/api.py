@@ -33,6 +33,7 @@ from datamask_pipeline.selection.given import Given, require_fitting, require_gi
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
+    array_of_tensor,
     budget_of,
     checked_ids,
     checked_quality,
@@ -122,6 +123,7 @@ def select_documents(
             if shown:
                 config, metrics = with_shown(config, metrics, list(scores), shown)
                 scores |= likeness_scores(checked.rows, shown, workers)
+            token_counts = array_of_tensor(token_counts)
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
             copies = min(copies, budget.most_of_one)
             if config.quotas is not None and groups is not None:

@@ -31,7 +31,7 @@ from datamask_pipeline.selection.api import (
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.evaluation import evaluate
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
-from datamask_pipeline.selection.inputs import budget_of, checked_quality, checked_rows
+from datamask_pipeline.selection.inputs import array_of_tensor, budget_of, checked_quality, checked_rows
 from datamask_pipeline.selection.metrics import Diversity, require_range
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.problem import Problem
@@ -127,6 +127,7 @@ def frontier(
         with timings.phase("checks"):
             checked = checked_rows(embeddings, config, workers)
             scores = checked_quality(quality, checked.rows.num_rows)
+            token_counts = array_of_tensor(token_counts)
         points: list[_Point] = []
         frozen: dict[str, tuple[float, float]] | None = None
         for own in configs:

@@ -267,7 +267,7 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
         InputError: a wrong length, or one that is missing, NaN or infinite.
     """
     _refuse_sparse(values, name)
-    array = np.asarray(values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values)
+    array = np.asarray(array_of_tensor(values))
     if array.shape != (num_rows,):
         raise InputError(f"{num_rows} embeddings need as many {what}s", field=name, value=array.shape)
     texts = (
@@ -297,6 +297,11 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
             remedy="drop the document, or give it a number",
         )
     return torch.from_numpy(scores_N)
+
+
+def array_of_tensor(values: Any) -> Any:
+    """A tensor's numbers as an array, float64, wherever it lies; anything else as it is."""
+    return values.to(torch.float64).numpy(force=True) if isinstance(values, Tensor) else values
 
 
 def _refuse_unhashable(one: Any, row: int, field: str) -> None:

@@ -139,6 +139,13 @@ def test_ids(ids, said, clustered) -> None:
         select_documents(*clustered, ids=ids)
 
 
+@pytest.mark.parametrize("tensor", [torch.ones(400).bfloat16(), torch.ones(400, requires_grad=True)])
+def test_token_counts_may_be_any_tensor(clustered, tensor) -> None:
+    settings = {"policy": "quality_topk", "num_tokens": 50, "token_counts": tensor}
+    assert select_documents(*clustered, **settings).record["selected_tokens"] == 50
+    assert frontier(*clustered, lambs=[0.5], **settings | {"policy": "datamask"}).results[0].mask.sum() == 50
+
+
 def test_token_counts(clustered) -> None:
     with pytest.raises(InputError, match="token_counts"):
         select_documents(*clustered, num_tokens=50)
