@@ -65,7 +65,8 @@ class DataMaskSelector(BaseEstimator):
             given: What else `select_documents` takes for each document, e.g. ``token_counts``, ``target``.
 
         Raises:
-            ConfigurationError: a setting that is given twice, or what `select_documents` refuses.
+            ConfigurationError: a setting that is given twice, one that goes by quality without any, or what
+                `select_documents` refuses.
             InputError: what `select_documents` refuses.
         """
         self._require_once(given)
@@ -81,6 +82,9 @@ class DataMaskSelector(BaseEstimator):
             if alike:
                 weights = settings.get("quality_weights") or dict.fromkeys(alike, 1.0)
                 settings["quality_weights"] = {"quality": 0.0, **weights}
+            elif self.policy == "quality_topk" or settings.get("quality_pruning"):
+                by = "policy 'quality_topk'" if self.policy == "quality_topk" else "quality_pruning"
+                raise ConfigurationError(f"{by} goes by quality, and fit was given none: give it as y of fit")
             else:
                 lamb = 0.0
         self.result_ = select_documents(X, quality, diversity=self.diversity, lamb=lamb, **settings, **given)

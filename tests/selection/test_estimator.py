@@ -106,3 +106,10 @@ def test_it_fits_at_the_end_of_a_pipeline(clustered) -> None:
     pipeline = make_pipeline(StandardScaler(), DataMaskSelector(num_documents=30)).fit(*clustered)
     assert pipeline[-1].get_support().sum() == 30
     assert not hasattr(pipeline, "transform")
+
+
+@pytest.mark.parametrize("made", [{"policy": "quality_topk"}, {"settings": {"quality_pruning": 0.5}}])
+def test_what_goes_by_quality_needs_some(made, clustered) -> None:
+    with pytest.raises(ConfigurationError, match=r"goes by quality.*y of fit"):
+        DataMaskSelector(**made).fit(clustered[0])
+    DataMaskSelector(**made).fit(clustered[0], target=clustered[0][:3])
