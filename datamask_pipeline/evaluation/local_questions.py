@@ -32,15 +32,17 @@ class _Pool:
     words: list[str]
     generator: random.Random
 
-    def sentences(self, spot: Spot, number: int) -> list[str]:
-        """Different sentences of other documents, none of which stands around the spot as well."""
-        around = {*spot.before, spot.sentence, *spot.after}
-        others = [
-            other.sentence
-            for other in self.spots
-            if other.document_id != spot.document_id and other.sentence not in around
-        ]
-        return self.generator.sample(others, number)
+    def sentences(self, spot: Spot, number: int, part: Callable[[str], str] = str) -> list[str] | None:
+        """Different sentences of other documents, or parts of them, none of which stands around the spot as well.
+
+        None where there are too few, as among documents that share a template.
+        """
+        around = {part(sentence) for sentence in (*spot.before, spot.sentence, *spot.after)}
+        others = dict.fromkeys(
+            part(other.sentence) for other in self.spots if other.document_id != spot.document_id
+        )
+        different = [other for other in others if other not in around]
+        return self.generator.sample(different, number) if len(different) >= number else None
 
     def missing(self, spot: Spot, number: int) -> tuple[str, str, list[str]] | None:
         """The sentence with a gap, the word that fills it, and wrong words; None if no word will do."""
@@ -80,14 +82,15 @@ def write_local_questions(
     spots = find_spots(documents, num_documents=num_questions * _DOCUMENTS_PER_QUESTION, seed=seed)
     words = sorted({word for spot in spots for word in content_words(spot.sentence)})
     num_documents = len({spot.document_id for spot in spots})
+    too_little = InputError(
+        "the held-out documents hold too little prose to make questions from",
+        field="documents",
+        value=num_documents,
+        remedy="raise pool.validation_share or pool.validation_documents, give more documents, or point "
+        "evaluate.questions at a directory",
+    )
     if num_documents < _FEWEST_DOCUMENTS or len(words) < _FEWEST_WORDS:
-        raise InputError(
-            "the held-out documents hold too little prose to make questions from",
-            field="documents",
-            value=num_documents,
-            remedy="raise pool.validation_share or pool.validation_documents, give more documents, or point "
-            "evaluate.questions at a directory",
-        )
+        raise too_little
     directory.mkdir(parents=True, exist_ok=True)
     for task, make in _makers().items():
         generator = random.Random(f"{task}:{seed}")
@@ -96,6 +99,8 @@ def write_local_questions(
         for spot in generator.sample(spots, len(spots)):
             if len(rows) < num_questions and (row := make(spot, pool)) is not None:
                 rows.append({"document_id": spot.document_id, **row})
+        if not rows:
+            raise too_little
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         (directory / f"{task}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     about = {"source": "local", "made_from": "held-out documents", "seed": seed, "sentences": len(spots)}
@@ -115,9 +120,11 @@ def _makers() -> dict[str, _Maker]:
     return {task: make for task, make in found.items() if make is not None}
 
 
-def _hellaswag(spot: Spot, pool: _Pool) -> Row:
+def _hellaswag(spot: Spot, pool: _Pool) -> Row | None:
     """Which sentence continues the paragraph."""
-    endings, label = pool.mixed(spot.after[0], pool.sentences(spot, 3))
+    if (wrong := pool.sentences(spot, 3)) is None:
+        return None
+    endings, label = pool.mixed(spot.after[0], wrong)
     context = " ".join((*spot.before[-1:], spot.sentence))
     return {"activity_label": "Text", "ctx_a": context, "ctx_b": "", "endings": endings, "label": str(label)}
 
@@ -136,32 +143,39 @@ def _winogrande(spot: Spot, pool: _Pool) -> Row | None:
     }
 
 
-def _piqa(spot: Spot, pool: _Pool) -> Row:
+def _piqa(spot: Spot, pool: _Pool) -> Row | None:
     """Which of two endings belongs to the beginning of a sentence."""
-    goal, right, wrong = _halves(spot, pool, 1)
+    goal, right = _begin(spot.sentence), _end(spot.sentence)
+    if (wrong := pool.sentences(spot, 1, _end)) is None:
+        return None
     (first, second), label = pool.mixed(right, wrong)
     return {"goal": goal, "sol1": first, "sol2": second, "label": label}
 
 
-def _openbookqa(spot: Spot, pool: _Pool) -> Row:
+def _openbookqa(spot: Spot, pool: _Pool) -> Row | None:
     """Which of four endings belongs to the beginning of a sentence."""
-    stem, right, wrong = _halves(spot, pool, 3)
-    options, place = pool.mixed(right, wrong)
-    return {"question_stem": stem, **_labelled(options, place)}
+    if (wrong := pool.sentences(spot, 3, _end)) is None:
+        return None
+    options, place = pool.mixed(_end(spot.sentence), wrong)
+    return {"question_stem": _begin(spot.sentence), **_labelled(options, place)}
 
 
-def _arc_challenge(spot: Spot, pool: _Pool) -> Row:
+def _arc_challenge(spot: Spot, pool: _Pool) -> Row | None:
     """Which sentence comes from the same place as a given one."""
-    options, place = pool.mixed(spot.after[0], pool.sentences(spot, 3))
+    if (wrong := pool.sentences(spot, 3)) is None:
+        return None
+    options, place = pool.mixed(spot.after[0], wrong)
     return {
         "question": f'Which sentence stands in the same text as "{spot.sentence}"?',
         **_labelled(options, place),
     }
 
 
-def _social_iqa(spot: Spot, pool: _Pool) -> Row:
+def _social_iqa(spot: Spot, pool: _Pool) -> Row | None:
     """Which of three sentences comes next."""
-    options, place = pool.mixed(spot.after[0], pool.sentences(spot, 2))
+    if (wrong := pool.sentences(spot, 2)) is None:
+        return None
+    options, place = pool.mixed(spot.after[0], wrong)
     answers = dict(zip(("answerA", "answerB", "answerC"), options, strict=True))
     return {"context": spot.sentence, "question": "What is said next?", **answers, "label": str(place + 1)}
 
@@ -230,7 +244,9 @@ def _race_high(spot: Spot, pool: _Pool) -> Row | None:
         return None
     problems = []
     for right in pool.generator.sample(sentences, 2):
-        options, place = pool.mixed(right, pool.sentences(spot, 3))
+        if (wrong := pool.sentences(spot, 3)) is None:
+            return None
+        options, place = pool.mixed(right, wrong)
         question = "Which sentence stands in the article?"
         problems.append({"question": question, "options": options, "answer": _LETTERS[place]})
     return {"article": " ".join(sentences), "problems": repr(problems)}
@@ -254,15 +270,14 @@ def _labelled(options: list[str], place: int) -> Row:
     return {"choices": {"text": options, "label": list(_LETTERS)}, "answerKey": _LETTERS[place]}
 
 
-def _halves(spot: Spot, pool: _Pool, number: int) -> tuple[str, str, list[str]]:
-    """The first half of the sentence, its second half, and second halves of others."""
-    start, end = _cut(spot.sentence)
-    return start, end, [_cut(sentence)[1] for sentence in pool.sentences(spot, number)]
-
-
-def _cut(sentence: str) -> tuple[str, str]:
+def _begin(sentence: str) -> str:
     words = sentence.split()
-    return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+    return " ".join(words[: len(words) // 2])
+
+
+def _end(sentence: str) -> str:
+    words = sentence.split()
+    return " ".join(words[len(words) // 2 :])
 
 
 _MAKERS: dict[str, _Maker] = {

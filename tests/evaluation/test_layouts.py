@@ -179,6 +179,11 @@ def test_kqapro_offers_fewer_choices_or_needs_another_answer() -> None:
     [
         ("arc", {"question": "Q", "choices": _ABCD, "answerKey": "E"}, "'answerKey' is 'E', none of: A, B"),
         ("arc", {"question": "Q", "choices": ["a"], "answerKey": "A"}, "'choices' is missing or not a pair"),
+        (
+            "arc",
+            {"question": "Q", "choices": {**_ABCD, "label": ["A", "B", "A", "D"]}, "answerKey": "A"},
+            "two choices have one label: A, B, A, D",
+        ),
         ("arc", {"choices": _ABCD, "answerKey": "A"}, "'question' is missing"),
         (
             "arc",

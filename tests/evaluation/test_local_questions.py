@@ -77,6 +77,28 @@ def test_the_right_answers_are_those_of_the_document(
             assert standing == [letter == problem["answer"] for letter in "ABCD"]
 
 
+def test_no_two_options_are_equal_where_documents_share_a_template(tmp_path: Path) -> None:
+    """The end of a sentence that stands in each of them was offered as a wrong one, too."""
+    names = [f"{first}{second}" for first in "bcdfghklm" for second in ("andol", "erist", "olute", "umara")]
+    shared = [
+        (
+            name,
+            f"The illness that is called {name} has a cause that is not known to anybody today. "
+            f"Many {name} words about {name[::-1]} stand beside it in this {name}ic place. "
+            f"At last un{name} ends all of it with some more {name}s and {name[::-1]} words.",
+        )
+        for name in names
+    ]
+    write_local_questions(shared, tmp_path, num_questions=24, seed=0)
+    rows = {
+        task: [json.loads(line) for line in (tmp_path / f"{task}.jsonl").read_text().splitlines()]
+        for task in ("piqa", "openbookqa")
+    }
+    assert sum("illness" in row["question_stem"] for row in rows["openbookqa"]) > 3
+    assert all(row["sol1"] != row["sol2"] for row in rows["piqa"])
+    assert all(len({*row["choices"]["text"]}) == 4 for row in rows["openbookqa"])
+
+
 def test_the_right_answer_stands_anywhere(sets: dict[str, list[dict[str, Any]]]) -> None:
     assert {row["label"] for row in sets["hellaswag"]} == {"0", "1", "2", "3"}
     assert {row["answerKey"] for row in sets["arc_challenge"]} == set("ABCD")

@@ -126,7 +126,7 @@ def labelled_choices(row: Row, question: str) -> Item:
     """`choices{text, label}` with labels of any alphabet, and `answerKey`, which must be one of them.
 
     Raises:
-        BadRow: A field is missing, or the key no label.
+        BadRow: A field is missing, or the key no label, or a label stands twice.
     """
     choices = row.get("choices")
     if not isinstance(choices, dict):
@@ -134,6 +134,8 @@ def labelled_choices(row: Row, question: str) -> Item:
     texts, labels = texts_of(choices, "text", at_least=2), texts_of(choices, "label", at_least=2)
     if len(texts) != len(labels):
         raise BadRow(f"{len(texts)} choices have {len(labels)} labels")
+    if len({*labels}) < len(labels):
+        raise BadRow(f"two choices have one label: {', '.join(labels)}")
     key = text_of(row, "answerKey").strip()
     if key not in labels:
         raise BadRow(f"field 'answerKey' is {key!r}, none of: {', '.join(labels)}")
