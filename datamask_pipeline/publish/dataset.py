@@ -36,6 +36,8 @@ from datamask_pipeline.storage.whole import check_tables
 
 #: Beside the data sets of an object store: who writes which of them.
 LEASES: Final = ".datamask-leases"
+#: Ends the name of what says, among leases, which files an upload puts at a place.
+_UPLOADING: Final = ".uploading"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +274,9 @@ def _refuse_foreign(fs: Any, path: str, to: str) -> None:
     Raises:
         StorageError: it holds files, and no manifest of a data set.
     """
-    if fs.exists(path) and (fs.isfile(path) or fs.ls(path)) and _root_there(fs, path) is None:
+    if not fs.exists(path) or _root_there(fs, path) is not None:
+        return
+    if fs.isfile(path) or {*fs.find(path)} - {f"{path}/{name}" for name in _half_uploaded(fs, path)}:
         raise StorageError(
             f"{to} exists and is no data set of this program; name a folder that does not exist"
         )
@@ -344,16 +348,39 @@ def _upload(folder: Path, fs: Any, path: str, to: str) -> bool:
     Raises:
         StorageError: something else stands there by now, or another writer took this one for dead.
     """
-    parent, _, name = path.rpartition("/")
-    leases = Leases(fs, f"{parent}/{LEASES}" if parent else LEASES, is_local=False)
-    with leases.hold(name) as lease:
+    beside, name = _beside(path)
+    marker = f"{beside}/{name}{_UPLOADING}"
+    with Leases(fs, beside, is_local=False).hold(name) as lease:
         assert lease is not None  # it waits
         _refuse_foreign(fs, path, to)
-        if _root_there(fs, path) is not None:
-            return False
-        files = [each for each in folder.rglob("*") if each.is_file() and each.name != NAME]
-        for each in sorted(files):
-            fs.put_file(str(each), f"{path}/{each.relative_to(folder).as_posix()}")
-        lease.check()
-        fs.put_file(str(folder / NAME), f"{path}/{NAME}")
-    return True
+        is_first = _root_there(fs, path) is None
+        if is_first:
+            for left in _half_uploaded(fs, path):
+                if fs.exists(f"{path}/{left}"):
+                    fs.rm_file(f"{path}/{left}")
+            files = sorted(each for each in folder.rglob("*") if each.is_file() and each.name != NAME)
+            names = [each.relative_to(folder).as_posix() for each in files]
+            fs.pipe_file(marker, pretty_json({"files": names}).encode())
+            for each, there in zip(files, names, strict=True):
+                fs.put_file(str(each), f"{path}/{there}")
+            lease.check()
+            fs.put_file(str(folder / NAME), f"{path}/{NAME}")
+        if fs.exists(marker):
+            fs.rm_file(marker)
+    return is_first
+
+
+def _half_uploaded(fs: Any, path: str) -> list[str]:
+    """The files that an upload which was cut off was to put there; none where there was no such upload."""
+    beside, name = _beside(path)
+    marker = f"{beside}/{name}{_UPLOADING}"
+    if not fs.exists(marker):
+        return []
+    said = read_json(fs.cat_file(marker), marker, {"files": list}, remedy="remove it, and name another place")
+    return [str(each) for each in said["files"]]
+
+
+def _beside(path: str) -> tuple[str, str]:
+    """The folder of leases beside a place of an object store, and the place's name."""
+    parent, _, name = path.rpartition("/")
+    return f"{parent}/{LEASES}" if parent else LEASES, name

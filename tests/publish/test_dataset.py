@@ -464,6 +464,40 @@ def test_an_object_store_takes_it_with_the_manifest_last(
     assert {finding.file for finding in prove_data_set(MemoryFileSystem(), "/bucket/mask")} == {"README.md"}
 
 
+@pytest.mark.parametrize("files_before_the_end", [0, 1, 3])
+def test_an_upload_that_was_cut_off_is_done_again(
+    licensed: Store, monkeypatch: pytest.MonkeyPatch, files_before_the_end: int
+) -> None:
+    """Its files were taken for somebody else's, and the place was refused for good."""
+    put, left = MemoryFileSystem.put_file, [files_before_the_end]
+
+    def put_some(fs: MemoryFileSystem, local: str, path: str, **more: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        put(fs, local, path, **more)
+
+    fs, to = MemoryFileSystem(), f"memory://cut{files_before_the_end}/mask"
+    larger, smaller = (PublishConfig(**ODC, max_documents=number) for number in (9, 5))
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryFileSystem, "put_file", put_some)
+        with pytest.raises(KeyboardInterrupt):
+            publish(licensed, "first", "datamask", to, larger)
+    # Whatever is published there then, nothing of the first stays.
+    done = publish(licensed, "first", "datamask", to, smaller)
+    assert list(prove_data_set(fs, to.removeprefix("memory:/"), done.root)) == []
+    assert not fs.glob(f"/cut{files_before_the_end}/.datamask-leases/*.uploading")
+    # A file of somebody else's beside them is no part of an upload.
+    with monkeypatch.context() as patched:
+        left[0] = 2
+        patched.setattr(MemoryFileSystem, "put_file", put_some)
+        with pytest.raises(KeyboardInterrupt):
+            publish(licensed, "first", "datamask", f"{to}2", larger)
+    fs.pipe_file(f"{to.removeprefix('memory:/')}2/mine.txt", b"mine")
+    with pytest.raises(StorageError, match="is no data set of this program"):
+        publish(licensed, "first", "datamask", f"{to}2", larger)
+
+
 def test_of_two_writers_at_one_place_of_an_object_store_the_first_one_stands(
     licensed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

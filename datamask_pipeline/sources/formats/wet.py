@@ -114,7 +114,7 @@ def read_wet(
             "an empty shard: the file holds no conversion record",
             file=location,
             value=0,
-            remedy="remove the file",
+            remedy="fetch it again, if it was cut short; else remove it",
         )
     if documents or rejects:
         yield taken()
