@@ -52,8 +52,9 @@ def random_values(
     means: dict[str, float] = {}
     for some, block, limits in blocks_to_draw_from(metrics, statistics, budget):
         means |= exact_means(some, block, limits, dtype)
-        drawn = drawn_values([m for m in some if m.name not in means], block, limits, dtype)
-        means |= {name: sum(values) / len(values) for name, values in drawn.items()}
+        if others := [metric for metric in some if metric.name not in means]:
+            drawn = drawn_values(others, block, limits, dtype)
+            means |= {name: sum(values) / len(values) for name, values in drawn.items()}
     for name, mean in means.items():
         if not math.isfinite(mean):
             raise ConfigurationError(f"diversity metric {name!r} returned {mean} on a random mask")

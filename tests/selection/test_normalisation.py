@@ -259,6 +259,26 @@ def test_of_few_wide_documents_as_many_masks_are_drawn_as_of_narrow_ones(
     assert max(seen) == 63
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
+def test_where_zero_is_known_in_closed_form_no_mask_is_drawn(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str | int, ...]] = []
+    drawn = Budget.random
+    monkeypatch.setattr(
+        Budget, "random", lambda budget, *stream: seen.append(stream) or drawn(budget, *stream)
+    )
+    constants = {"quality": (3.0, 5.0), name: (0.0, 1.0)}
+    settings: dict[str, Any] = {
+        "diversity": name,
+        "policy": "quality_topk",
+        "normalisation_constants": constants,
+    }
+    select_documents(*block(), num_documents=30, **settings)
+    assert not [stream for stream in seen if stream[0] == "normalisation"]
+
+
 def test_in_tokens_there_is_a_scale_wherever_there_is_a_choice() -> None:
     """Where all but one document fit; and where the best by quality leave room for most of the short rest."""
     draws = np.random.default_rng(0)
