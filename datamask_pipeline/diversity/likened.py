@@ -55,6 +55,9 @@ class LikenedMetric(MomentMetric):
     def gain_of_fewer(self, count: float, least: float) -> float | None:
         return self.metric.gain_of_fewer(count, least)
 
+    def growth(self, moments: Moments) -> float:
+        return self.metric.growth(moments)
+
     def form(self, moments: Moments) -> LinearForm:
         return self.metric.form(moments).plus(self.own.scaled(1 / moments.count))
 

@@ -222,6 +222,15 @@ class MomentMetric(DiversityMetric):
         del count, least
         return None
 
+    def growth(self, moments: Moments) -> float:
+        """The derivative by the number of documents at fixed shares: 0 where only shares count.
+
+        Args:
+            moments: Of two documents at least.
+        """
+        del moments
+        return 0.0
+
     def common_with(self, shown: Moments) -> LinearForm | None:
         """Twice the mean of what the metric averages over pairs, between a document and those shown; none without such.
 

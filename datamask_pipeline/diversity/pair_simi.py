@@ -39,6 +39,10 @@ class PairSimilarity(MomentMetric):
         # The value is K / (K - 1) times the variance, less the mean of the |x_i|^2.
         return count / (count - 1) * least / (least - 1)
 
+    def growth(self, moments: Moments) -> float:
+        mean_D = moments.first_D / moments.count
+        return -(moments.squared / moments.count - float(mean_D @ mean_D)) / (moments.count - 1) ** 2
+
     def form(self, moments: Moments) -> LinearForm:
         scale = 1 / _pairs(moments.count)
         return LinearForm(vector_D=-2 * scale * moments.first_D, matrix_DD=None, squared=scale)

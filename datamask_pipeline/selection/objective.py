@@ -136,6 +136,12 @@ class MomentObjective:
             total += (1 - self.objective.lamb) * term.scale * gain
         return total
 
+    def growth(self, moments: Moments) -> float:
+        """`MomentMetric.growth` of the objective: that of its diversity part."""
+        return (1 - self.objective.lamb) * sum(
+            term.scale * metric.growth(moments) for term, metric in self._terms
+        )
+
     @property
     def spectral(self) -> bool:
         """Whether a value takes an eigendecomposition."""

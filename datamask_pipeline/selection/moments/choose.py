@@ -23,7 +23,7 @@ from datamask_pipeline.selection.moments.ceiling import ceiling
 from datamask_pipeline.selection.moments.exchanges import LEAST_GAIN, SEARCHES, Exchanges
 from datamask_pipeline.selection.moments.newton import climb
 from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
-from datamask_pipeline.selection.moments.rounding import filled, round_mask
+from datamask_pipeline.selection.moments.rounding import DRAWS, draw_mask, filled, round_mask
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, swap
 from datamask_pipeline.selection.moments.values import value_of
@@ -70,7 +70,8 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
         for start_N in exchanges.starts():
             known.offer(exchanges.improved(start_N))
 
-    cheap = not problem.objective.needs_second and not budget.tokens
+    cheap = not problem.objective.needs_second
+    by_newton = cheap and budget.tokens
     num_steps = config.num_steps * (CHEAPER if cheap else 1)
     # Fewer documents than dimensions: no mask reaches what a relaxed one does, however far that is learnt.
     unreached = known.found and budget.num_documents < problem.rows.dim
@@ -78,8 +79,8 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
         record = {"step": ascent.step, "num_steps": num_steps, "objective": value}
         enough = False
-        if bound is not None and problem.gap(bound, value) <= config.gap_tolerance:
-            # Half-precision scores only suggest that this is near enough.
+        if bound is not None and (by_newton or problem.gap(bound, value) <= config.gap_tolerance):
+            # Half-precision scores only suggest that this is near enough; in tokens the last bound need not be the least.
             bound = proof.of(ascent)
             enough = bound is not None and problem.gap(bound, value) <= config.gap_tolerance
         if bound is not None and unreached and problem.rows.dim >= WIDE:
@@ -110,7 +111,9 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
     known.offer(swapped.mask_N)
     if exchanges is not None and (bound is None or problem.gap(bound, known.value) > config.gap_tolerance):
         known.offer(exchanges.improved(swapped.mask_N))
-        if not budget.tokens:
+        if budget.tokens and objective.quadratic:
+            _round_anew(exchanges, known, config.num_restarts, ascent.weights_N)
+        elif not budget.tokens:
             _kick(exchanges, known, config.num_kicks)
             before = known.value
             _begin_anew(exchanges, known, config.num_restarts)
@@ -182,6 +185,14 @@ def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
         times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
         if times == FOUND_AGAIN:
             break
+
+
+def _round_anew(exchanges: Exchanges, known: _Best, most: int, weights_N: Tensor) -> None:
+    """Offers what exchanges end at from other draws of the relaxed mask, filled up."""
+    budget = known.problem.budget
+    for turn in range(min(most, exchanges.num_restarts(known.mask_N))):
+        improved_N = exchanges.improved(draw_mask(weights_N, budget, DRAWS + turn))
+        known.offer(filled(improved_N, weights_N, budget))
 
 
 def _walk(exchanges: Exchanges, known: _Best, most: int) -> None:

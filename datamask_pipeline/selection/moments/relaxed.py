@@ -77,10 +77,14 @@ class RelaxedObjective:
         gradient_N = self.objective.linear_N(moments.count) + self.statistics.scores(form, dtype)
         return gradient_N, form
 
-    def direction(self, gradient_N: Tensor, form: LinearForm, weights_N: Tensor) -> Tensor:
+    def direction(self, gradient_N: Tensor, form: LinearForm, weights_N: Tensor, moments: Moments) -> Tensor:
         """The gradient to follow, free of what all documents share: a projection only has to undo that.
 
-        With tokens a mask may grow: what counts is being better than the mean.
+        With tokens a mask may grow: what counts is being better than the mean, and what more documents are worth by
+        themselves.
+
+        Args:
+            moments: Of the weights.
         """
         if not self.budget.tokens:
             return gradient_N - gradient_N.median()
@@ -88,7 +92,7 @@ class RelaxedObjective:
         if self.statistics.held is not None:
             count += self.statistics.held.count
             total += self._held_part(form, count)
-        return gradient_N - total / count
+        return gradient_N - total / count + self.objective.growth(moments)
 
     def _held_part(self, form: LinearForm, count: float) -> float:
         """What the linearisation gives the documents held, quality included."""
@@ -177,7 +181,7 @@ def ascend(
             )
         if on_step(ascent, ascent.value, problem.bound(gradient_N, form, ascent.moments)):
             break
-        direction_N = problem.direction(gradient_N, form, ascent.weights_N)
+        direction_N = problem.direction(gradient_N, form, ascent.weights_N, ascent.moments)
         turns = problem.statistics.needs_second and ascent.step > LONG_STEPS
         length = min(_step_length(ascent, direction_N, turns), longest_step(gradient_N))
         target_N = problem.budget.project(ascent.weights_N + length * direction_N)

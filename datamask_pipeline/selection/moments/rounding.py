@@ -14,6 +14,10 @@ from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.seeds import generator
 
+DRAWS = 16
+"""In tokens, where it is by lot how many documents of which lengths a draw has, and what is left to fill; of quadratic
+metrics, whose values cost little."""
+
 
 def round_mask(
     weights_N: Tensor,
@@ -22,7 +26,7 @@ def round_mask(
     budget: Budget,
     moments: Moments | None = None,
 ) -> tuple[Tensor, float]:
-    """The better of two roundings, measured in float32: the largest weights, and a dependent draw.
+    """The best of a few roundings, measured in float32: the largest weights, and a dependent draw; in tokens, `DRAWS`.
 
     The largest weights suit a mask that is nearly binary; the draw includes each document with its weight, which
     keeps the moments in expectation where many weights are fractional (equal, on isotropic vectors). Where the weights'
@@ -31,7 +35,9 @@ def round_mask(
     Returns:
         The mask and its objective.
     """
-    candidates = [budget.best(weights_N), draw_mask(weights_N, budget)]
+    num_draws = DRAWS if budget.tokens and objective.quadratic else 1
+    draws = (draw_mask(weights_N, budget, turn) for turn in range(num_draws))
+    candidates = [budget.best(weights_N), *draws]
     values = [
         objective.value(
             mask_N,
@@ -43,13 +49,13 @@ def round_mask(
     return candidates[best], values[best]
 
 
-def draw_mask(weights_N: Tensor, budget: Budget) -> Tensor:
+def draw_mask(weights_N: Tensor, budget: Budget, turn: int = 0) -> Tensor:
     """A mask of documents whose inclusion probabilities are the weights: systematic sampling in random order.
 
     Source: Madow 1949. Each group's budget of documents is met exactly. With tokens the documents drawn are filled in
     first, in random order, and then those of the largest weights.
     """
-    draws = generator(budget.seed, "rounding")
+    draws = generator(budget.seed, "rounding", *([turn] if turn else []))
     if budget.tokens:
         return filled(_systematic(weights_N, max(2, round(float(weights_N.sum()))), draws), weights_N, budget)
     mask_N = torch.zeros(len(weights_N), dtype=torch.bool)

@@ -241,7 +241,7 @@ class Learner:
             bound = self.certify(form, climb.moments) if climb.graded else self.bound(form, climb.moments)
             if on_step(climb, climb.value, bound):
                 break
-            people.combine("following", (1.0, "gradient"), (-self._centre(form), None))
+            people.combine("following", (1.0, "gradient"), (-self._centre(form, climb.moments), None))
             length = self._step_length(climb)
             if largest > 0:
                 length = min(length, 1 / (TIE * largest))
@@ -274,7 +274,7 @@ class Learner:
         climb.moved = False  # whoever goes on from here finds a first length anew
         return climb
 
-    def _centre(self, form: LinearForm) -> float:
+    def _centre(self, form: LinearForm, moments: Moments) -> float:
         """What all documents share of the gradient, see `RelaxedObjective.direction`."""
         if not self.population.limits.tokens:
             return self.population.median("gradient")
@@ -282,7 +282,7 @@ class Learner:
         if self.population.held is not None:
             count += self.population.held.count
             total += self._held_part(form, count)
-        return total / count
+        return total / count - self.objective.growth(moments)
 
     def _step_length(self, climb: Climb) -> float:
         """See `relaxed._step_length`."""

@@ -1,9 +1,12 @@
-"""Newton's steps on the relaxed mask: near the optimum where gradients alone are not, with a bound of their own weights."""
+"""Newton's steps on the relaxed mask: near the optimum where gradients alone are not, with a bound of their own weights; in
+tokens, how many documents that is."""
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from datamask_pipeline.diversity.moments import MomentMetric, moments_of
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.budget import Budget
@@ -91,3 +94,59 @@ def test_the_bound_of_weights_of_either_sign_holds_and_is_theirs() -> None:
     assert result.certificate.bound == pytest.approx(told, abs=1e-5)
     assert result.certificate.gap is not None
     assert result.certificate.gap < 0.03
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("lamb", [0.1, 0.5])
+def test_in_tokens_no_fewer_and_longer_documents_are_better(seed: int, lamb: float) -> None:
+    """By Pair_simi fewer documents are the better, where they are as unlike each other."""
+    draws = np.random.default_rng(seed)
+    rows = draws.normal(size=(1000, 16)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    quality, lengths = draws.normal(size=1000), draws.integers(20, 2000, size=1000)
+    budget = int(lengths.sum() // 10)
+    whole = select_documents(
+        rows, quality, diversity="Pair_simi", lamb=lamb, num_tokens=budget, token_counts=lengths
+    )
+    constants = whole.normalisation
+
+    def value(mask_N: NDArray[np.bool_]) -> float:
+        count, sum_D = int(mask_N.sum()), rows[mask_N].sum(0)
+        raw = (quality[mask_N].mean(), -(sum_D @ sum_D - count) / (count * (count - 1)))
+        scaled = [
+            (one - zero) / (top - zero)
+            for one, (zero, top) in zip(raw, (constants["quality"], constants["Pair_simi"]), strict=True)
+        ]
+        return float(lamb * scaled[0] + (1 - lamb) * scaled[1])
+
+    assert value(whole.mask) == pytest.approx(whole.objective.value, abs=1e-4)
+    for least, count in ((800, 60), (1200, 58), (1400, 56), (1600, 54), (1800, 50)):
+        long_n = np.flatnonzero(lengths >= least)
+        settings = {"diversity": "Pair_simi", "num_kicks": 0, "num_restarts": 0}
+        part = select_documents(
+            rows[long_n],
+            quality[long_n],
+            lamb=lamb,
+            num_documents=count,
+            normalisation_constants=constants,
+            **settings,
+        )
+        mask_N = np.zeros(1000, bool)
+        mask_N[long_n[part.mask]] = True
+        for place in np.argsort(-lengths):
+            if not mask_N[place] and lengths[mask_N].sum() + lengths[place] <= budget:
+                mask_N[place] = True
+        if lengths[mask_N].sum() <= budget:
+            assert value(mask_N) < whole.objective.value
+
+
+@pytest.mark.parametrize("name", METRICS.names())
+def test_what_one_document_more_is_worth_is_the_derivative_at_fixed_shares(name: str) -> None:
+    metric = METRICS.make(name)
+    if not isinstance(metric, MomentMetric):
+        return
+    draws = torch.Generator().manual_seed(1)
+    rows_ND = torch.randn(40, 6, generator=draws, dtype=torch.float64)
+    moments = moments_of(rows_ND, torch.rand(40, generator=draws, dtype=torch.float64), True)
+    more, less = (metric.value(moments.plus(moments, share)) for share in (1e-5, -1e-5))
+    assert metric.growth(moments) == pytest.approx((more - less) / (2e-5 * moments.count), abs=1e-9)
