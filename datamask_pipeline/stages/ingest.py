@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 STAGE: Final = "ingest"
 REJECTED_STAGE: Final = "rejected"
-VERSION: Final = "11"
+VERSION: Final = "12"
 
 Progress = Callable[[str, int, int | None], None]
 

@@ -187,7 +187,7 @@ class ArtefactBuilder:
         Args:
             name: The part's name, without suffix.
             batches: Its rows; an exception raised while they are drawn leaves nothing behind.
-            schema: Their schema.
+            schema: Their schema; of dictionaries (categories) the values are stored.
             counts: Counters for the part's record; read after the batches are drained, so a mapping that
                 the producer fills as it goes is fine.
             replace: Write it even when it is there already; its rows may be drawn from the old one.
@@ -202,13 +202,15 @@ class ArtefactBuilder:
         kept = None if replace else self.part(name)
         if kept is not None:
             return kept
-        digest = lineage.TableDigest(schema)
+        # A dictionary keeps the values of rows that were rejected, erased or left out since it was made.
+        stored = pa.schema(list(map(_of_values, schema)), schema.metadata)
+        digest = lineage.TableDigest(stored)
         relative = f"{self.location}/{name}.parquet"
         with self.store.staged(relative) as private:
             repeating = [name for name in schema.names if name not in plain] if plain else True
             with pq.ParquetWriter(
                 private,
-                schema,
+                stored,
                 compression="zstd",
                 version="2.6",
                 use_dictionary=repeating,
@@ -216,6 +218,8 @@ class ArtefactBuilder:
             ) as writer:
                 for batch in _drawn(batches, relative):
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+                    if stored != schema:
+                        table = table.cast(stored)
                     digest.update(table)
                     writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
             size, sha256 = private.stat().st_size, sha256_file(private)
@@ -442,3 +446,8 @@ def check_balance(stage: str, key: str, counts: Mapping[str, int]) -> None:
             f"{stage} of {key}: {counts['rows_in']} rows in, "
             f"{counts['kept']} kept and {dropped} dropped do not balance"
         )
+
+
+def _of_values(field: pa.Field) -> pa.Field:
+    """The field of the values themselves."""
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field

@@ -208,6 +208,30 @@ def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) ->
         ingested(store, source)
 
 
+def test_a_category_of_a_rejected_row_alone_is_not_in_the_record(tmp_path: Path, store: Store) -> None:
+    values = pa.array([b"Ann", b"Mallory", b"Trent \xff", b"Bob", b"Eve", b"Ann"]).dictionary_encode()
+    names = pa.StringArray.from_buffers(len(values.dictionary), *values.dictionary.buffers()[1:])
+    people = pa.DictionaryArray.from_arrays(values.indices, names)
+    rows = [row("1"), row("2", None), row("3"), row("4"), row("1", "Another."), row("6")]
+    table = pa.Table.from_pylist(rows, schema=FINEWEB).append_column("people", people)
+    (tmp_path / "crawl").mkdir()
+    pq.write_table(table, tmp_path / "crawl" / "0.parquet")
+    documents, rejected = ingested(store, SOURCES.make("local", {"root": str(tmp_path)}))
+    assert [reason for *_, reason in reasons(store, rejected)] == [
+        "null_text",
+        "undecodable_text",
+        "duplicate_id",
+    ]
+    assert store.read_table(documents, ["id"]).column(0).to_pylist() == ["1", "4", "6"]
+    path = tmp_path / "record" / documents.location / "0.parquet"
+    people_held, sink = pq.read_table(path, columns=["people"]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, people_held.schema) as stream:
+        stream.write_table(people_held)
+    raw = sink.getvalue().to_pybytes()
+    held = [name for name in (b"Ann", b"Bob", b"Mallory", b"Trent", b"Eve") if name in raw]
+    assert held == [b"Ann", b"Bob"]
+
+
 def test_names_that_look_like_patterns_are_names(tmp_path: Path, store: Store) -> None:
     shards = {
         "a[1]": [row("x"), row("x", "copy")],
