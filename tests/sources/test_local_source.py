@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import re
 from pathlib import Path
 
@@ -301,6 +302,15 @@ def test_json_keys_beyond_the_schema_are_kept_as_they_came(tmp_path: Path) -> No
     first, second = documents(source, "c")
     assert (first["score"], json.loads(str(first["extra_json"]))) == (1.5, {"meta": {"a": [1, None]}})
     assert (second["score"], second["extra_json"]) == (None, None)
+
+
+def test_a_number_that_json_does_not_know_is_null_among_undeclared_keys(tmp_path: Path) -> None:
+    lines = ['{"id": "1", "text": "a", "x": {"y": [NaN, -Infinity, "NaN", 1.5]}, "score": NaN}']
+    write_lines(tmp_path / "c" / "0.jsonl", lines)
+    source = SOURCES.make("local", {"root": str(tmp_path), "extra_columns": {"score": "double"}})
+    (found,) = documents(source, "c")
+    assert found["extra_json"] == '{"x": {"y": [null, null, "NaN", 1.5]}}'
+    assert math.isnan(float(str(found["score"])))
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A line that is no object or too long, or holds a value of another type, becomes a ``Reject``; the lines around it stand.
 Keys beyond the schema: those declared become typed columns, all others stay together as JSON text in
-``extra_json``, numbers with a fraction as float64 holds them; one that is too large for it is rejected.
+``extra_json``, numbers with a fraction as float64 holds them; one that is too large for it is rejected. NaN and
+Infinity, which many tools write and JSON does not know, are null there.
 """
 
 import codecs
@@ -215,8 +216,7 @@ class _BatchBuilder:
                     return
                 values[field.name] = _as_stated(value, field.type)
         if rest and self._keep_rest:
-            # ensure_ascii keeps lone surrogates as escapes, so the text is always valid UTF-8.
-            values[EXTRA_JSON.name] = json.dumps(rest)
+            values[EXTRA_JSON.name] = _json_text(rest)
         self._records.append(values)
         self._rows.append(row)
 
@@ -235,6 +235,14 @@ class _BatchBuilder:
         self._rows: list[int] = []
         self._rejects: list[Reject] = []
         self._bytes = 0
+
+
+def _json_text(fields: dict[str, Any]) -> str:
+    """The fields as JSON that any reader takes; `ensure_ascii` keeps lone surrogates as escapes, so it is valid UTF-8."""
+    try:
+        return json.dumps(fields, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(fields), parse_constant=lambda word: None))
 
 
 def problem_of(key: str, value: object, wanted: pa.DataType, reason: str) -> tuple[str, str]:
