@@ -17,7 +17,7 @@ import pyarrow as pa
 import pydantic
 from fsspec.implementations.local import LocalFileSystem
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, StorageError, first_line
 from datamask_pipeline.families import FORMATS
 from datamask_pipeline.schema import DOCUMENTS, EXTRA_JSON, FINEWEB
 from datamask_pipeline.settings import Settings, execution_field
@@ -25,7 +25,7 @@ from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.shard_names import by_shard_name, shown_name
-from datamask_pipeline.storage.reaching import file_system_of
+from datamask_pipeline.storage.reaching import file_system_of, is_raised_by
 
 logger = logging.getLogger(__name__)
 
@@ -333,7 +333,17 @@ class LocalSource(Source):
                 )
             stream = self._fs.open(path, "rb")
         with stream:
-            yield stream
+            try:
+                yield stream
+            except Exception as error:
+                # Whoever decodes the bytes takes what the storage raises for damage of the file.
+                own = next((each for each in _beneath(error) if is_raised_by(self._fs, each)), None)
+                if own is None:
+                    raise
+                raise StorageError(
+                    f"the storage failed while {path} was read: {first_line(own)}; run again, which goes on after the last "
+                    "whole file; if it stays so, check the network, the credentials and `storage_options`"
+                ) from error
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; what was listed stands
     def _state(self, path: str) -> dict[str, Any]:
@@ -372,6 +382,13 @@ def _state_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """An object store's identity of the bytes, else what a file system knows of the file."""
     names = ("ETag",) if info.get("ETag") else ("size", "mtime", "ino")
     return {name: info[name] for name in names if info.get(name) is not None}
+
+
+def _beneath(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _shown(state: Mapping[str, Any]) -> str:

@@ -1,6 +1,9 @@
 """The files on object storage: a local server that speaks S3's protocol, and what it refuses."""
 
+import gzip
 import io
+import json
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from s3_server import KEYS, s3_server
 
-from datamask_pipeline.errors import InputError
+from datamask_pipeline.errors import InputError, StorageError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources import Source
@@ -88,6 +91,29 @@ def test_an_object_that_changes_after_it_was_listed_is_refused(endpoint: str, bu
     with pytest.raises(InputError, match=r"crawls/a/0\.parquet.*run again") as caught:
         list(source.read("a", shard, batch_rows=2))
     assert "changed since it was listed" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
+def test_a_storage_that_fails_while_a_file_is_read_is_told_and_the_file_is_not_called_damaged(
+    endpoint: str, bucket: Any, suffix: str
+) -> None:
+    draw = random.Random(0)
+    rows = [{"id": str(number), "text": draw.randbytes(4_000).hex()} for number in range(200)]
+    if suffix == "parquet":
+        sink = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows, schema=FINEWEB), sink, row_group_size=10)
+        raw = sink.getvalue()
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        raw = gzip.compress(lines) if suffix.endswith("gz") else lines
+    bucket.pipe(f"crawls/a/0.{suffix}", raw)
+    source = source_at(endpoint, default_block_size=1 << 16)
+    (shard,) = source.shards("a")
+    batches = source.read("a", shard, batch_rows=10)
+    next(batches)
+    bucket.rm(f"crawls/a/0.{suffix}")
+    with pytest.raises(StorageError, match=rf"crawls/a/0\.{suffix} was read: FileNotFoundError.*run again"):
+        list(batches)
 
 
 def test_a_missing_bucket_is_named(endpoint: str, bucket: Any) -> None:
