@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.layouts.base import Row
+from datamask_pipeline.sources.formats.jsonl import each_key_once
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 #: A mark of the byte order that begins a file is none of its first row.
@@ -36,7 +37,11 @@ def read_rows(path: Path, *, hendrycks: bool = False) -> Iterator[tuple[int, Row
         rows = _csv(path, hendrycks) if path.suffix == ".csv" else readers[path.suffix](path)
         for number, row in enumerate(rows):
             if isinstance(row, dict):
-                yield number, {key.strip() if isinstance(key, str) else key: row[key] for key in row}
+                named = {key.strip() if isinstance(key, str) else key: row[key] for key in row}
+                yield (
+                    number,
+                    named if len(named) == len(row) else "a key stands twice, but for blanks around it",
+                )
             else:
                 yield number, row
     except InputError:
@@ -56,16 +61,19 @@ def _jsonl(path: Path) -> Iterator[Row | str]:
 
 def _parsed(line: str) -> Row | str:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=each_key_once)
     except json.JSONDecodeError as error:
         return f"no JSON: {error.msg}"
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in brackets
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a number of thousands of digits, brackets in brackets, a key twice
         return f"no JSON: {error}"
     return row if isinstance(row, dict) else "no JSON object"
 
 
 def _json(path: Path) -> Iterator[Row | str]:
-    rows = json.loads(path.read_text(encoding=_ENCODING))
+    rows = json.loads(path.read_text(encoding=_ENCODING), object_pairs_hook=each_key_once)
     if not isinstance(rows, list):
         raise InputError("a .json file must hold one list of objects", file=str(path))
     for row in rows:
@@ -91,6 +99,13 @@ def _csv(path: Path, hendrycks: bool) -> Iterator[Row | str]:
         for number, cells in enumerate(csv.reader(stream)):
             if number == 0 and (not hendrycks or {"question", "answer"} <= {cell.strip() for cell in cells}):
                 header = [cell.strip() for cell in cells]
+                if twice := sorted({name for name in header if name and header.count(name) > 1}):
+                    raise InputError(
+                        "a column stands twice",
+                        file=str(path),
+                        field=", ".join(twice),
+                        remedy="rename or drop one of the two",
+                    )
             elif len(cells) != len(header):
                 yield f"{len(cells)} cells where {len(header)} are expected"
             else:

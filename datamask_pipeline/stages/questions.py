@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.evaluation.questions import QuestionSet
 
 STAGE: Final = "questions"
-VERSION: Final = "4"
+VERSION: Final = "5"
 TREE: Final = "questions"
 #: Curated documents in that directory, as `evaluation.curated` writes them.
 CURATED_FILE: Final = "curated.parquet"

@@ -212,6 +212,11 @@ def test_kqapro_offers_fewer_choices_or_needs_another_answer() -> None:
             {"sentence": "ends in _", "option1": "a", "option2": "b", "answer": "1"},
             "text behind it",
         ),
+        (
+            "winogrande",
+            {"sentence": "One _ and _ too.", "option1": "a", "option2": "b", "answer": "1"},
+            "more than one blank",
+        ),
         ("nq_open", {"question": "Q", "answer": []}, "fewer than 1"),
         ("triviaqa", {"question": "Q", "answer": "x"}, "'answer' is missing or has no 'value'"),
         ("race", {"article": "A", **_PROBLEM, "answer": "E"}, "'answer' is 'E'"),

@@ -31,6 +31,20 @@ def test_a_line_that_python_will_not_read_has_a_reason(line: str, tmp_path: Path
         list(read_rows(tmp_path / "a.json"))
 
 
+def test_of_a_key_that_stands_twice_no_value_is_taken(tmp_path: Path) -> None:
+    lines = ['{"q": 1, "label": 0, "label": 1}', '{"q": {"a": 1, "a": 2}}', '{"q": 1, " q": 2}', '{"q": 2}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    rows = [row for _, row in read_rows(tmp_path / "a.jsonl")]
+    assert [str(row).partition("key ")[2] for row in rows[:2]] == ["'label' stands twice", "'a' stands twice"]
+    assert rows[2:] == ["a key stands twice, but for blanks around it", {"q": 2}]
+    (tmp_path / "a.json").write_text(f"[{lines[0]}]")
+    (tmp_path / "a.csv").write_text("q,label, label,,\n1,2,3,4,5\n")
+    with pytest.raises(InputError, match=r"key 'label' stands twice .*a\.json"):
+        list(read_rows(tmp_path / "a.json"))
+    with pytest.raises(InputError, match=r"a column stands twice .*a\.csv, field label"):
+        list(read_rows(tmp_path / "a.csv"))
+
+
 def test_a_file_that_holds_no_list_is_told_to_and_not_to_be_broken(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"q": 1}')
     with pytest.raises(InputError, match=r"^a \.json file must hold one list of objects"):

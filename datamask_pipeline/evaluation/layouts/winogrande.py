@@ -13,6 +13,8 @@ class WinoGrande(Layout):
         _, blank, after = stock["sentence"].partition("_")
         if not blank or not after.strip():
             raise BadRow("field 'sentence' has no blank '_' with text behind it")
+        if "_" in after:
+            raise BadRow("field 'sentence' has more than one blank '_'")
         return Item({**stock, "answer": str(index_of(row, "answer", {"1": 1, "2": 2}))}, 2)
 
 

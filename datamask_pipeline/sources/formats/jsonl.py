@@ -116,7 +116,7 @@ def read_jsonl(
 def parse_line(line: bytes) -> dict[str, Any] | str:
     """The object on a line, or what is wrong with it."""
     try:
-        value = json.loads(line.decode("utf-8"), object_pairs_hook=_object, parse_float=_finite)
+        value = json.loads(line.decode("utf-8"), object_pairs_hook=each_key_once, parse_float=_finite)
     except UnicodeDecodeError as error:
         return f"byte {error.start} is not UTF-8"
     except (ValueError, RecursionError) as error:
@@ -124,8 +124,12 @@ def parse_line(line: bytes) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else f"a JSON object is needed, this is a {type(value).__name__}"
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The pairs as a mapping; of two values under one key it would lose the first."""
+def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a mapping.
+
+    Raises:
+        ValueError: a key stands twice; of its two values a mapping would lose the first.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
