@@ -8,6 +8,7 @@ and remedy.
 import dataclasses
 import errno
 import hashlib
+import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -223,6 +224,11 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
 
     reason = first_line(error)
     gone = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError)
+    if isinstance(error, errors.GatedRepoError):
+        return StorageError(
+            f"cannot {what}: its owner gives access to whom asks for it ({reason}); ask on the repository's page, and set "
+            "HF_TOKEN to a token of an account that was given it"
+        )
     if isinstance(error, gone):
         return InputError(
             f"cannot {what}: the hub knows no such repository, commit or file ({reason})",
@@ -246,6 +252,11 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
         return StorageError(
             f"cannot {what}: the hub does not allow it ({reason}); set HF_TOKEN to a token that may; the "
             "hub makes one under Settings, Access Tokens"
+        )
+    if isinstance(error, json.JSONDecodeError):
+        return StorageError(
+            f"cannot {what}: what answers is not the hub, as it sends no JSON ({reason}); look at its address "
+            f"(`endpoint`, or HF_ENDPOINT) and for a proxy or a page that asks to log in, and {again}"
         )
     is_of_network = "httpx" in type(error).__module__
     if is_of_network and type(error).__name__ in ("ConnectError", "ConnectTimeout"):

@@ -90,11 +90,13 @@ class FineWebHubSource(Source):
         return None  # a shard would have to be fetched
 
     def extra_fields(self, crawl: str) -> list[pa.Field]:
-        """Those of the crawl's first file; a later file with others is refused when it is read."""
-        first = next(iter(self._files(crawl).values()))
-        local = str(self._repository.download(first))
-        with open_parquet(local, self._url(first.path)) as opened:
-            return extra_fields(opened.schema_arrow, renamed={})
+        """Those of the crawl's first file with a row; a later file with others is refused when it is read."""
+        for file in self._files(crawl).values():
+            local = str(self._repository.download(file))
+            with open_parquet(local, self._url(file.path)) as opened:
+                if opened.metadata.num_rows:
+                    return extra_fields(opened.schema_arrow, renamed={})
+        return []
 
     def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
         extras = self.extra_fields(crawl)

@@ -69,6 +69,10 @@ class HubServer:
             self.send(handler, 500, b"trouble")
         elif fault == "404":
             self.send(handler, 404, b"gone", {"X-Error-Code": "EntryNotFound"})
+        elif fault == "gated":
+            self.send(handler, 403, b"", {"X-Error-Code": "GatedRepo"})
+        elif fault == "login":
+            self.send(handler, 200, b"<html>Log in</html>", {"Content-Type": "text/html"})
         elif fault == "drop":
             handler.close_connection = True
             handler.connection.close()

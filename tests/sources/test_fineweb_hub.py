@@ -21,8 +21,10 @@ from datamask_pipeline.sources import Source
 REPOSITORY = "HuggingFaceFW/fineweb"
 
 
-def parquet(start: int, schema: pa.Schema = FINEWEB) -> bytes:
-    rows = [{"id": f"<urn:uuid:{start + n}>", "text": f"Document {start + n}. " * 50} for n in range(20)]
+def parquet(start: int, schema: pa.Schema = FINEWEB, num_rows: int = 20) -> bytes:
+    rows = [
+        {"id": f"<urn:uuid:{start + n}>", "text": f"Document {start + n}. " * 50} for n in range(num_rows)
+    ]
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
     return sink.getvalue()
@@ -203,6 +205,9 @@ def test_bytes_that_are_not_the_listed_ones_are_fetched_again(
             "tree",
             r"cannot list .*allows no more requests for now .*429.*; run again later, or set HF_TOKEN",
         ),
+        ("gated", "tree", r"cannot list .*gives access to whom asks .*403.*; ask on the repository's page"),
+        ("gated", "resolve", r"cannot download .*gives access to whom asks .*; ask on the repository's page"),
+        ("login", "tree", r"cannot list .*what answers is not the hub.*; look at its address"),
         ("429", "resolve", r"cannot download .*allows no more requests for now .*429.*; run again later"),
         ("429", "storage", r"cannot download .*allows no more requests for now .*429.*; run again later"),
     ],
@@ -280,6 +285,15 @@ def test_a_moving_revision_is_refused() -> None:
         SOURCES.make("fineweb_hub", {"revision": "main"})
     with pytest.raises(ConfigurationError, match="revision"):
         SOURCES.make("fineweb_hub")
+
+
+def test_a_first_file_without_rows_says_nothing_of_the_columns(server: HubServer, tmp_path: Path) -> None:
+    server.files["data/C/0.parquet"] = parquet(0, num_rows=0)
+    scored = FINEWEB.append(pa.field("score", pa.int8()))
+    server.files["data/C/1.parquet"] = parquet(0, scored)
+    source = make(server, tmp_path)
+    assert [field.name for field in source.extra_fields("C")] == ["score"]
+    assert len(ids(source, "C")) == 20
 
 
 def test_a_file_of_another_layout_is_refused(server: HubServer, tmp_path: Path) -> None:
