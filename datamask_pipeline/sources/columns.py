@@ -117,7 +117,7 @@ def conform(
     arrays = []
     for field in fields:
         name = renamed.get(field.name, field.name) if field.name in FINEWEB.names else field.name
-        if name in batch.schema.names:
+        if name in batch.schema.names and not pa.types.is_null(batch.schema.field(name).type):
             column = batch.column(name)
             arrays.append(column if column.type == field.type else column.cast(field.type))
         else:
@@ -150,7 +150,7 @@ def whole_numbers(
 
 
 def merge_extras(named: Sequence[tuple[str, Sequence[pa.Field]]]) -> list[pa.Field]:
-    """Union of the shards' extra columns, in order of first appearance.
+    """Union of the shards' extra columns, in order of first appearance; one of type null may have any type elsewhere.
 
     Args:
         named: (location, extra columns) of every shard.
@@ -162,7 +162,9 @@ def merge_extras(named: Sequence[tuple[str, Sequence[pa.Field]]]) -> list[pa.Fie
     for location, fields in named:
         for field in fields:
             first, known = merged.setdefault(field.name, (location, field))
-            if known.type != field.type:
+            if pa.types.is_null(known.type):
+                merged[field.name] = (location, field)
+            elif known.type != field.type and not pa.types.is_null(field.type):
                 raise InputError(
                     f"an extra column has type {field.type} here and {known.type} in {first}",
                     file=location,

@@ -221,6 +221,23 @@ def test_a_dictionary_inside_a_list_is_told_by_its_column(tmp_path: Path) -> Non
         read_all(source, "c")
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int8()), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize("files", ["ab", "ba"])
+def test_a_column_that_is_null_throughout_one_file_has_the_type_of_the_others(
+    tmp_path: Path, kind: pa.DataType, files: str
+) -> None:
+    (tmp_path / "c").mkdir()
+    values = pa.array([["x"], [[1]]][pa.types.is_list(kind)]).cast(kind)
+    for name, number, column in zip(files, range(2), (pa.nulls(1), values), strict=True):
+        table = pa.Table.from_pylist([row(number)], schema=FINEWEB).append_column("more", column)
+        pq.write_table(table, tmp_path / "c" / f"{name}.parquet")
+    found = documents(SOURCES.make("local", {"root": str(tmp_path)}), "c")
+    assert {str(entry["id"]): entry["more"] for entry in found} == {
+        row(0)["id"]: None,
+        row(1)["id"]: values[0].as_py(),
+    }
+
+
 def test_two_types_of_one_extra_column_are_refused(tmp_path: Path) -> None:
     for name, kind in (("0", pa.float64()), ("1", pa.string())):
         write_parquet(tmp_path / "c" / f"{name}.parquet", [row(0)], FINEWEB.append(pa.field("score", kind)))

@@ -97,7 +97,7 @@ def read_parquet(
     check_columns(found, location=location, renamed=renamed, optional=optional)
     known = {field.name: field.type for field in extras}
     for field in extra_fields(found, renamed=renamed):
-        if known.get(field.name) != field.type:
+        if known.get(field.name) != field.type and not (field.name in known and pa.types.is_null(field.type)):
             raise InputError(
                 f"an extra column of type {field.type}; the crawl's first file has {known.get(field.name, 'none')}",
                 file=location,
