@@ -52,6 +52,7 @@ def print_arms(console: Console, about: Mapping[str, Any]) -> None:
             scale = "" if function.endswith("(raw units)") else f"; {AFFINE_SCALE}"
             console.print(f"{row_name}: {function}{scale}", highlight=False, markup=False, soft_wrap=True)
     cautions = [
+        *_about_pools(about["redundancy"], arms, about["baseline"]),
         *_about_epochs(arms),
         *_about_checkpoints(about["checkpoints"]),
         *_about_tasks(about["tasks"]),
@@ -185,6 +186,22 @@ def _results(arms: Sequence[Mapping[str, Any]], tasks: Mapping[str, Mapping[str,
 def _mean_of(scores: Mapping[str, float], tasks: Sequence[str]) -> str:
     known = [scores[task] for task in tasks if task in scores]
     return figure(sum(known) / len(known)) if known else "-"
+
+
+def _about_pools(
+    redundancy: Mapping[str, Mapping[str, Any]], arms: Sequence[Mapping[str, Any]], baseline: str
+) -> list[str]:
+    """Whether arms could choose from different numbers of documents: a document lacks a score that only some arms need."""
+    pools = {arm["arm"]: redundancy.get(arm["arm"], {}).get("pool_documents") for arm in arms}
+    known = {arm: documents for arm, documents in pools.items() if documents is not None}
+    if len(set(known.values())) < 2:
+        return []
+    each = ", ".join(f"{arm} {documents:,}" for arm, documents in known.items())
+    return [
+        f"arms chose from different documents, those that have every score of their `scorers`: {each}; so they differ by "
+        f"that, too, and quality rank and coverage are among each arm's own. With the `scorers` of an arm, {baseline} is "
+        "its control"
+    ]
 
 
 def _about_epochs(arms: Sequence[Mapping[str, Any]]) -> list[str]:
