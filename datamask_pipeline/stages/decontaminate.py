@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datamask_pipeline import schema
+from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.config import DecontaminationConfig, QuestionsConfig
 from datamask_pipeline.stages.pool import PoolConfig
 from datamask_pipeline.stages.questions import digest_of_files
@@ -41,7 +42,11 @@ def check(config: PoolConfig) -> None:
     if (wanted := config.decontaminate) is None:
         return
     if wanted.questions is not None:
-        check_questions(_questions(wanted, wanted.questions), "pool.decontaminate")
+        try:
+            check_questions(_questions(wanted, wanted.questions), "pool.decontaminate")
+        except InputError as error:
+            # `evaluate` has a `question_files` of its own.
+            raise error.within("pool.decontaminate") from error
     if wanted.curated is not None:
         check_curated(wanted.curated, wanted.curated_column, "pool.decontaminate")
 
