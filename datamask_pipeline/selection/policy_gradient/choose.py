@@ -103,7 +103,9 @@ def _batch_size(problem: Problem, config: PolicyGradientConfig) -> int:
     Raises:
         ConfigurationError: the batch would select fewer than two documents.
     """
-    among, selected = len(_selectable(problem)), problem.budget.num_documents
+    among = len(_selectable(problem))
+    # A budget in tokens may be of more documents than there are, where long ones were left out.
+    selected = min(problem.budget.num_documents, among)
     least = min(among, math.ceil(2 * among / selected))
     if config.partial is None:
         return max(round(PARTIAL * among), least)

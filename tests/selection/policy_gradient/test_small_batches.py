@@ -38,6 +38,28 @@ def test_batches_of_few_long_documents_learn_within_a_budget_in_tokens(seed: int
     assert tokens[result.mask].sum() <= most
 
 
+@pytest.mark.timeout(60)
+def test_a_batch_whose_share_one_long_document_takes_is_learnt_from() -> None:
+    draws = np.random.default_rng(4)
+    rows, quality = draws.standard_normal((40, 4)), draws.random(40)
+    tokens = np.where(draws.random(40) < 0.2, 400, 5)
+    settings = FEW | {"num_epochs": 60, "num_rollouts": 16, "estimator": "counterfactual", "seed": 4}
+    result = select_documents(rows, quality, num_tokens=900, token_counts=tokens, **settings)
+    assert result.mask.sum() >= 2
+    assert tokens[result.mask].sum() <= 900
+
+
+@pytest.mark.parametrize("estimator", ["group_relative", "counterfactual"])
+def test_a_batch_has_two_documents_where_the_budget_is_of_more_than_there_are(estimator: str) -> None:
+    draws = np.random.default_rng(0)
+    rows, quality = draws.standard_normal((5, 4)), draws.random(5)
+    found = select_documents(
+        rows, quality, num_tokens=100, token_counts=[1, 1, 1, 1, 100], estimator=estimator, **FEW
+    )
+    assert found.mask.tolist() == [True, True, True, True, False]
+    assert found.record["learner"]["batch_documents"] == 2
+
+
 @pytest.mark.parametrize("seed", [1, 4])
 def test_documents_of_a_quota_of_0_are_in_no_batch(seed: int) -> None:
     draws = np.random.default_rng(seed)

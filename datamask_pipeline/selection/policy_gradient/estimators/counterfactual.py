@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+MOST_DRAWS = 100
+"""Times that masks of fewer than two documents are drawn again."""
+
 
 class CounterfactualConfig(Settings):
     """How many masks are drawn."""
@@ -27,7 +30,8 @@ class Counterfactual(GradientEstimator):
     """``dE/dp_i = E[F(mask with i) - F(mask without i)]`` under independent inclusion, from sampled masks.
 
     Unbiased for metrics with exact marginals, to first order for others. Masks of fewer than two documents, which
-    only batches of a handful draw, are drawn again.
+    batches of a handful draw, are drawn again. In tokens one long document may be all of a batch's share, and the others as
+    good as never beside it: after so many draws in vain the two nearest to being in are.
     """
 
     name = "counterfactual"
@@ -41,9 +45,14 @@ class Counterfactual(GradientEstimator):
         from datamask_pipeline.selection.rewards import marginals, rewards
 
         policy = IndependentInclusion(batch.logits_N, batch.budget)
-        masks_GN = _of_two(policy.sample(self.config.num_rollouts, draws).masks_GN)
-        while not len(masks_GN):
-            masks_GN = _of_two(policy.sample(self.config.num_rollouts, draws).masks_GN)
+        for _ in range(MOST_DRAWS):
+            drawn = policy.sample(self.config.num_rollouts, draws)
+            masks_GN = drawn.masks_GN[drawn.masks_GN.sum(1) >= 2]
+            if len(masks_GN):
+                break
+        else:
+            nearest_G2 = torch.topk(policy.probabilities_N - drawn.keys_GN, 2, dim=1).indices
+            masks_GN = drawn.masks_GN.scatter(1, nearest_G2, True)
         mean_N = torch.zeros_like(policy.probabilities_N)
         for mask_N in masks_GN:
             mean_N += marginals(batch, mask_N) / len(masks_GN)
@@ -53,10 +62,6 @@ class Counterfactual(GradientEstimator):
         from datamask_pipeline.selection.policy_gradient.rollouts import IndependentInclusion
 
         return IndependentInclusion(batch.logits_N, batch.budget).natural_step(estimate.gradient_N)
-
-
-def _of_two(masks_GN: Tensor) -> Tensor:
-    return masks_GN[masks_GN.sum(1) >= 2]
 
 
 ESTIMATOR = Counterfactual
