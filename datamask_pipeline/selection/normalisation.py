@@ -21,6 +21,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
 from datamask_pipeline.diversity.moments import MomentMetric
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.full_masks import FullMasks
@@ -196,10 +197,11 @@ def fixed_constants(
 
 
 def unweighted(config: SelectionConfig, scores: Iterable[str], metrics: Iterable[str]) -> set[str]:
-    """Terms that the objective gives no weight."""
-    weights = config.quality_weights or {}
-    named = {name for name in scores if config.lamb == 0 or weights.get(name, 1.0) == 0}
-    return named | set(metrics) if config.lamb == 1 else named
+    """Terms that the objective gives no weight, or that no mask of the policy depends on."""
+    weights, unread = config.quality_weights or {}, POLICIES.find(config.policy).unread
+    no_quality = config.lamb == 0 or "normalisation" in unread
+    named = {name for name in scores if no_quality or weights.get(name, 1.0) == 0}
+    return named | set(metrics) if config.lamb == 1 or "diversity" in unread else named
 
 
 def checked_constants(
@@ -210,7 +212,7 @@ def checked_constants(
     Args:
         constants: As they were measured.
         scores: Which terms are quality scores.
-        without_weight: Which have no weight in the objective.
+        without_weight: Which have no weight in the objective, or in the policy's choice.
 
     Raises:
         ConfigurationError: a range that is not above zero, or not finite, naming the term.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.api import select_documents
 
@@ -32,3 +33,19 @@ def test_an_unread_setting_changes_no_mask(policy: str, setting: str) -> None:
         before = select_documents(vectors, quality, **given)
         after = select_documents(vectors, quality, **given | {setting: OTHERS[setting]})
         assert (before.mask == after.mask).all()
+
+
+def test_what_no_mask_depends_on_needs_no_range() -> None:
+    draw = np.random.default_rng(0)
+    unlike, alike = draw.normal(size=(20, 4)), np.ones((20, 4))
+    equal, scores = np.full(20, 0.3), draw.random(20)
+    for policy in ("random", "semdedup"):
+        found = select_documents(unlike, equal, policy=policy, num_documents=4)
+        assert found.mask.sum() == 4
+        assert found.objective.quality == pytest.approx(0.0, abs=1e-12), "as far above random masks as it is"
+    for policy in ("random", "semdedup", "quality_topk"):
+        assert select_documents(alike, scores, policy=policy, num_documents=4).mask.sum() == 4
+    with pytest.raises(ConfigurationError, match="'quality' cannot be normalised"):
+        select_documents(unlike, equal, policy="quality_topk", num_documents=4)
+    with pytest.raises(ConfigurationError, match="'Pair_simi' cannot be normalised"):
+        select_documents(alike, scores, policy="greedy", num_documents=4)
