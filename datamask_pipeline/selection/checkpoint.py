@@ -80,6 +80,20 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def clear(self) -> None:
-        """Remove the state: the run has ended."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+        """Remove the state, and what runs left that were killed as they wrote one: the run has ended."""
+        if self.path is None:
+            return
+        self.path.unlink(missing_ok=True)
+        for left in self.path.parent.glob(f"{self.path.stem}.*.writing"):
+            if not _is_running(left.suffixes[-2].removeprefix(".")):
+                left.unlink(missing_ok=True)
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass  # Somebody else's is one that runs.
+    return True

@@ -1,6 +1,7 @@
 """A killed run goes on and ends with the mask of an undisturbed one."""
 
 import itertools
+import os
 import signal
 import time
 from pathlib import Path
@@ -76,6 +77,16 @@ def test_a_state_of_another_run_is_refused(clustered, tmp_path: Path) -> None:
         select_documents(*clustered, **{**learn, "seed": 1})
     with pytest.raises(ConfigurationError, match="other settings or input"):
         select_documents(clustered[0][::-1].copy(), clustered[1], **learn)
+
+
+def test_what_a_kill_left_of_a_state_goes_with_it(clustered, tmp_path: Path) -> None:
+    ended = forked.run("import os; print(os.getpid())").stdout.strip()
+    (tmp_path / f"selection.{ended}.writing").write_bytes(b"half a st")
+    at_work = tmp_path / f"selection.{os.getppid()}.writing"
+    at_work.write_bytes(b"half a st")
+    learn = {**LEARNERS["policy_gradient"], "checkpoint_dir": tmp_path, "checkpoint_seconds": 0.0}
+    select_documents(*clustered, **learn)
+    assert [*tmp_path.iterdir()] == [at_work]
 
 
 @pytest.mark.sampled(1)
