@@ -37,6 +37,8 @@ LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
 INDEX_FILE = "index.json"
 STATED = ("format", "threshold", "sketch_step", "most_apart", "expected_recall", "segments")
 """What that file states; and the seed."""
+OF_SEGMENT = {"name": str, "num_rows": int, "num_representatives": int, "num_compared": int}
+"""What it states of each segment."""
 UNFINISHED = "index.json.unfinished"
 """What becomes the index's file: it stands in the folder before anything else, so that it tells a cut-off index."""
 
@@ -90,6 +92,8 @@ class NearCopyIndex:
             )
         if missing := [name for name in STATED if name not in self._state]:
             raise self._damaged(INDEX_FILE, f"it does not state {', '.join(missing)}")
+        if not _are_segments(self._state["segments"]):
+            raise self._damaged(INDEX_FILE, f"its segments do not each state {', '.join(OF_SEGMENT)}")
         self.threshold: float = self._state["threshold"]
         self.signatures = Signatures(
             centre_D=self._load("centre.npy"),
@@ -326,6 +330,13 @@ class NearCopyIndex:
         except (OSError, ValueError, EOFError) as error:
             raise IntegrityError(f"cannot map {self.folder / name}: {error}; make the index again") from error
         return array
+
+
+def _are_segments(stated: Any) -> bool:
+    return isinstance(stated, list) and all(
+        isinstance(one, dict) and all(isinstance(one.get(of), kind) for of, kind in OF_SEGMENT.items())
+        for one in stated
+    )
 
 
 def _number(threshold: float) -> float:

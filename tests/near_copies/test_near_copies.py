@@ -1,6 +1,7 @@
 """Near-copies against an exhaustive search that shares no code with the index."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -412,6 +413,15 @@ def test_a_file_that_is_none_of_an_index_is_told(tmp_path: Path, stated: str) ->
     index = indexed(tmp_path / "index", planted(0))
     (index.folder / "index.json").write_text(stated)
     with pytest.raises(IntegrityError, match=r"index\.json is damaged.*make the index again"):
+        NearCopyIndex(index.folder)
+
+
+@pytest.mark.parametrize("segments", [{}, 3, ["00000"], [{"name": "00000"}], [{"name": 0, "num_rows": 1}]])
+def test_segments_that_are_none_are_told(tmp_path: Path, segments: object) -> None:
+    index = indexed(tmp_path / "index", planted(0))
+    path = index.folder / "index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"segments": segments}))
+    with pytest.raises(IntegrityError, match=r"index\.json is damaged: its segments .*make the index again"):
         NearCopyIndex(index.folder)
 
 
