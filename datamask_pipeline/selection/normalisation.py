@@ -244,7 +244,10 @@ def _remedy(name: str, of_quality: bool, scores: Collection[str], metrics: Colle
             "choose by diversity alone with lamb 0",
         )
         return f"{cause}: {alone if len(scores) == 1 else f'give {name!r} weight 0 in quality_weights'}"
-    cause, alone = f"as where all documents are alike, or {EQUAL}", "choose by quality alone with lamb 1"
+    cause, alone = (
+        f"as where all documents are alike, or differ by less than its float32 products tell, or {EQUAL}",
+        "choose by quality alone with lamb 1",
+    )
     return f"{cause}: {alone if len(metrics) == 1 else f'leave {name!r} out of diversity'}"
 
 

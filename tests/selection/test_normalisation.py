@@ -294,3 +294,10 @@ def test_in_tokens_there_is_a_scale_wherever_there_is_a_choice() -> None:
     settings = {"token_counts": one_or_many, "num_tokens": 300, "num_restarts": 0}
     found = select_documents(rows, worst_short, diversity="Pair_simi", **settings)
     assert found.normalisation["quality"][1] > found.normalisation["quality"][0]
+
+
+def test_a_narrow_cone_is_refused_for_what_float32_tells() -> None:
+    draws = np.random.default_rng(0)
+    vectors, quality = draws.normal(size=8) + 0.003 * draws.normal(size=(40, 8)), draws.random(40)
+    with pytest.raises(ConfigurationError, match=r"'DiSF' .*differ by less than its float32 products tell"):
+        select_documents(vectors, quality, num_documents=8, diversity="DiSF")
