@@ -13,7 +13,7 @@ from datamask_pipeline import duck
 from datamask_pipeline.audit.stale import stale
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.printable import cell
-from datamask_pipeline.publish.behind import inputs_of, made_from
+from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.selection.reasons import PASSED_OVER
 from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.ref import ref_of
@@ -83,7 +83,7 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             kept = _amount(level["documents"], level["tokens"], level["without_tokens"])
             yield f"  {cell('= kept', 50)}{kept}"
         if arm["subset_is_older"]:
-            yield f"  {arm['arm']}: no subset was made from this mask yet: run stage materialise"
+            yield f"  {arm['arm']}: the record has no subset of this mask, or an older one: run stage materialise"
         for line in arm["stale"]:
             yield f"  STALE: {arm['arm']}: {line}"
     yield from found["left_out"]
@@ -170,7 +170,9 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
     later.append(_level(connection, "select", selection.key))
     for level, ref in zip(later, filter(None, (candidates, copies, selection)), strict=True):
         _check_counts(level, store.manifest(ref)["counts"])
-    subset = made_from(store, "materialise", selection.key, "selection", selection.content_digest)
+    subset = store.current("materialise", selection.key)
+    if subset is not None and _read(store, subset, "selection") != selection.content_digest:
+        subset = None
     if subset is not None:
         kept, said = later[-1], store.manifest(subset)["metadata"]
         amount = (kept["tokens"], kept["without_tokens"])
@@ -185,6 +187,12 @@ def _arm(store: Store, connection: "duckdb.DuckDBPyConnection", selection: Ref) 
         "stale": stale(store, selection),
         "levels": [*levels, *later],
     }
+
+
+def _read(store: Store, ref: Ref, name: str) -> str | None:
+    """The content digest of one input."""
+    found: str | None = store.manifest(ref)["basis"]["inputs"].get(name)
+    return found
 
 
 def _level(connection: "duckdb.DuckDBPyConnection", stage: str, key: str) -> Level:

@@ -140,6 +140,21 @@ def test_a_subset_of_an_earlier_mask_is_not_taken_for_its_own(
     }
 
 
+def test_a_subset_that_another_replaced_is_older_though_it_was_of_this_mask(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    place = {"store": str(tmp_path / "record")}
+    other = Pipeline(load_config(str(tiny_config_file), place | {"select.lamb": 0.9}))
+    other.run("select", RELEASE, "datamask")
+    other.run("materialise", RELEASE, "datamask")
+    again = Pipeline(load_config(str(tiny_config_file), place))
+    again.run("select", RELEASE, "datamask")
+    found = {arm["arm"]: arm for arm in funnel(again.store, RELEASE)["arms"]}
+    assert found["datamask"]["subset_is_older"]
+    assert "materialise" not in {level["stage"] for level in found["datamask"]["levels"]}
+
+
 def test_counters_that_are_not_those_of_the_table_are_refused(tiny_run: Pipeline, tmp_path: Path) -> None:
     shutil.copytree(tiny_run.store.root, tmp_path / "record")
     store = Store(tmp_path / "record")
