@@ -89,6 +89,9 @@ class Bootstrap:
         """
         generator = np.random.default_rng(seed)
         num_draws, num_arms, _ = bits_RAI.shape
+        # Products round by where a row stands: arms stand by their names, so that no figure hangs on the file's order.
+        by_name = np.argsort(np.array(arms), kind="stable")
+        bits_RAI = bits_RAI[:, by_name]
         means, values, sampled, first = [], [], [], 0
         for size in items.values():
             of_task = slice(first, first + size)
@@ -104,7 +107,8 @@ class Bootstrap:
             sampled.append(products_LB / (length_I @ weights_IB).astype(np.float32))
 
         def by_arm(stacked: Any) -> Any:
-            return np.moveaxis(stacked.reshape(num_draws, num_arms, *stacked.shape[1:]), 0, 1)
+            arms_first = np.moveaxis(stacked.reshape(num_draws, num_arms, *stacked.shape[1:]), 0, 1)
+            return arms_first[np.argsort(by_name)]
 
         return cls(
             arms,

@@ -171,9 +171,7 @@ def as_told(found: Any) -> Any:
         return {name: as_told(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
         return [as_told(each) for each in found]
-    return (
-        f"{found:.5g}" if isinstance(found, float) else repr(found)
-    )  # sums in another order differ in last bits
+    return repr(found)
 
 
 def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:

@@ -130,3 +130,17 @@ def test_the_smallest_dose_is_one_from_which_on_all_are_found() -> None:
     assert smallest_dose({0.02: worse, 0.05: unclear, 0.1: worse}) == 0.1
     assert smallest_dose({0.02: worse, 0.1: better}) is None
     assert smallest_dose({}) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_digit_hangs_on_the_order_of_arms(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    bits = draws.normal(300, 40, size=(8, 7, len(BYTES))).astype(np.float32)
+    names, order = [f"arm {arm}" for arm in range(7)], draws.permutation(7)
+    made_of = [
+        Bootstrap.of([names[arm] for arm in places], bits[:, places], BYTES, ITEMS, seed=1, num_samples=100)
+        for places in (np.arange(7), order)
+    ]
+    for name in names[1:]:
+        one, other = (boot.difference(name, names[0], list(ITEMS)) for boot in made_of)
+        assert one == other
