@@ -40,7 +40,7 @@ FOUND_AGAIN = 3
 IN_VAIN = 8
 """Tabu searches by exact models, one after the other, that find nothing better: more are not begun."""
 CHEAPER = 4
-"""Times the steps where no second moments are summed and documents are counted."""
+"""Times the steps where no second moments are summed."""
 SETTLED, WIDE = 0.05, 256
 """Where a mask is known, the ascent ends where all that is left to climb is this share of its distance from the bound;
 from so many dimensions on, where eigenvalues take longer than all else."""

@@ -12,6 +12,7 @@ from typing import Any
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.selection.budget import TIE
 from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.moments.choose import CHEAPER
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE
 from datamask_pipeline.selection.objective import ObjectiveFunction
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
@@ -97,6 +98,7 @@ class _Steps:
 
     Attributes:
         strict: Whether half-precision scores only suggest that.
+        num_steps: Most steps: more in tokens, where how many documents are best is found slowly, if a step costs little.
     """
 
     def __init__(
@@ -104,6 +106,10 @@ class _Steps:
     ) -> None:
         self.learner, self.config, self.random_value, self.curve = learner, config, random_value, curve
         self.options, self.strict = options_of(config), strict
+        people = learner.population
+        self.num_steps = self.options.num_steps * (
+            CHEAPER if people.limits.tokens and not people.second else 1
+        )
 
     def gap(self, bound: float, value: float) -> float:
         """See `gap_of`."""
@@ -127,7 +133,7 @@ class _Steps:
             enough = self.near(bound, value)
         record: dict[str, Any] = {
             "step": climb.step,
-            "num_steps": self.options.num_steps,
+            "num_steps": self.num_steps,
             "objective": value,
         }
         if bound is not None:
@@ -150,7 +156,7 @@ def by_moments(learner: Learner, config: SelectionConfig, random_value: float, c
         people.copy("final", "gradient")
         # What half precision took for near enough may not be: then the ascent goes on, and looks twice.
         steps.strict = not steps.near(learner.prove(climb, "mask", moments), value)
-        steps.strict &= climb.step < options.num_steps
+        steps.strict &= climb.step < steps.num_steps
         if steps.strict:
             people.copy("earlier", "mask")
     if steps.strict:
@@ -170,7 +176,7 @@ def by_moments(learner: Learner, config: SelectionConfig, random_value: float, c
         "steps": climb.step,
         "swaps": swaps,
         "fractional": int(people.tally("weights")[0, 1]),
-        "converged": climb.step < options.num_steps,
+        "converged": climb.step < steps.num_steps,
     }
     return Ended(
         raw=learner.objective.raw(moments),
@@ -187,7 +193,7 @@ def by_moments(learner: Learner, config: SelectionConfig, random_value: float, c
 def _climbed(learner: Learner, climb: Climb, steps: _Steps) -> tuple[Climb, int]:
     """Column ``mask``: the relaxed mask climbed on, rounded and swapped; how many were swapped in."""
     people = learner.population
-    climb = learner.ascend(climb, steps.options.num_steps, steps)
+    climb = learner.ascend(climb, steps.num_steps, steps)
     value, moments = learner.round("rounded", climb)
     if steps.strict:
         if not climb.graded:

@@ -24,6 +24,7 @@ from datamask_pipeline.selection.marginal_swaps import exchanged_in_tokens
 from datamask_pipeline.selection.moments.choose import learnt_on
 from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.relaxed import LONG_STEPS, Ascent, RelaxedObjective, Segment
+from datamask_pipeline.selection.moments.rounding import DRAWS
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import swap
 from datamask_pipeline.selection.moments.values import value_of
@@ -303,18 +304,22 @@ class Learner:
     # -- the mask -----------------------------------------------------------------------------------------
 
     def round(self, into: str, climb: Climb) -> tuple[float, Moments]:
-        """The better of two roundings, see `rounding.round_mask`; its objective and moments."""
-        people = self.population
-        people.best("largest", "weights")
-        people.drawn("dependent", "weights")
-        if people.limits.tokens:
-            people.filled("dependent", "dependent", "weights")
-        names = ("largest", "dependent")
-        moments = {name: people.moved(climb.moments, "weights", name) for name in names}
-        values = {name: self.value(name, moments[name]) for name in names}
-        name = max(values, key=values.__getitem__)
-        people.copy(into, name)
-        return values[name], moments[name]
+        """The best of a few roundings, see `rounding.round_mask`; its objective and moments."""
+        people, tokens = self.population, self.population.limits.tokens
+        people.best("tried", "weights")
+        best, moments = -math.inf, climb.moments
+        for turn in range(1 + (DRAWS if tokens and self.objective.quadratic else 1)):
+            if turn:
+                people.drawn("tried", "weights", turn - 1)
+                if tokens:
+                    people.filled("tried", "tried", "weights")
+            found = people.moved(climb.moments, "weights", "tried")
+            value = self.value("tried", found)
+            if value > best:
+                best, moments = value, found
+                people.copy(into, "tried")
+        people.drop("tried")
+        return best, moments
 
     def improve(
         self, mask: str, value: float, moments: Moments, num_rounds: int, goal: float, num_bands: int

@@ -302,9 +302,10 @@ class Population:
         self._order(None, stream=stream, grouped=True)
         self._first(into, fill=False)
 
-    def drawn(self, into: str, weights: str) -> None:
-        """A mask that holds each document with about its weight."""
-        self.call("combine_draw", into="draw", weights=weights, salted=salt(self.limits.seed, "rounding"))
+    def drawn(self, into: str, weights: str, turn: int = 0) -> None:
+        """A mask that holds each document with about its weight; another one each turn."""
+        salted = salt(self.limits.seed, "rounding", *([turn] if turn else []))
+        self.call("combine_draw", into="draw", weights=weights, salted=salted)
         self._order("draw", grouped=True)
         self.drop("draw")
         self._first(into, fill=True)
