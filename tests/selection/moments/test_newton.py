@@ -140,11 +140,10 @@ def test_in_tokens_no_fewer_and_longer_documents_are_better(seed: int, lamb: flo
             assert value(mask_N) < whole.objective.value
 
 
-@pytest.mark.parametrize("name", METRICS.names())
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
 def test_what_one_document_more_is_worth_is_the_derivative_at_fixed_shares(name: str) -> None:
     metric = METRICS.make(name)
-    if not isinstance(metric, MomentMetric):
-        return
+    assert isinstance(metric, MomentMetric)
     draws = torch.Generator().manual_seed(1)
     rows_ND = torch.randn(40, 6, generator=draws, dtype=torch.float64)
     moments = moments_of(rows_ND, torch.rand(40, generator=draws, dtype=torch.float64), True)
