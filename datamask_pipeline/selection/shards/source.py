@@ -100,6 +100,25 @@ class Shard:
             )
         return part
 
+    def places(self) -> NDArray[np.int64]:
+        """Its rows of `vectors`.
+
+        Raises:
+            InputError: the file of rows holds anything but whole numbers, of which others would be made.
+        """
+        if self.rows is None:
+            return np.arange(self.start, self.start + (self.num_rows or 0), dtype=np.int64)
+        rows_n = self.column(self.rows)
+        if rows_n.dtype.kind not in "iu":
+            raise InputError(
+                "rows of a shard's vectors are whole numbers",
+                file=str(self.rows),
+                field="rows",
+                value=rows_n.dtype,
+                remedy="give their numbers, of a mask its np.flatnonzero",
+            )
+        return rows_n.astype(np.int64)
+
     def rows_to_end(self) -> int:
         """How many documents there are from its first row to the end of its files.
 
@@ -219,12 +238,7 @@ def opened(shards: Sequence[Shard], tokens: bool, groups: bool) -> Held:
     files = list(dict.fromkeys(str(shard.vectors) for shard in shards))
     places = {file: place for place, file in enumerate(files)}
     files_n = [np.full(shard.num_rows or 0, places[str(shard.vectors)], np.int32) for shard in shards]
-    rows_n = [
-        np.arange(shard.start, shard.start + (shard.num_rows or 0), dtype=np.int64)
-        if shard.rows is None
-        else shard.column(shard.rows).astype(np.int64)
-        for shard in shards
-    ]
+    rows_n = [shard.places() for shard in shards]
     columns = {
         name: np.concatenate([shard.column(shard.quality[name]) for shard in shards])
         for name in shards[0].quality

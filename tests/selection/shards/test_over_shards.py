@@ -523,6 +523,17 @@ def test_files_of_different_lengths_are_refused(name: str, length: int, tmp_path
         numbered([Shard(vectors=files["vectors"], quality={}, start=901)])
 
 
+@pytest.mark.parametrize("rows", [np.arange(40) + 0.9, np.arange(40) % 2 == 0, np.arange(40).astype(str)])
+def test_rows_that_are_no_whole_numbers_are_refused(rows: Any, tmp_path: Path) -> None:
+    """Of a mask documents 0 and 1 were made, again and again."""
+    draws = np.random.default_rng(0)
+    for name, array in (("v", draws.normal(size=(40, 4))), ("q", draws.random(40)), ("rows", rows)):
+        np.save(tmp_path / f"{name}.npy", array)
+    shard = Shard(vectors=tmp_path / "v.npy", quality={"q": tmp_path / "q.npy"}, rows=tmp_path / "rows.npy")
+    with pytest.raises(InputError, match=r"whole numbers \(file .*rows.npy, field rows, value .*flatnonzero"):
+        select_over_shards([shard], tmp_path / "out", engine="here", num_documents=4)
+
+
 def test_scores_are_added_up_in_the_same_order_however_shards_name_them() -> None:
     def shard(*names: str) -> Shard:
         return Shard(vectors=Path("v.npy"), quality={name: Path(f"{name}.npy") for name in names}, num_rows=1)
