@@ -89,7 +89,7 @@ def select_documents(
             A function gets two tensors, embeddings_ND in float32 and masks_GN in bool, and returns a tensor of shape (G,),
             a number for each mask, higher is better.
         ids: N document ids, checked for nulls and duplicates.
-        token_counts: Shape (N,), above 0; needed for a budget in tokens, reported in the record otherwise.
+        token_counts: Shape (N,); above 0 and needed for a budget in tokens, else 0 or more and reported in the record.
         groups: N group names, for quotas: strings, bytes or whole numbers, which are read in decimal.
         known_groups: Groups that quotas may name although no document here has them, as where these documents are one
             block of many. Of any other such quota a warning is logged: its name may be misspelt.

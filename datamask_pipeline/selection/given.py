@@ -21,7 +21,7 @@ from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.selection.inputs import (
     checked_quality,
-    checked_scores,
+    checked_token_counts,
     require_floats,
     stored_vectors,
 )
@@ -110,7 +110,9 @@ class Given:
         return cls.of_moments(
             total,
             {name: float(values_N.numpy().sum()) for name, values_N in scores.items()},
-            None if token_counts is None else _tokens(token_counts, num_rows),
+            None
+            if token_counts is None
+            else float(checked_token_counts(token_counts, num_rows).numpy().sum()),
         )
 
     @classmethod
@@ -153,20 +155,6 @@ class Given:
         for sums in (self.first_D, self.second_DD):
             found.update(b"" if sums is None else np.ascontiguousarray(sums).tobytes())
         return found.hexdigest()
-
-
-def _tokens(token_counts: Any, num_rows: int) -> float:
-    """
-    Raises:
-        InputError: a count is missing or below 0.
-    """
-    counts_N = checked_scores(token_counts, num_rows, "token_counts", "token count").numpy()
-    if (counts_N < 0).any():
-        row = int(np.argmax(counts_N < 0))
-        raise InputError(
-            "a token count is below 0", row=row, field="token_counts", value=float(counts_N[row])
-        )
-    return float(counts_N.sum())
 
 
 def require_given(given: Any) -> None:

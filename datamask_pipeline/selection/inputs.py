@@ -283,9 +283,11 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
         )
     try:
         scores_N = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"a {what} is missing or no number", field=name, remedy=f"give every document a {what}"
+            f"a {what} is missing, or no number that float64 holds",
+            field=name,
+            remedy=f"give every document a {what}",
         ) from error
     bad = np.flatnonzero(~np.isfinite(scores_N))
     if len(bad):
@@ -297,6 +299,21 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
             remedy="drop the document, or give it a number",
         )
     return torch.from_numpy(scores_N)
+
+
+def checked_token_counts(values: Any, num_rows: int) -> Tensor:
+    """The tokens of each document where no budget rests on them, float64.
+
+    Raises:
+        InputError: a wrong length, or a count that is missing or below 0.
+    """
+    counts_N = checked_scores(values, num_rows, "token_counts", "token count")
+    if (counts_N < 0).any():
+        row = int((counts_N < 0).nonzero()[0])
+        raise InputError(
+            "a token count is below 0", row=row, field="token_counts", value=float(counts_N[row])
+        )
+    return counts_N
 
 
 def array_of_tensor(values: Any) -> Any:
@@ -376,7 +393,7 @@ def budget_of(
         groups_N = torch.zeros(num_rows, dtype=torch.int64)
     else:
         if token_counts is not None:
-            checked_scores(token_counts, num_rows, "token_counts", "token count")
+            checked_token_counts(token_counts, num_rows)
         total = config.num_documents
         if total is None:
             total = documents_of(config.ratio, num_rows)

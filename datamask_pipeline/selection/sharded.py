@@ -105,9 +105,11 @@ def open_npy(path: str | Path) -> NDArray[Any]:
     """
     remedy = "give the path of a .npy of floats, or the array itself"
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
     except FileNotFoundError as error:
         raise InputError("no such file", file=str(path), remedy=remedy) from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"no .npy that can be mapped: {error}", file=str(path), remedy=remedy) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError("an archive of arrays, not one array", file=str(path), remedy=remedy)
     return array

@@ -131,6 +131,21 @@ def test_missing_scores_are_not_zero(clustered) -> None:
         select_documents(clustered[0], scores)
 
 
+def test_a_score_that_float64_does_not_hold_is_refused(clustered) -> None:
+    with pytest.raises(InputError, match=r"no number that float64 holds \(field quality"):
+        select_documents(clustered[0], [10**400, *range(399)])
+
+
+def test_an_archive_of_arrays_is_told_as_one(clustered, tmp_path: Path) -> None:
+    archive, vectors = tmp_path / "v.npz", tmp_path / "v.npy"
+    np.savez(archive, clustered[0])
+    np.save(vectors, clustered[0])
+    with pytest.raises(InputError, match=r"an archive of arrays, not one array .*v\.npz"):
+        select_documents(archive, clustered[1])
+    with pytest.raises(InputError, match=r"an archive of arrays, not one array .*v\.npz"):
+        select_over_shards([Shard(vectors=vectors, quality={"q": archive})], tmp_path / "out", engine="here")
+
+
 @pytest.mark.parametrize(
     ("ids", "said"), [([*range(399), 3], "row 3 already"), ([None, *range(399)], "row 0")]
 )
@@ -151,6 +166,10 @@ def test_token_counts(clustered) -> None:
         select_documents(*clustered, num_tokens=50)
     with pytest.raises(InputError, match="row 2"):
         select_documents(*clustered, num_tokens=50, token_counts=spoilt(np.ones(400), 2, 0))
+    with pytest.raises(InputError, match=r"below 0 \(row 2, field token_counts, value -5"):
+        select_documents(*clustered, policy="random", token_counts=spoilt(np.ones(400), 2, -5))
+    empty = select_documents(*clustered, policy="random", token_counts=np.zeros(400))
+    assert empty.record["selected_tokens"] == 0
 
 
 def test_groups(clustered) -> None:
