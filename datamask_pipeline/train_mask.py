@@ -104,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _by_option(message: str) -> str:
     """What is refused of a setting, told by the option that sets it."""
     options = {setting: f"--{option}" for option, setting in SETTINGS.items()}
-    return re.sub(r"(^|; )(\w+)(?=: )", lambda at: at[1] + options.get(at[2], at[2]), message)
+    message = re.sub(r"(^|; )(\w+)(?=: )", lambda at: at[1] + options.get(at[2], at[2]), message)
+    return re.sub(r"`(\w+)`", lambda at: f"`{options.get(at[1], at[1])}`", message)
 
 
 def _run(given: argparse.Namespace) -> None:

@@ -91,6 +91,7 @@ def test_a_missing_device_names_cpu(source: Path, capsys) -> None:
         ("--n_epochs 0 --lamb 3", r"error: --n_epochs: .*given: 0\); --lamb: .*given: 3.0\)\n"),
         ("--select_ratio 2", r"error: --select_ratio: .*given: 2.0\)\n"),
         ("--n_rollout 1", r"error: --n_rollout: .*given: 1\)\n"),
+        ("--select_ratio 0.001", r"error: .* select at least 2: raise `--select_ratio`, which is 0.001\n"),
     ],
 )
 def test_what_is_refused_is_told_by_the_option(options: str, told: str, source: Path, capsys) -> None:
