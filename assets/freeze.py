@@ -1,7 +1,7 @@
 """The job that freezes a release: its run writes the record, so that no evaluation of a tick has to. Knows no stage."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
@@ -94,3 +94,13 @@ def to_freeze(pipeline: Pipeline, every: str, month: str, failed: Sequence[str] 
         except ConfigurationError as error:  # others are made all the same
             logger.warning("nothing is made by release %s: %s", name, error)
     return members
+
+
+def refused(pipeline: Pipeline, month: str) -> Iterator[str]:
+    """The rolling releases that `to_freeze` passes over, with what is wrong with each."""
+    for name, release in pipeline.config.releases.items():
+        if release.every is not None:
+            try:
+                new_members(pipeline, name, pipeline.crawls(), month)
+            except ConfigurationError as error:
+                yield f"release {name} is refused: {error}"

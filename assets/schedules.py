@@ -5,7 +5,7 @@ A tick asks for the job that freezes it, and writes nothing itself; the sensor `
 
 import dagster as dg
 
-from assets.freeze import freeze_job, request, to_freeze
+from assets.freeze import freeze_job, refused, request, to_freeze
 from datamask_pipeline.pipeline.rolling import this_month
 from resources import PipelineResource
 
@@ -26,9 +26,11 @@ def monthly_release(
     if all(release.every != "month" for release in chain.config.releases.values()):
         return dg.SkipReason("no release of the configuration has `every: month`")
     unscored = chain.crawls()  # a schedule does not come back tomorrow: it takes what is scored by now
-    members = to_freeze(chain, "month", this_month(context.scheduled_execution_time), unscored)
+    month = this_month(context.scheduled_execution_time)
+    members = to_freeze(chain, "month", month, unscored)
     return [request(member) for member in members] or dg.SkipReason(
-        "no crawl was scored since the last release, or the month has its own already"
+        "; ".join(refused(chain, month))
+        or "no crawl was scored since the last release, or the month has its own already"
     )
 
 

@@ -13,7 +13,7 @@ import dagster as dg
 from dagster._core.storage.tags import RUN_KEY_TAG
 
 from assets.chain import chain_job
-from assets.freeze import freeze_job, request, to_freeze
+from assets.freeze import freeze_job, refused, request, to_freeze
 from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
@@ -143,7 +143,7 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
 
 
 def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
-    """The newest runs that failed, crawls that cannot be read, and the releases that wait for either."""
+    """The newest runs that failed, crawls that cannot be read, the releases that wait for either, and those refused."""
     runs, unreadable = _crawl_runs(pipeline)
     status = {crawl: _status(instance, run) for crawl, run in runs.items()}
     lost = {
@@ -156,12 +156,14 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
     for release in in_order(pipeline, pipeline.releases()):
         try:
             crawls = pipeline.planned_crawls(release)
-        except ConfigurationError:
+        except ConfigurationError as error:
+            yield f"release {release} is refused: {error}"
             continue
         if behind := [crawl for crawl in crawls if crawl in lost]:
             yield f"release {release} waits for {', '.join(behind)}"
         elif (ended := _status(instance, run := release_run(pipeline, release))) in FAILED:
             yield f"{run.job} of {release} {FAILED[ended]}"
+    yield from refused(pipeline, this_month())
 
 
 def _crawl_runs(pipeline: Pipeline) -> tuple[dict[str, Wanted], dict[str, InputError]]:

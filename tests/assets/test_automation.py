@@ -415,6 +415,31 @@ def test_a_release_that_names_no_crawl_of_the_source_stops_no_other(
     )
 
 
+def test_a_tick_without_runs_names_the_releases_that_are_refused(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """It said that everything has run; what the log tells stands on no page of Dagster."""
+    releases = {
+        "first": {},
+        "third": {"crawls": ["gone"]},
+        "web": {"every": "crawl", "given": "third"},
+        "whole": {"every": "month", "given": "third"},
+    }
+    resource = PipelineResource(config=str(write_tiny_config(tmp_path)), settings={"releases": releases})
+    for _ in range(2):
+        for run in tick(advance, resource, instance).run_requests:
+            succeed(instance, run, resource.pipeline())
+    result = tick(advance, resource, instance)
+    assert not result.run_requests
+    why = "is refused: releases.third.crawls: unknown crawl of release 'third' 'gone'"
+    for name in ("third", "web", "whole"):
+        assert f"release {name} {why}" in result.skip_reason.skip_message
+    time = datetime.datetime(2026, 3, 1, 3, tzinfo=datetime.UTC)
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=time) as context:
+        month = monthly_release(context, pipeline=resource)
+    assert f"release whole {why}" in month.skip_message
+
+
 def test_a_release_that_goes_on_from_one_whose_crawl_is_gone_stops_no_other(
     dagster_run, instance: dg.DagsterInstance, caplog
 ) -> None:
