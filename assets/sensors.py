@@ -19,7 +19,7 @@ from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.order import in_order
+from datamask_pipeline.pipeline.order import wanted_releases
 from datamask_pipeline.pipeline.rolling import Member, this_month
 from datamask_pipeline.stages import score, select
 from resources import PipelineResource
@@ -122,7 +122,7 @@ def missing_runs(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[W
     # What the source has no more is taken as it stands in the record.
     made |= scored - set(pipeline.crawls())
     waiting: set[str] = set()
-    for release in in_order(pipeline, pipeline.releases()):
+    for release in wanted_releases(pipeline, new=False):
         try:
             crawls = pipeline.planned_crawls(release)
         except ConfigurationError as error:  # others are made all the same
@@ -153,7 +153,7 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
     }
     lost |= {crawl: f"crawl {crawl} cannot be read: {error}" for crawl, error in unreadable.items()}
     yield from lost.values()
-    for release in in_order(pipeline, pipeline.releases()):
+    for release in wanted_releases(pipeline, new=False):
         try:
             crawls = pipeline.planned_crawls(release)
         except ConfigurationError as error:

@@ -25,6 +25,7 @@ from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.rolling import Member
 from datamask_pipeline.storage import Ref, require
+from datamask_pipeline.storage.releases import freeze
 from resources import PipelineResource
 
 #: Prints what `all_runs` gives.
@@ -370,20 +371,20 @@ def test_a_release_that_goes_on_waits_for_the_one_before(
     def asked() -> list[str]:
         return [str(run.partition_key) for run in missing_runs(instance, chain)]
 
-    assert asked() == ["before", "first"]
+    assert asked() == ["before"]
     run = release_run(chain, "before")
     finish(instance, request_of(run), dg.DagsterRunStatus.STARTED)
-    assert asked() == ["first"]
+    assert asked() == []
     finish(instance, request_of(run), dg.DagsterRunStatus.FAILURE)
-    assert asked() == ["first"]
+    assert asked() == []
     for _, _, call in chain.steps("before", "select"):
         call()
     finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.STARTED)
-    assert asked() == ["first"]
+    assert asked() == []
     finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.FAILURE)
-    assert asked() == ["after", "first"], "what failed came after the masks"
+    assert asked() == ["after"], "what failed came after the masks"
     finish(instance, request_of(release_run(chain, "before")), dg.DagsterRunStatus.SUCCESS)
-    assert asked() == ["after", "first"]
+    assert asked() == ["after"]
 
 
 def test_a_crawl_that_the_source_has_no_more_holds_nothing_up(
@@ -600,6 +601,17 @@ def test_of_a_retired_release_nothing_is_asked_for(
     assert [str(run.partition_key) for run in missing_runs(instance, chain)] == ["first"]
     unknown = CliRunner().invoke(app, ["retire", "nope", "-s", f"store={tmp_path / 'record'}"])
     assert unknown.exit_code == 1
+
+
+def test_of_a_release_that_is_not_configured_nothing_is_asked_for(
+    resource: PipelineResource, instance: dg.DagsterInstance
+) -> None:
+    """Another configuration on the same record made it, by settings of its own."""
+    for _ in range(2):
+        for run in tick(advance, resource, instance).run_requests:
+            succeed(instance, run, resource.pipeline())
+    freeze(resource.pipeline().store, "other", ["tiny-2024-10"])
+    assert [run.partition_key for run in tick(advance, resource, instance).run_requests] == []
 
 
 def test_only_discover_runs_unless_it_is_switched_on(tiny_defs: dg.Definitions) -> None:
