@@ -43,7 +43,7 @@ def _copy_lines(copy: Story) -> Iterator[str]:
     if embedding is None:
         yield "    embedding: none yet"
     else:
-        yield f"    embedding: {embedding['model']} revision {embedding['revision']}"
+        yield f"    embedding: {_model(embedding)}"
         yield f"      in {_place(embedding['record'])}"
     for score in copy["scores"]:
         value = "none, " + str(score["reason"]) if score["score"] is None else f"{score['score']:.6g}"
@@ -287,12 +287,10 @@ def _telling(config: Story) -> Story:
     return told | {key: config[key] for key in others if config[key] != usual.get(key)}
 
 
-def _model(score: Story) -> str:
-    return (
-        f"{score['model']} revision {score['revision']}"
-        if score["revision"]
-        else f"{score['model']}, no revision stated"
-    )
+def _model(made: Story) -> str:
+    """What made a score or an embedding."""
+    model = made["model"] or "no model stated"
+    return f"{model} revision {made['revision']}" if made["revision"] else f"{model}, no revision stated"
 
 
 def _place(record: Story) -> str:

@@ -439,6 +439,34 @@ def test_what_a_source_does_not_state_is_said_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "revision", "line"),
+    [
+        ("mini", "", "mini, no revision stated"),
+        ("", "", "no model stated, no revision stated"),
+        ("mini", "1", "mini revision 1"),
+    ],
+)
+def test_what_imported_vectors_do_not_state_is_said_so(model: str, revision: str, line: str) -> None:
+    row = {"artefact": "embed/A/0", "part": "0.parquet", "row": 1}
+    copy = {
+        "crawl": "A",
+        "shard": "0",
+        "row": 1,
+        "url": "",
+        "date": None,
+        "language": "en",
+        "token_count": 1,
+        "content_hash": "0",
+        "record": row,
+        "embedding": {"model": model, "revision": revision, "record": row},
+        "scores": [],
+        "stale": [],
+        "further": {},
+    }
+    assert f"    embedding: {line}" in [*_copy_lines(copy)]
+
+
+@pytest.mark.parametrize(
     ("given", "line"),
     [
         ("ngram.max_tokens=100", "ngram.max_tokens: record 3000000, configuration 100 (random, datamask)"),
