@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 def in_order(pipeline: "Pipeline", names: Collection[str]) -> list[str]:
     """Some releases, each after the one that it goes on from, directly or through others; else as they are given.
 
-    Those that wait for their first crawl are left out (`waits`).
+    Those that wait for their first crawl are left out (`waits`). One that goes on from another than it was frozen with holds
+    up no other: who plans it refuses it.
     """
     found: list[str] = []
 
     def take(release: str) -> None:
-        given = pipeline.given(release)
+        try:
+            given = pipeline.given(release)
+        except ConfigurationError:
+            given = None
         if given is not None and given not in found:
             take(given)
         if release not in found:

@@ -288,7 +288,8 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
     if about := manifest["metadata"].get("decontaminate"):
         yield (
             f"{manifest['counts']['dropped_contaminated']} documents left out, with {about['ngram']} words in a row of a "
-            "question or curated document; `datamask audit contamination` tells by task"
+            "question or curated document; `datamask audit contamination` tells by task "
+            "once `datamask run --until questions` has run"
         )
     if unmatched := manifest["metadata"].get("takedown_unmatched"):
         yield (

@@ -416,6 +416,28 @@ def test_a_release_that_names_no_crawl_of_the_source_stops_no_other(
     )
 
 
+def test_a_release_that_was_frozen_with_another_given_stops_no_other(
+    dagster_run, instance: dg.DagsterInstance, caplog
+) -> None:
+    crawls = ["tiny-2024-10"]
+    releases = {
+        "first": {},
+        "ninth": {"given": "first", "crawls": ["tiny-2024-18"]},
+        "tenth": {"crawls": crawls},
+    }
+    chain = Pipeline(
+        load_config(str(dagster_run.config_file), {**dagster_run.settings, "releases": releases})
+    )
+    freeze(chain.store, "ninth", ["tiny-2024-10", "tiny-2024-18"])
+    for run in missing_runs(instance, chain):
+        finish(instance, request_of(run), dg.DagsterRunStatus.SUCCESS)
+    assert "tenth" in [run.partition_key for run in missing_runs(instance, chain)]
+    assert (
+        "nothing is asked for of release ninth: releases.ninth.given: release 'ninth' was frozen"
+        in caplog.text
+    )
+
+
 def test_a_tick_without_runs_names_the_releases_that_are_refused(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
