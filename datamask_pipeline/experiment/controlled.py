@@ -26,6 +26,7 @@ from datamask_pipeline.experiment.planted import (
     planted_texts,
 )
 from datamask_pipeline.ngram.asked import Encode, encoded
+from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig
 from datamask_pipeline.pipeline.config import config_model
 from datamask_pipeline.selection.sharded import ShardedVectors
@@ -85,7 +86,7 @@ def with_planted(
     made, again = _by_chain(chain, [texts, [documents.texts[place] for place in known_K]], folder)
     refuse_others(documents, known_K, again)
     path = folder / "planted.npy"
-    np.save(path, made.vectors_PD.astype(documents.vectors.dtype))
+    save_array(path, made.vectors_PD.astype(documents.vectors.dtype))
     vectors, num_planted = documents.vectors, len(texts)
     scores = {name: np.concatenate([values, made.scores[name]]) for name, values in documents.scores.items()}
     contents_A = np.full(num_known + num_planted, NONE, np.int64)

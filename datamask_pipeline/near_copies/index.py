@@ -25,6 +25,7 @@ from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.near_copies.signatures import SKETCH_PLANES, Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
+from datamask_pipeline.npy_files import save_array
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +143,8 @@ class NearCopyIndex:
                 100 * signatures.expected_recall,
             )
         (folder / UNFINISHED).touch()
-        np.save(folder / "centre.npy", signatures.centre_D)
-        np.save(folder / "planes.npy", signatures.planes_DB)
+        save_array(folder / "centre.npy", signatures.centre_D)
+        save_array(folder / "planes.npy", signatures.planes_DB)
         state = {
             "format": FORMAT,
             "threshold": threshold,
@@ -274,11 +275,11 @@ class NearCopyIndex:
         for left_behind in (private, target):
             shutil.rmtree(left_behind, ignore_errors=True)
         private.mkdir()
-        np.save(private / "bands.npy", np.ascontiguousarray(block.keys.bands_LN[:, own_n]))
-        np.save(private / "sketches.npy", block.keys.sketches_NS[own_n])
-        np.save(private / "rows.npy", block.first_row + own_n)
-        np.save(private / "representatives.npy", block.representatives_Q)
-        np.save(private / "cosines.npy", block.cosines_Q.astype(np.float32))
+        save_array(private / "bands.npy", np.ascontiguousarray(block.keys.bands_LN[:, own_n]))
+        save_array(private / "sketches.npy", block.keys.sketches_NS[own_n])
+        save_array(private / "rows.npy", block.first_row + own_n)
+        save_array(private / "representatives.npy", block.representatives_Q)
+        save_array(private / "cosines.npy", block.cosines_Q.astype(np.float32))
         private.rename(target)
         segment = {
             "name": name,

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from datamask_pipeline.errors import DataMaskError, IntegrityError
+from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError, first_line
 from datamask_pipeline.pretraining.config import PretrainConfig
 
 #: What a run's end by numbers that are not finite means, and what to do about it.
@@ -158,8 +159,30 @@ def publish(model: PreTrainedModel, models: Path, step: int) -> None:
     final, staged = models / f"step-{step:07d}", models / f".step-{step:07d}.partial"
     for leftover in (staged, final):
         shutil.rmtree(leftover, ignore_errors=True)
-    model.save_pretrained(staged)
+    with writing(models):
+        model.save_pretrained(staged)
     staged.replace(final)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Inside it, safetensors and torch write below a folder.
+
+    Both tell of a want of room by errors of their own, torch by a bare RuntimeError whose words depend on where it ended;
+    what it raises of a device is another kind.
+
+    Raises:
+        StorageError: they could not write.
+    """
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        if type(error) not in (SafetensorError, RuntimeError):
+            raise
+        raise StorageError(
+            f"cannot write weights or the state of training below {folder}: {first_line(error)}; free disk space, or raise "
+            "this user's or service's limit on files (`ulimit -f`), and run again"
+        ) from error
 
 
 def _step(directory: Path) -> int:

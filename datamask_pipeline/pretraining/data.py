@@ -77,12 +77,12 @@ def keep_tokens(tokens_T: np.ndarray, offsets_D: np.ndarray, directory: Path) ->
         directory: Receives the store.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    tokens_T.astype(np.uint32).tofile(directory / "tokens.bin")
+    (directory / "tokens.bin").write_bytes(tokens_T.astype(np.uint32).data)
     return _finished(directory, offsets_D.astype(np.int64))
 
 
 def _finished(directory: Path, offsets_D: np.ndarray) -> TokenStore:
-    offsets_D.tofile(directory / "offsets.bin")
+    (directory / "offsets.bin").write_bytes(offsets_D.data)
     documents, tokens = len(offsets_D) - 1, int(offsets_D[-1])
     private = directory / "counts.tmp"
     private.write_text(json.dumps({"documents": documents, "tokens": tokens}))

@@ -30,6 +30,7 @@ from datamask_pipeline.pretraining.checkpoints import (
     read_stopwatch,
     remove_halves,
     resumable,
+    writing,
 )
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.data import PackedBlocks, TokenStore, open_store, tokenise
@@ -98,6 +99,7 @@ def pretrain(
         InputError: No document, or no validation text.
         IntegrityError: `directory` holds another run.
         DataMaskError: The loss or the weights ceased to be finite; nothing of that step is kept. A process ended.
+        StorageError: There is no room for weights or state.
     """
     device = present_device(config.device)
     states, models = directory / "resume", directory / "models"
@@ -170,7 +172,7 @@ def train(
 
 
 class _FiniteTrainer(Trainer):
-    """Stops before the optimiser follows a loss that is not finite."""
+    """Stops before the optimiser follows a loss that is not finite, and says where its state finds no room."""
 
     def __init__(self, *, forward_arguments: dict[str, Any], **settings: Any) -> None:
         super().__init__(**settings)
@@ -193,6 +195,10 @@ class _FiniteTrainer(Trainer):
                 f"(learning rate {self.lr_scheduler.get_last_lr()[0]:.2e}): {DIVERGED}"
             )
         return loss
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with writing(Path(self.args.output_dir)):
+            super()._save_checkpoint(*args, **kwargs)
 
 
 def _arguments(config: PretrainConfig, states: Path) -> TrainingArguments:

@@ -28,6 +28,7 @@ from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.near_copies.recall import FEW
+from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows
@@ -101,7 +102,7 @@ def run(
     rows_N, eligible_N = _rows(store, candidates, embeddings, begun)
     vectors = _vectors(store, embeddings, rows_N)
     index = NearCopyIndex.of(folder, vectors, threshold=config.threshold)
-    np.save(folder / ROWS_FILE, rows_N)
+    save_array(folder / ROWS_FILE, rows_N)
     found = _found(index, rows_N, eligible_N, builder.scratch())
     by_parts = ("candidates",)
     stands = begun is not None and goes_on(

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import duck
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.families import METRICS, POLICIES
+from datamask_pipeline.npy_files import new_array, save_array
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.sharded import ShardedVectors
@@ -195,8 +196,8 @@ def write_reserve(
     assert rows.vectors is not None
     vectors, (_, dim) = rows.vectors, rows.vectors.shape
     folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / RESERVE_POSITIONS, positions_N[places_K])
-    kept_KD = np.lib.format.open_memmap(folder / RESERVE_VECTORS, "w+", vectors.dtype, (len(places_K), dim))
+    save_array(folder / RESERVE_POSITIONS, positions_N[places_K])
+    kept_KD = new_array(folder / RESERVE_VECTORS, vectors.dtype, (len(places_K), dim))
     for start in range(0, len(places_K), _RESERVE_ROWS):
         part = slice(start, start + _RESERVE_ROWS)
         kept_KD[part] = vectors[places_K[part]]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from datamask_pipeline.npy_files import new_array
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import Held
 
@@ -121,4 +122,4 @@ def runners_up(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
 
 def _mapped(path: Path, num_rows: int) -> NDArray[np.float64]:
     """A file of so many numbers, mapped."""
-    return np.asarray(np.lib.format.open_memmap(path, "w+", np.float64, (num_rows,)))
+    return np.asarray(new_array(path, np.float64, (num_rows,)))

@@ -18,6 +18,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
+from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
@@ -497,7 +498,7 @@ def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path) -> "lis
         columns["groups"] = np.array([rows.groups[place] for place in block])
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in columns.items():
-        np.save(folder / f"{name}.npy", values, allow_pickle=False)
+        save_array(folder / f"{name}.npy", values)
     edges = [*np.flatnonzero(np.diff(vectors.files_N, prepend=-1)).tolist(), len(block)]
     return [
         Shard(

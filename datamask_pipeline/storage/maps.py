@@ -1,11 +1,11 @@
 """Memory-mapped arrays whose disk blocks are reserved at once. Knows no meaning of their numbers."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from datamask_pipeline.npy_files import take_blocks
 from datamask_pipeline.storage.refusals import storage_errors
 
 
@@ -21,8 +21,5 @@ def new_map(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
     with storage_errors(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w+b") as stream:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(stream.fileno(), 0, num_bytes)
-            else:
-                stream.truncate(num_bytes)
+            take_blocks(stream.fileno(), num_bytes)
         return np.memmap(path, dtype=dtype, mode="r+", shape=shape)

@@ -345,7 +345,9 @@ def test_a_folder_of_somebody_s_own_files_is_left_as_it_is(tmp_path: Path) -> No
 def test_an_index_whose_making_was_cut_off_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vectors_ND, save = planted(0, num_rows=300), np.save
+    from datamask_pipeline.near_copies import index as module
+
+    vectors_ND, save = planted(0, num_rows=300), module.save_array
 
     def fail_at_planes(path: Path, values: object) -> None:
         if path.name == "planes.npy":
@@ -353,10 +355,10 @@ def test_an_index_whose_making_was_cut_off_is_made_again(
             raise OSError("no space left on device")
         save(path, values)
 
-    monkeypatch.setattr(np, "save", fail_at_planes)
+    monkeypatch.setattr(module, "save_array", fail_at_planes)
     with pytest.raises(OSError, match="no space"):
         NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.98)
-    monkeypatch.setattr(np, "save", save)
+    monkeypatch.setattr(module, "save_array", save)
     with pytest.raises(InputError, match="no index of near-copies"):
         NearCopyIndex(tmp_path / "index")
     again = NearCopyIndex.of(tmp_path / "index", vectors_ND, threshold=0.98)

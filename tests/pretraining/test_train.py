@@ -9,9 +9,16 @@ from typing import Any
 import forked
 import pytest
 import torch
+from file_limit import no_file_above
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Trainer
 
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, IntegrityError
+from datamask_pipeline.errors import (
+    ConfigurationError,
+    DataMaskError,
+    InputError,
+    IntegrityError,
+    StorageError,
+)
 from datamask_pipeline.pretraining.checkpoints import resumable
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.train import PretrainResult, pretrain
@@ -134,6 +141,22 @@ def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig,
     again = run(directory, config)
     assert _digests(directory) == _digests(directory.with_name("undisturbed"))
     assert again.curve == undisturbed.curve
+
+
+@pytest.mark.parametrize("largest", ["checkpoint-4/model.safetensors", "checkpoint-4/optimizer.pt"])
+def test_a_want_of_room_for_the_state_is_told_and_the_run_goes_on_after_it(
+    largest: str, run: Run, config: PretrainConfig, directory: Path
+) -> None:
+    short = config.model_copy(update={"token_budget": 4 * 64})
+    undisturbed = directory.with_name("undisturbed")
+    run(undisturbed, short)
+    size = (undisturbed / "resume" / largest).stat().st_size
+    few = ["A text of which little is kept."]
+    with no_file_above(size - 1), pytest.raises(StorageError, match="free disk space") as raised:
+        run(directory, short, few)
+    assert str(directory) in str(raised.value)
+    run(directory, short, few)
+    assert resumable(directory / "resume") == directory / "resume" / "checkpoint-4"
 
 
 def test_a_finished_run_is_not_repeated(

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.selection.facility.choose import first_length
 from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
 from datamask_pipeline.selection.facility.evaluate import (
@@ -132,8 +133,8 @@ class Regions:
             view.costs_N,
         ]
         for name, column_N in zip(PER_DOCUMENT, columns, strict=True):
-            np.save(self._own(name), column_N[self.order_n])
-        np.save(self._own("ends"), self.ends_P1)
+            save_array(self._own(name), column_N[self.order_n])
+        save_array(self._own("ends"), self.ends_P1)
         return self.taken("all", weighted=False)
 
     def taken(self, mask: str, weighted: bool = True) -> Answer:
@@ -236,7 +237,7 @@ class Regions:
             picks_P, gains_P = lazy_greedy(state, costs_n, found.groups_n, most_G.tolist())
             rank_n = np.full(len(found), UNRANKED)
             rank_n[picks_P] = gains_P / costs_n[picks_P]
-            np.save(self._name("rank", part), found.by_number(rank_n))
+            save_array(self._name("rank", part), found.by_number(rank_n))
         return {}, {}
 
     def learn(
@@ -277,7 +278,7 @@ class Regions:
             )
             values = {"mask": mask_n, "dual": dual_R.numpy(), "offered": offered_n}
             for name, values_n in values.items():
-                np.save(self._name(name, part), found.by_number(values_n))
+                save_array(self._name(name, part), found.by_number(values_n))
         return {"swaps": np.array([num_swaps])}, {}
 
     def weigh(
@@ -301,7 +302,7 @@ class Regions:
             sums.append(float(coverage.best_R.double().sum()))
             factor = scale["weight"] * len(found) / scale["documents"]
             marginal_n = listed_marginals(lists, coverage).numpy() * factor
-            np.save(self._name("diversity_marginal", part), found.by_number(marginal_n))
+            save_array(self._name("diversity_marginal", part), found.by_number(marginal_n))
         return {"covered": limbs_of(np.array(sums))}, {}
 
     def _coverage(self, part: Part, numbers_T: NDArray[np.int64]) -> Coverage:
@@ -418,9 +419,9 @@ class Regions:
 
     def _keep(self, part: int, lists: NeighbourLists) -> None:
         assert lists.ceiling_R is not None, "exact lists have one"
-        np.save(self._name("documents", part), lists.documents_Rk.numpy().astype(np.int32))
-        np.save(self._name("similarities", part), lists.similarities_Rk.numpy())
-        np.save(self._name("ceiling", part), lists.ceiling_R.numpy())
+        save_array(self._name("documents", part), lists.documents_Rk.numpy().astype(np.int32))
+        save_array(self._name("similarities", part), lists.similarities_Rk.numpy())
+        save_array(self._name("ceiling", part), lists.ceiling_R.numpy())
 
     def _lists(self, part: int) -> NeighbourLists:
         documents_Rk, similarities_Rk, ceiling_R = (

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import InternalError
+from datamask_pipeline.npy_files import new_array
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.metrics import made_with
@@ -192,7 +193,7 @@ def _write(people: Population, folder: Path, num_rows: int, ended: Ended) -> Non
     files = {}
     for name, kind in COLUMNS.items() | ({(ended.certified_at, "<f8")} if ended.bound is not None else set()):
         files[name] = str(folder / f"{name}.npy")
-        np.lib.format.open_memmap(files[name], mode="w+", dtype=kind, shape=(num_rows,)).flush()
+        new_array(Path(files[name]), kind, (num_rows,)).flush()
     people.copy("probability", ended.weights)
     parts = people.team.parts("range", name=ended.scores)
     low, high = (float(end([part[name] for part in parts])) for end, name in ((min, "low"), (max, "high")))

@@ -1,0 +1,49 @@
+"""Writes `.npy` files such that a disk without room is told as one. Knows no meaning of the numbers.
+
+`numpy.save` and `tofile` write by the C library: on a full disk they raise an error without a number, which nobody can
+tell from another, or cut the file's end off and raise none. What `open_memmap` makes has holes, and the system ends the
+process that writes into one for which there is no room.
+"""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+def save_array(path: Path, values: NDArray[Any]) -> None:
+    """Write an array as `numpy.save` would, byte for byte.
+
+    Raises:
+        OSError: there is no room, or the file system refuses.
+    """
+    with path.open("wb") as stream:
+        # Numpy writes to what has no file number by its `write`.
+        np.lib.format.write_array(SimpleNamespace(write=stream.write), values, allow_pickle=False)
+
+
+def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
+    """A `.npy` file of zeros, mapped to be written to, for which there is room.
+
+    Raises:
+        OSError: there is none, or the file system refuses.
+    """
+    mapped: np.memmap = np.lib.format.open_memmap(path, "w+", dtype, shape)
+    with path.open("r+b") as stream:
+        take_blocks(stream.fileno(), path.stat().st_size)
+    return mapped
+
+
+def take_blocks(file: int, num_bytes: int) -> None:
+    """Take the disk's blocks of an open file at once, and make it so long.
+
+    Raises:
+        OSError: there is no room, or the file system refuses.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, num_bytes)
+    else:
+        os.truncate(file, num_bytes)
