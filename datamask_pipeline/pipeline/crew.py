@@ -167,11 +167,9 @@ def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
     try:
         for worker, job in zip(workers, jobs, strict=True):
             assert worker.stdin is not None
-            with (
-                contextlib.suppress(BrokenPipeError),
-                worker.stdin,
-            ):  # one that has ended already is told below
-                worker.stdin.write(json.dumps(job).encode())
+            with contextlib.suppress(BrokenPipeError):  # one that has ended already is told below
+                worker.stdin.write(json.dumps(job).encode() + b"\n")
+                worker.stdin.flush()  # and left open: a worker ends when it is closed, as by the end of this process
         yield
         for worker in workers:
             if worker.wait():
@@ -182,6 +180,9 @@ def _processes(jobs: Sequence[Job], address: str | None) -> Iterator[None]:
         for worker in workers:
             worker.kill()
             worker.wait()
+            assert worker.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                worker.stdin.close()
 
 
 @contextlib.contextmanager

@@ -1,9 +1,13 @@
 """Several processes at one crawl's shards: each shard is done once, whoever is lost, and the digests are those of one."""
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.storage import ArtefactBuilder, Store, releases
+from datamask_pipeline.storage.leases import is_alive
 
 #: Notes each part that is written, and takes longer over it, so that two processes surely meet.
 NOTING = """
@@ -80,7 +85,7 @@ def test_a_lost_worker_costs_its_shard_and_no_more(
     worker.write_text(
         "import os, signal, sys, json\nfrom datamask_pipeline.storage import ArtefactBuilder\n"
         "ArtefactBuilder.write_array = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "from datamask_pipeline.pipeline.crew import work\nwork(json.load(sys.stdin))\n"
+        "from datamask_pipeline.pipeline.crew import work\nwork(json.loads(sys.stdin.readline()))\n"
     )
     popen = subprocess.Popen
 
@@ -123,6 +128,42 @@ def test_a_worker_takes_no_interrupt_of_the_terminal(tmp_path: Path, monkeypatch
             pass
     assert "SIGINT" in (tmp_path / "blocked").read_text()
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_worker_ends_with_the_run_that_was_killed(tmp_path: Path) -> None:
+    begun, worker = tmp_path / "begun", tmp_path / "worker"
+    worker.write_text(
+        f"#!{sys.executable}\nimport os, pathlib, runpy, time\nfrom datamask_pipeline.pipeline import crew\n"
+        f"def work(job):\n    pathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\n    time.sleep(300)\n"
+        "crew.work = work\nrunpy.run_module('datamask_pipeline.pipeline.worker', run_name='__main__')\n"
+    )
+    worker.chmod(0o755)
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import time\nfrom datamask_pipeline.pipeline import crew\ncrew.sys.executable = {str(worker)!r}\n"
+            "with crew._processes([{}], None):\n    time.sleep(300)\n",
+        ]
+    )
+    try:
+        _until(lambda: begun.is_file() and bool(begun.read_text()))
+    finally:
+        run.kill()
+        run.wait()
+    pid = int(begun.read_text())
+    try:
+        _until(lambda: not is_alive(pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_settings_value_survives_the_way_to_a_worker(many_shards: Path) -> None:
