@@ -4,6 +4,8 @@ import sys
 from typing import Final
 
 INTERRUPTED: Final = 130
+#: What Python says, which may come up as early as a library is imported.
+_NO_TEMPORARY_FOLDER: Final = "No usable temporary directory"
 
 
 def main() -> None:
@@ -17,6 +19,12 @@ def main() -> None:
             app()
         except DataMaskError as error:
             print(f"error: {inert(error)}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except FileNotFoundError as error:
+            if _NO_TEMPORARY_FOLDER not in str(error):
+                raise
+            remedy = "make one of them writable, with free room, or name another in TMPDIR"
+            print(f"error: {inert(error.strerror or error)}; {remedy}", file=sys.stderr)
             raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as ended:  # Typer makes an exit of an interrupt
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:

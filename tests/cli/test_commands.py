@@ -141,6 +141,23 @@ def test_an_interrupt_of_a_command_ends_with_the_same_line() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_machine_without_a_temporary_folder_is_told_in_one_line(
+    tiny_run: Pipeline, tiny_config_file: Path
+) -> None:
+    without = (
+        "import tempfile\n"
+        "tempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"
+        "from datamask_pipeline.cli import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", without, "audit", "funnel", "first", "-c", str(tiny_config_file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No usable temporary directory found in ['/nowhere']; ")
+    assert "TMPDIR" in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
 def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
     tiny_run: Pipeline, tiny_config_file: Path
 ) -> None:
