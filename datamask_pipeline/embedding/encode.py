@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.disk import sync
 from datamask_pipeline.embedding.batching import compose_batches
 from datamask_pipeline.embedding.encoder import Encoder
 from datamask_pipeline.embedding.workers import EncoderWorkers, Tokens
@@ -113,6 +114,7 @@ def _window(
     arrays = {f"head {name}": values_N for name, values_N in window.head_scores_N.items()}
     with private.open("wb") as stream:
         np.savez(stream, vectors=window.vectors_ND, **arrays)  # type: ignore[arg-type]
+    sync(private)
     private.replace(path)
     return window
 

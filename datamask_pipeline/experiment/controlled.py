@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
+from datamask_pipeline.disk import save_array
 from datamask_pipeline.embedding.config import EncoderConfig
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.collection import Documents, combined_quality
@@ -26,7 +27,6 @@ from datamask_pipeline.experiment.planted import (
     planted_texts,
 )
 from datamask_pipeline.ngram.asked import Encode, encoded
-from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig
 from datamask_pipeline.pipeline.config import config_model
 from datamask_pipeline.selection.sharded import ShardedVectors

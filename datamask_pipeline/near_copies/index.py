@@ -19,13 +19,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.near_copies.buckets import Held
 from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.near_copies.signatures import SKETCH_PLANES, Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
-from datamask_pipeline.npy_files import save_array
 
 logger = logging.getLogger(__name__)
 

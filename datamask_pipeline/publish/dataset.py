@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from datamask_pipeline.disk import sync
 from datamask_pipeline.errors import InputError, IntegrityError, StorageError
 from datamask_pipeline.publish.card import card, title
 from datamask_pipeline.publish.columns import columns_of, described
@@ -329,10 +330,7 @@ def _private_folder(target: Path | None) -> Iterator[Path]:
 
 def _rename(folder: Path, path: str) -> bool:
     """Make a folder of this machine visible by one rename, unless another writer was first; says whether it did."""
-    for each in folder.rglob("*"):
-        if each.is_file():
-            with each.open("rb") as stream:
-                os.fsync(stream.fileno())
+    sync(folder)
     try:
         os.rename(folder, path)
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from datamask_pipeline.disk import sync
 from datamask_pipeline.errors import ConfigurationError, StorageError
 from datamask_pipeline.selection.progress import Curve
 
@@ -70,6 +71,7 @@ class Checkpoint:
         temporary = self.path.with_suffix(f".{os.getpid()}.writing")
         try:
             torch.save({"identity": self.identity, "state": state, "curve": self.curve.records}, temporary)
+            sync(temporary)
             os.replace(temporary, self.path)
         except (OSError, RuntimeError) as error:
             # torch tells of a full disk by a RuntimeError.

@@ -24,11 +24,11 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
+from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.near_copies.recall import FEW
-from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages import windows

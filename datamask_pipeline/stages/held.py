@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline import duck
+from datamask_pipeline.disk import new_array, save_array
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.families import METRICS, POLICIES
-from datamask_pipeline.npy_files import new_array, save_array
 from datamask_pipeline.selection.config import SelectionConfig, require_beside
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.sharded import ShardedVectors

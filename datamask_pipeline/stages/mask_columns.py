@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from datamask_pipeline.npy_files import new_array
+from datamask_pipeline.disk import new_array
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import Held
 

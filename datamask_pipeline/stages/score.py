@@ -16,6 +16,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
+from datamask_pipeline.disk import sync
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.families import SCORERS
 from datamask_pipeline.lineage import plain
@@ -210,6 +211,7 @@ class _Scoring(ShardWork[Ref]):
                 private = path.with_suffix(".tmp")
                 with pa.ipc.new_file(private, schema.SCORES) as stream:
                     stream.write_batch(self._score(batch, name))
+                sync(private)
                 private.replace(path)
             with pa.ipc.open_file(path) as stored:
                 table = stored.read_all()

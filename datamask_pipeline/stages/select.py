@@ -15,10 +15,10 @@ import pydantic
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
+from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, present_device
-from datamask_pipeline.npy_files import save_array
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER

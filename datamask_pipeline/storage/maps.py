@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from datamask_pipeline.npy_files import take_blocks
+from datamask_pipeline.disk import take_blocks
 from datamask_pipeline.storage.refusals import storage_errors
 
 

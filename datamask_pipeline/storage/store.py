@@ -17,6 +17,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from datamask_pipeline import lineage
+from datamask_pipeline.disk import sync
 from datamask_pipeline.errors import (
     ConfigurationError,
     IntegrityError,
@@ -549,8 +550,7 @@ class Store:
         if not self.is_local:
             self.fs.put_file(str(private), target)
             return
-        with private.open("rb") as stream:
-            os.fsync(stream.fileno())
+        sync(private)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         os.replace(private, target)
 

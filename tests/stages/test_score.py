@@ -1,5 +1,6 @@
 """One row per document and scorer; a missing score is null with its reason."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -408,6 +409,21 @@ documents, embeddings = (store.current(stage, "crawl") for stage in ("ingest", "
 config = score.ScoreConfig(scorers=("rules",), window_documents=5)
 score.run(config, store=store, crawl="crawl", documents=documents, embeddings=embeddings)
 """
+
+
+def test_windows_are_on_the_disk_before_they_have_their_names(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of vectors and of scores: a cut of power left an empty one under its name, which ended every later run."""
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+    )
+    refs = prepared(tmp_path, store)
+    assert synced.count("window-000000.tmp") == 2
+    scored(store, refs, scorers=("rules",), window_documents=10)
+    assert synced.count("window-000000.tmp") == 4
+    assert synced.count("window-000001.tmp") == 2
 
 
 def test_a_kill_in_mid_shard_repeats_one_window_and_ends_with_the_same_bytes(

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from datamask_pipeline.npy_files import save_array
+from datamask_pipeline.disk import save_array
 from datamask_pipeline.selection.facility.choose import first_length
 from datamask_pipeline.selection.facility.dense import dense_lazy_greedy
 from datamask_pipeline.selection.facility.evaluate import (

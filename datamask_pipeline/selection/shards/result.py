@@ -16,9 +16,9 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from datamask_pipeline.disk import new_array
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import InternalError
-from datamask_pipeline.npy_files import new_array
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.metrics import made_with

@@ -1,4 +1,4 @@
-"""Writes `.npy` files such that a disk without room is told as one. Knows no meaning of the numbers.
+"""Files such that a disk without room is told as one, and that a cut of power leaves whole. Knows no meaning of theirs.
 
 `numpy.save` and `tofile` write by the C library: on a full disk they raise an error without a number, which nobody can
 tell from another, or cut the file's end off and raise none. What `open_memmap` makes has holes, and the system ends the
@@ -47,3 +47,15 @@ def take_blocks(file: int, num_bytes: int) -> None:
         os.posix_fallocate(file, 0, num_bytes)
     else:
         os.truncate(file, num_bytes)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or every file of a folder, onto the disk: after a cut of power one renamed before may be empty.
+
+    Raises:
+        OSError: there is no room, or the file system refuses.
+    """
+    for each in path.rglob("*") if path.is_dir() else [path]:
+        if each.is_file():
+            with each.open("rb") as stream:
+                os.fsync(stream.fileno())

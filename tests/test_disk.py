@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from file_limit import no_file_above
 
+from datamask_pipeline import select_documents
+from datamask_pipeline.disk import new_array, save_array, sync
 from datamask_pipeline.near_copies import NearCopyIndex
-from datamask_pipeline.npy_files import new_array, save_array
 from datamask_pipeline.pretraining.data import keep_tokens
 
 
@@ -53,3 +54,30 @@ def test_a_new_array_is_of_zeros_and_its_room_is_taken(tmp_path: Path) -> None:
     mapped[:] = 2
     mapped.flush()
     assert (np.load(tmp_path / "a.npy") == 2).all()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of files that were brought onto the disk, as they were then."""
+    names: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: names.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+    )
+    return names
+
+
+def test_every_file_of_a_folder_is_brought_onto_the_disk(synced: list[str], tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    for name in ("a", "inner/b"):
+        (tmp_path / name).touch()
+    sync(tmp_path)
+    sync(tmp_path / "a")
+    assert sorted(synced) == ["a", "a", "b"]
+
+
+def test_a_state_is_on_the_disk_before_it_has_its_name(synced: list[str], tmp_path: Path) -> None:
+    """A cut of power left an empty one under its name, which ended every later run."""
+    draws = np.random.default_rng(0)
+    rows, quality = draws.standard_normal((40, 4)), draws.random(40)
+    select_documents(rows, quality, diversity="DiSF", checkpoint_dir=tmp_path, checkpoint_seconds=0)
+    assert {name.partition(".")[0] for name in synced} == {"selection"}
