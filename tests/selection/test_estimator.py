@@ -82,6 +82,7 @@ def test_the_ratio_is_the_engine_s_unless_another_budget_is_given(clustered) -> 
     assert DataMaskSelector(num_documents=7).fit(*clustered).get_support().sum() == 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("diversity", ["Pair_simi", "Facility"])
 @pytest.mark.parametrize("name", ["target", "avoid"])
 def test_likeness_alone_is_the_quality_where_no_other_is_given(diversity: str, name: str) -> None:

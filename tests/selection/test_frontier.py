@@ -135,6 +135,7 @@ def test_the_scale_of_a_frontier_is_that_of_its_lambdas_alone(clustered) -> None
         assert result.record["config"]["lamb"] == lamb
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_masks_of_neighbours_are_measured_where_bands_are_learnt(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def test_masks_of_neighbours_are_measured_where_bands_are_learnt(
     assert taken, "no point took another's mask, so that nothing was tried"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_random_masks_are_worth_at_each_lambda_what_they_are_worth_alone(frozen: bool, clustered) -> None:
     settings = {"diversity": "Pair_simi", "ratio": 0.1}

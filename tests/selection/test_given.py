@@ -330,6 +330,7 @@ def test_sums_are_those_of_lists_and_of_files_too(tmp_path: Any) -> None:
         select_documents(held, quality, given=longer, num_documents=5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", EVERY)
 def test_a_share_of_what_is_held_spans_more_than_it_counts(metric: str) -> None:
     """A hundredth of 3,000 documents counts 30 and spans all 64 dimensions: no bound may go by the 30."""

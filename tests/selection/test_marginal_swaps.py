@@ -140,6 +140,7 @@ def drawn(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), draws.random(size)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}])
 @pytest.mark.parametrize("others", [{}, {"Facility": 1.0}])
@@ -189,7 +190,9 @@ def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_rea
         assert reached == pytest.approx(1.0, abs=0.02), "one is the best that the metric alone reaches"
 
 
-@pytest.mark.parametrize(("size", "count"), [(12, 3), (60, 12), (300, 30)])
+@pytest.mark.parametrize(
+    ("size", "count"), [(12, 3), (60, 12), pytest.param(300, 30, marks=pytest.mark.slow)]
+)
 def test_the_one_of_a_functions_scale_is_within_its_reach(size: int, count: int) -> None:
     """Of a metric that is 0 or 1, and of one whose random values are wide beside what can be gained."""
 
