@@ -161,7 +161,7 @@ def test_masks_of_neighbours_are_measured_where_bands_are_learnt(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_random_masks_are_worth_at_each_lambda_what_they_are_worth_alone(frozen: bool, clustered) -> None:
-    settings = {"diversity": "Pair_simi", "ratio": 0.1}
+    settings = {"diversity": "Pair_simi", "ratio": 0.1, "num_restarts": 0, "num_kicks": 0}
     settings |= (
         {"normalisation_constants": {"quality": (0.1, 0.7), "Pair_simi": (-0.4, -0.1)}} if frozen else {}
     )

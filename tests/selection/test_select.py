@@ -165,8 +165,9 @@ def test_threads_of_the_caller_are_left_as_they_were(clustered) -> None:
 def test_maps_on_disk_give_the_same_mask_as_arrays(clustered, tmp_path) -> None:
     rows, quality = clustered
     np.save(tmp_path / "rows.npy", rows.astype(np.float16))
-    in_memory = select_documents(rows.astype(np.float16), quality, diversity="DiSF_uncentred", chunk_rows=64)
-    on_disk = select_documents(tmp_path / "rows.npy", quality, diversity="DiSF_uncentred", chunk_rows=64)
+    settings = {"diversity": "DiSF_uncentred", "chunk_rows": 64, "num_restarts": 0, "num_kicks": 0}
+    in_memory = select_documents(rows.astype(np.float16), quality, **settings)
+    on_disk = select_documents(tmp_path / "rows.npy", quality, **settings)
     assert on_disk.mask.tobytes() == in_memory.mask.tobytes()
     assert on_disk.objective == in_memory.objective
 
