@@ -1,4 +1,4 @@
-"""Files such that a disk without room is told as one, and that a cut of power leaves whole. Knows no meaning of theirs.
+"""Writes files such that a disk without room is told as one, and a cut of power leaves them whole. Knows no meaning of them.
 
 `numpy.save` and `tofile` write by the C library: on a full disk they raise an error without a number, which nobody can
 tell from another, or cut the file's end off and raise none. What `open_memmap` makes has holes, and the system ends the
