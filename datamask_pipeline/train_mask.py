@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.families import with_members
 from datamask_pipeline.printable import inert
 from datamask_pipeline.selection.config import SelectionConfig
@@ -117,8 +117,12 @@ def _run(given: argparse.Namespace) -> None:
 
     named = {setting: getattr(given, option) for option, setting in SETTINGS.items()}
     settings = {"policy": LEARNER, **named}
-    for num_rollouts in (given.n_rollout, *given.ablate_rollout):
-        check_settings(**settings | {"num_rollouts": num_rollouts})
+    check_settings(**settings)
+    for num_rollouts in given.ablate_rollout:
+        try:
+            check_settings(**settings | {"num_rollouts": num_rollouts})
+        except ConfigurationError as error:
+            raise ConfigurationError(str(error).replace("num_rollouts", "--ablate_rollout")) from error
     check_output(given.output, given.input)
     if given.plot is not None:
         check_plot(given.plot)

@@ -23,7 +23,7 @@ def bucket() -> Iterator[dict[str, Any]]:
         yield {"endpoint_url": url, **KEYS}
 
 
-@pytest.fixture(params=["folder", "object store"])
+@pytest.fixture(params=["folder", pytest.param("object store", marks=pytest.mark.slow)])
 def record(request: pytest.FixtureRequest, copied: Pipeline, tmp_path: Path, monkeypatch: Any) -> Pipeline:
     """A record with withdrawn documents."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

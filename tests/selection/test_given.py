@@ -79,7 +79,7 @@ def test_of_all_unions_none_exceeds_the_bound(metric: str, seed: int) -> None:
     assert told["gain"] == pytest.approx(mine - alone, abs=2e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "budget", [{"num_tokens": 40}, {"num_documents": CHOSEN, "quotas": {"a": 2 / 3, "b": 1 / 3}}]

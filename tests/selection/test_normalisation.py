@@ -204,6 +204,7 @@ def test_one_document_more_does_not_change_what_zero_is(name: str) -> None:
     assert abs(other - zero) < 0.2 * (one - zero)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
 def test_one_is_about_what_a_metric_reaches_alone_where_few_of_many_are_chosen(name: str) -> None:
     draws = np.random.default_rng(7)

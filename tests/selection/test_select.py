@@ -231,7 +231,7 @@ def test_quotas_are_met_exactly(clustered) -> None:
         result = select_documents(rows, quality, policy=policy, quotas=quotas, groups=groups, **fast(policy))
         assert result.mask[::4].sum() == 30
         assert result.mask.sum() == 40
-    assert select_documents(rows, quality, quotas=quotas, groups=groups).certificate.gap < 0.05
+        assert policy != "datamask" or result.certificate.gap < 0.05
 
 
 def test_quality_pruning_leaves_the_worst_out(clustered) -> None:
@@ -298,7 +298,7 @@ def test_a_black_box_learns(clustered) -> None:
 def test_frozen_constants_are_used_as_they_are(clustered) -> None:
     rows, quality = clustered
     constants = {"quality": (0.0, 2.0), "Pair_simi": (-1.0, 1.0)}
-    result = select_documents(rows, quality, normalisation_constants=constants)
+    result = select_documents(rows, quality, normalisation_constants=constants, num_kicks=0)
     assert result.normalisation == constants
     assert result.objective.quality == pytest.approx(quality[result.mask].mean() / 2)
 
@@ -361,9 +361,10 @@ def test_cuda_agrees_with_the_processor(clustered) -> None:
 
 def test_bfloat16_reaches_nearly_the_same(clustered) -> None:
     rows, quality = clustered
-    full = select_documents(rows, quality, diversity="DiSF_uncentred", dtype="float32")
+    few = {"diversity": "DiSF_uncentred", "num_restarts": 1, "num_kicks": 1}
+    full = select_documents(rows, quality, dtype="float32", **few)
     scale = {"normalisation_constants": full.normalisation}
-    half = select_documents(rows, quality, diversity="DiSF_uncentred", dtype="bfloat16", **scale)
+    half = select_documents(rows, quality, dtype="bfloat16", **few, **scale)
     assert half.objective.value == pytest.approx(full.objective.value, rel=5e-3)
     assert half.certificate.bound >= full.objective.value - 1e-6
 

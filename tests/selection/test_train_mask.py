@@ -91,6 +91,7 @@ def test_a_missing_device_names_cpu(source: Path, capsys) -> None:
         ("--n_epochs 0 --lamb 3", r"error: --n_epochs: .*given: 0\); --lamb: .*given: 3.0\)\n"),
         ("--select_ratio 2", r"error: --select_ratio: .*given: 2.0\)\n"),
         ("--n_rollout 1", r"error: --n_rollout: .*given: 1\)\n"),
+        ("--ablate_rollout 1 --plot p.svg", r"error: --ablate_rollout: .*given: 1\)\n"),
         ("--select_ratio 0.001", r"error: .* select at least 2: raise `--select_ratio`, which is 0.001\n"),
     ],
 )
@@ -136,7 +137,7 @@ def test_select_takes_the_best_learner_and_proves_it(source: Path) -> None:
 
 def test_select_with_scratch_and_settings_gives_the_same_mask(source: Path, tmp_path: Path) -> None:
     plain, mapped = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    common = ["-i", str(source), "-s", "chunk_rows=64", "--num-documents", "25"]
+    common = ["-i", str(source), "-s", "chunk_rows=64", "-s", "num_kicks=1", "--num-documents", "25"]
     assert run_select(*common, "-o", str(plain)).exit_code == 0
     outcome = run_select(
         *common, "-o", str(mapped), "--scratch", str(tmp_path / "scratch"), "--plot", str(tmp_path / "c.svg")
@@ -150,7 +151,17 @@ def test_select_with_scratch_and_settings_gives_the_same_mask(source: Path, tmp_
 def test_select_by_tokens_and_several_metrics(source: Path, tmp_path: Path) -> None:
     arguments = ["-i", str(source), "-o", str(tmp_path / "o.parquet"), "--num-tokens", "2000"]
     outcome = run_select(
-        *arguments, "--token-column", "token_count", "--diversity", "Pair_simi=1", "--diversity", "LogDet=2"
+        *arguments,
+        "--token-column",
+        "token_count",
+        "--diversity",
+        "Pair_simi=1",
+        "--diversity",
+        "LogDet=2",
+        "-s",
+        "num_kicks=0",
+        "-s",
+        "num_restarts=0",
     )
     assert outcome.exit_code == 0, outcome.output
     table = pq.read_table(tmp_path / "o.parquet")

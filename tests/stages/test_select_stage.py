@@ -93,8 +93,9 @@ class Inputs:
         return builder.commit([part], counts=counts)
 
     def select(self, **settings: object) -> tuple[Ref, list[dict[str, object]]]:
+        few = {"num_kicks": 0} if settings.get("policy", "datamask") == "datamask" else {}
         ref, _ = select.run(
-            select.SelectConfig(**settings),
+            select.SelectConfig.of(few | settings),
             store=self.store,
             release="r",
             arm="a",
@@ -249,7 +250,7 @@ def test_a_budget_in_tokens_has_a_bound_from_this_version_on(
     for version in ("33", select.VERSION):
         monkeypatch.setattr(select, "VERSION", version)
         ref, _ = select.run(
-            select.SelectConfig.of({"num_tokens": 900, "num_restarts": 0}),
+            select.SelectConfig.of({"num_tokens": 900, "num_restarts": 0, "num_kicks": 0}),
             store=inputs.store,
             release="r",
             arm="a",

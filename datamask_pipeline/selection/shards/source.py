@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.selection.groups import names_of
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
 
 MOST_CHUNKS = 16
@@ -251,9 +252,32 @@ def opened(shards: Sequence[Shard], tokens: bool, groups: bool) -> Held:
                 raise InputError(
                     f"{need} `{name}` of every shard", file=str(shards[paths.index(None)].vectors)
                 )
-            columns[f"\0{name}"] = np.concatenate(
-                [shard.column(path) for shard, path in zip(shards, paths, strict=True)]
-            )
+            found = [shard.column(path) for shard, path in zip(shards, paths, strict=True)]
+            if name == "groups" and len({values.dtype.kind for values in found}) > 1:
+                # As one array these would be of a kind in which they have other names.
+                found = [_named(*one) for one in zip(shards, found, strict=True)]
+            columns[f"\0{name}"] = np.concatenate(found)
     return Held(
         vectors=ShardedVectors(files, np.concatenate(files_n), np.concatenate(rows_n)), columns=columns
     )
+
+
+def _named(shard: Shard, groups_n: NDArray[Any]) -> NDArray[np.str_]:
+    """The name of each document's group.
+
+    Raises:
+        InputError: a group that has none, by its row of the file.
+    """
+    groups, inverse_n = np.unique(groups_n, return_inverse=True)
+    try:
+        return np.array(names_of(groups))[inverse_n]
+    except InputError as error:
+        row = shard.start + int(np.argmax(inverse_n == error.row))
+        raise InputError(
+            error.problem,
+            file=str(shard.groups),
+            row=row,
+            field=error.field,
+            value=error.value,
+            remedy=error.remedy,
+        ) from error
