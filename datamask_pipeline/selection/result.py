@@ -36,7 +36,8 @@ class Certificate:
 
     bound: float | None
     gap: float | None
-    """``(bound - value) / (bound - random)``: a share of the distance from random, not of the raw value."""
+    """``(bound - value) / (bound - random)``: a share of the distance from random, not of the raw value; 0 where the budget
+    takes every document, whatever the bound."""
     method: str
     """The argument the bound rests on, or ``no bound: ...``."""
 
