@@ -1,6 +1,8 @@
 """Tells a person of a run that failed: posts one JSON message to a web hook. Knows no stage, and no service by name."""
 
 import os
+import queue
+import threading
 
 import dagster as dg
 import urllib3
@@ -12,8 +14,13 @@ from datamask_pipeline.printable import inert
 #: Where messages go, e.g. an incoming web hook of a chat; ``text`` holds the message. Unset: the sensor is off.
 ALERT_VARIABLE = "DATAMASK_ALERT_URL"
 TIMEOUT_SECONDS, TRIES, PAUSE_SECONDS = 5, 4, 3.0
-"""Seconds of a try, tries, and what pauses are made from: the second follows at once, the others after 6 and 12 seconds. All
-that takes less than the minute that a tick may take."""
+"""Seconds of a try, tries, and what pauses are made from: the second follows at once, the others after 6 and 12 seconds."""
+#: What all tries may take: a name with many addresses, an answer that comes drop by drop or asks for a long pause take more
+#: than that, and Dagster gives up a tick after a minute, forgets whom it told and evaluates it again, for ever.
+MOST_SECONDS = 45
+SECONDS_BETWEEN_TICKS = 5
+# For the same reason a tick tells of one run; the next one tells of the next.
+os.environ.setdefault("DAGSTER_RUN_STATUS_SENSOR_PROCESS_LIMIT", "1")
 _WITHOUT_AN_ERROR = (
     "its process ended, or did not start in time, and no step says why; the run's page has its last lines. Where Dagster "
     "starts no other, run it again by hand: it goes on from what is there"
@@ -21,6 +28,7 @@ _WITHOUT_AN_ERROR = (
 
 
 @dg.run_failure_sensor(
+    minimum_interval_seconds=SECONDS_BETWEEN_TICKS,
     default_status=dg.DefaultSensorStatus.RUNNING
     if os.environ.get(ALERT_VARIABLE)
     else dg.DefaultSensorStatus.STOPPED,
@@ -35,21 +43,32 @@ def tell_of_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None
         )
     if not url.startswith(("https://", "http://")):
         raise dg.Failure(f"{ALERT_VARIABLE} is no http address", allow_retries=False)
+    problems: queue.SimpleQueue[str] = queue.SimpleQueue()
+    text = message(context)
+    threading.Thread(target=lambda: problems.put(_post(url, text)), daemon=True).start()
+    try:
+        problem = problems.get(timeout=MOST_SECONDS)
+    except queue.Empty:
+        problem = f"no answer in {MOST_SECONDS} seconds"
+    if not problem:
+        return None
+    run = context.dagster_run.run_id
+    # The address may hold a secret.
+    raise dg.Failure(f"nobody was told of run {run}: the web hook of {ALERT_VARIABLE} gave {problem}")
+
+
+def _post(url: str, text: str) -> str:
+    """What a web hook that did not take the message gave; nothing where it took it."""
     tries = urllib3.Retry(
         TRIES - 1, backoff_factor=PAUSE_SECONDS, status_forcelist=range(500, 600), allowed_methods=None
     )
     with urllib3.PoolManager(timeout=TIMEOUT_SECONDS, retries=tries) as pool:
         try:
-            answer = pool.request("POST", url, json={"text": message(context)})
+            # Of an answer the status alone is read: what follows may never end.
+            status = pool.request("POST", url, json={"text": text}, preload_content=False).status
         except urllib3.exceptions.HTTPError as error:
-            problem = f"no good answer in {TRIES} tries ({type(error.__cause__ or error).__name__})"
-        else:
-            if answer.status < 400:
-                return None
-            problem = f"status {answer.status}"
-    run = context.dagster_run.run_id
-    # The address may hold a secret.
-    raise dg.Failure(f"nobody was told of run {run}: the web hook of {ALERT_VARIABLE} gave {problem}")
+            return f"no good answer in {TRIES} tries ({type(error.__cause__ or error).__name__})"
+    return "" if status < 400 else f"status {status}"
 
 
 def message(context: dg.RunFailureSensorContext) -> str:

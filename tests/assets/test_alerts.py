@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import dagster as dg
@@ -38,8 +39,10 @@ def failed() -> dg.RunFailureSensorContext:
 
 
 @contextlib.contextmanager
-def hook(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> Iterator[list[str]]:
-    """A web hook that answers so, one after the other; what it got."""
+def hook(
+    monkeypatch: pytest.MonkeyPatch, *statuses: int, headers: dict[str, str] | None = None, seconds: float = 0
+) -> Iterator[list[str]]:
+    """A web hook that answers so, one after the other, and then holds the line for so long; what it got."""
     got: list[str] = []
     left = [*statuses]
 
@@ -47,7 +50,10 @@ def hook(monkeypatch: pytest.MonkeyPatch, *statuses: int) -> Iterator[list[str]]
         def do_POST(self) -> None:
             got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
             self.send_response(left.pop(0) if left else 200)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             self.end_headers()
+            time.sleep(seconds)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -82,6 +88,44 @@ def test_a_web_hook_that_fails_is_tried_again(failed, monkeypatch: pytest.Monkey
     assert len(got) == alerts.TRIES
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None or "secret" not in str(caught.value.__cause__)
+
+
+def test_a_tick_tells_of_one_run_and_the_next_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick that takes a minute is given up: Dagster forgets whom it told, and all are told again, for ever."""
+    defs = dg.Definitions(jobs=[broken_job], sensors=[tell_of_failure])
+    with dg.DagsterInstance.ephemeral() as instance, hook(monkeypatch) as got:
+
+        def tick(cursor: str | None) -> str | None:
+            context = dg.build_sensor_context(instance, cursor, repository_def=defs.get_repository_def())
+            tell_of_failure.evaluate_tick(context)
+            return context.cursor
+
+        cursor = tick(None)
+        runs = [broken_job.execute_in_process(instance=instance, raise_on_error=False) for _ in range(2)]
+        cursor = tick(cursor)
+        assert [runs[0].run_id in told for told in got] == [True]
+        tick(cursor)
+    assert [runs[1].run_id in told for told in got] == [False, True]
+
+
+def test_of_an_answer_the_status_alone_is_waited_for(failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that was taken is not posted again because the rest of the answer does not come."""
+    monkeypatch.setattr(alerts, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(alerts, "PAUSE_SECONDS", 0.01)
+    with hook(monkeypatch, headers={"Content-Length": "9"}, seconds=2.0) as got:
+        tell_of_failure(failed)
+    assert len(got) == 1
+
+
+def test_a_web_hook_that_asks_for_a_long_pause_is_not_waited_for(
+    failed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "MOST_SECONDS", 0.5)
+    with (
+        hook(monkeypatch, 503, headers={"Retry-After": "5"}),
+        pytest.raises(dg.Failure, match=r"nobody was told .* no answer in 0\.5 seconds"),
+    ):
+        tell_of_failure(failed)
 
 
 def test_a_run_without_a_failed_step_is_told_with_its_cause(failed) -> None:
