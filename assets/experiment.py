@@ -15,6 +15,8 @@ import dagster as dg
 from assets.factory import OWNERS
 from assets.metadata import Metadata, image, table
 from datamask_pipeline.errors import DataMaskError, StorageError
+from datamask_pipeline.pipeline.chain import Artefact
+from datamask_pipeline.storage import Ref
 from resources import ExperimentResource
 from resources.progress import LogProgress
 
@@ -48,7 +50,7 @@ EXPERIMENT_ASSETS = [
 def draws_to_measure(
     context: dg.OpExecutionContext, experiment: ExperimentResource
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
-    """One output for each draw of each pool."""
+    """One output for each draw of each pool, with what all draws read."""
     from datamask_pipeline.experiment.run import make_shared, refuse_unwritable
 
     told = LogProgress(context.log.info)
@@ -63,9 +65,12 @@ def draws_to_measure(
     context.instance.add_dynamic_partitions(
         str(DRAWS.name), [f"{config.name}/{pool}/{number:03d}" for _, pool, number in draws]
     )
+    made = [ref.as_dict() for ref in pipeline.made.values()]
     for place, pool, number in draws:
         # Not every name of a pool is one of a step.
-        yield dg.DynamicOutput({"pool": pool, "number": number}, mapping_key=f"pool_{place}_draw_{number}")
+        yield dg.DynamicOutput(
+            {"pool": pool, "number": number, "made": made}, mapping_key=f"pool_{place}_draw_{number}"
+        )
 
 
 @dg.op(description="Measures every arm on one draw, or finds it measured.")
@@ -76,7 +81,7 @@ def measure(
     from datamask_pipeline.experiment.run import measure_draws
 
     with _refusals():
-        config, pipeline = experiment.load((draw["pool"],))
+        config, pipeline = experiment.load((draw["pool"],), made=_made(draw))
         (ref,) = measure_draws(
             config,
             pipeline,
@@ -117,7 +122,7 @@ def report(
     from datamask_pipeline.experiment.run import run_experiment
 
     with _refusals():
-        config, pipeline = experiment.load()
+        config, pipeline = experiment.load(made=_made(draws[0]))
         verdicts = run_experiment(
             config, pipeline, LogProgress(context.log.info), kept=experiment.kept_folder
         )
@@ -141,6 +146,11 @@ def report(
 def experiment_job() -> None:
     """Shared stages, draws side by side, report."""
     report(draws_to_measure().map(measure).collect())
+
+
+def _made(draw: dict[str, Any]) -> dict[Artefact, Ref]:
+    """What the first step made or found: draws are of that, whatever another run makes current meanwhile."""
+    return {(ref.stage, ref.key): ref for ref in (Ref(**each) for each in draw["made"])}
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import dagster as dg
 from pydantic import Field
 
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.pipeline.chain import Progress
+from datamask_pipeline.pipeline.chain import Artefact, Progress
+from datamask_pipeline.storage import Ref
 
 if TYPE_CHECKING:
     from datamask_pipeline.experiment.config import ExperimentConfig
@@ -31,13 +32,17 @@ class ExperimentResource(dg.ConfigurableResource["ExperimentResource"]):
     )
 
     def load(
-        self, pools: tuple[str, ...] = (), progress: Progress | None = None
+        self,
+        pools: tuple[str, ...] = (),
+        progress: Progress | None = None,
+        made: dict[Artefact, Ref] | None = None,
     ) -> "tuple[ExperimentConfig, Pipeline]":
         """The experiment and the chain of its collection.
 
         Args:
             pools: Only these pools of the file; all for no name.
             progress: Told what the chain has done of what.
+            made: What earlier steps of the same run made, see `Pipeline`.
 
         Raises:
             ConfigurationError: the file is missing or wrong.
@@ -48,7 +53,7 @@ class ExperimentResource(dg.ConfigurableResource["ExperimentResource"]):
         config, chain = load_experiment(Path(self.file), Path(self.data), pools)
         if self.store is not None:
             chain = chain.model_copy(update={"store": self.store})
-        return config, Pipeline(chain, progress=progress)
+        return config, Pipeline(chain, progress=progress, made=made)
 
     @property
     def kept_folder(self) -> Path | None:

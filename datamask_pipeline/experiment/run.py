@@ -25,7 +25,7 @@ from datamask_pipeline.experiment.redraw import run as run_draw
 from datamask_pipeline.pipeline import FLOW, Pipeline
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
-from datamask_pipeline.storage import Ref, require
+from datamask_pipeline.storage import Ref
 from datamask_pipeline.storage.places import unwritable
 
 #: Told of what is at work, how much of it is done, and of how much.
@@ -89,7 +89,7 @@ def _refuse_short_sequences(config: ExperimentConfig, pipeline: Pipeline, releas
     }
     if not lengths:
         return
-    tokenizer, questions = (require(pipeline.store, stage, release) for stage in ("tokenizer", "questions"))
+    tokenizer, questions = (pipeline.reference((stage, release)) for stage in ("tokenizer", "questions"))
     with tempfile.TemporaryDirectory() as scratch:
         tree = pipeline.store.local_copy(tokenizer, tokenizer_stage.TREE, Path(scratch))
         asked = read_questions(pipeline.store, questions, Path(scratch))
@@ -164,18 +164,19 @@ def measure_draws(
 
 
 def _inputs(pipeline: Pipeline, release: str) -> Inputs:
-    store, crawls = pipeline.store, pipeline.release_crawls(release)
+    """What `make_shared` made, whatever an experiment of another chain in the same record makes current meanwhile."""
+    crawls = pipeline.release_crawls(release)
 
-    def of(stage: str) -> Ref:
-        return require(store, stage, release)
+    def of(stage: str, key: str = release) -> Ref:
+        return pipeline.reference((stage, key))
 
     return Inputs(
         of("gather"),
         of("pool"),
         of("tokenizer"),
         of("questions"),
-        {crawl: require(store, "ingest", crawl) for crawl in crawls},
-        {crawl: require(store, "embed", crawl) for crawl in crawls},
+        {crawl: of("ingest", crawl) for crawl in crawls},
+        {crawl: of("embed", crawl) for crawl in crawls},
     )
 
 

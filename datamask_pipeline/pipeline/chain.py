@@ -435,14 +435,18 @@ class Pipeline:
                 left.remove(key)
                 yield stage.name, key, functools.partial(self.run, stage.name, key)
 
+    def reference(self, artefact: Artefact) -> Ref:
+        """What this run made, or else what is current.
+
+        Raises:
+            ConfigurationError: neither is there.
+        """
+        return self.made.get(artefact) or require(self.store, *artefact)
+
     def _references(self, of: Artefact | dict[str, Artefact]) -> Ref | dict[str, Ref]:
         if isinstance(of, dict):
-            return {name: self._reference(artefact) for name, artefact in of.items()}
-        return self._reference(of)
-
-    def _reference(self, artefact: Artefact) -> Ref:
-        """What this run made, or else what is current."""
-        return self.made.get(artefact) or require(self.store, *artefact)
+            return {name: self.reference(artefact) for name, artefact in of.items()}
+        return self.reference(of)
 
     def _context(self, stage: Stage, key: str) -> dict[str, Any]:
         """What a stage may ask for beside its settings and inputs."""

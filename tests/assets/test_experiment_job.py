@@ -10,6 +10,7 @@ import yaml
 from tiny_experiment import experiment_file
 
 from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.experiment import run as running
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.storage import Store, require
 
@@ -70,6 +71,32 @@ def test_one_job_goes_from_subsets_to_the_report(launched: Any) -> None:
         assert again.success
         assert [require(store, "experiment", key) for key in keys] == refs
         assert (folder / "by-job.md").read_text() == text
+
+
+def test_draws_are_of_the_experiments_own_collection_whatever_another_makes_current(
+    launched: Any, tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two experiments of one record with other chains, at once: the second one's index was measured as the first one's."""
+    launch, store, _ = launched
+    make_shared = running.make_shared
+
+    def then_another(config: Any, pipeline: Pipeline, *arguments: Any) -> None:
+        make_shared(config, pipeline, *arguments)
+        pool = pipeline.config.pool.model_copy(update={"validation_share": 0.4})
+        other = Pipeline(pipeline.config.model_copy(update={"pool": pool}))
+        for _, _, call in other.steps("first", "gather"):
+            call()
+
+    monkeypatch.setattr(running, "make_shared", then_another)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert launch(instance).success
+    pools = {
+        store.manifest_at(manifest["inputs"]["candidates"]["location"])["basis"]["config"]["validation_share"]
+        for key in store.keys("experiment")
+        for manifest in store.all_manifests("experiment", key)
+    }
+    assert pools == {0.3}
+    assert store.manifest(require(store, "pool", "first"))["basis"]["config"]["validation_share"] == 0.4
 
 
 @pytest.mark.slow
