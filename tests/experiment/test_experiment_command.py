@@ -22,6 +22,7 @@ from datamask_pipeline import texts
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.experiment import proxy
+from datamask_pipeline.experiment import run as running
 from datamask_pipeline.experiment.arms import chosen_places
 from datamask_pipeline.experiment.collection import Ruler, read_documents, read_ruler
 from datamask_pipeline.experiment.config import (
@@ -52,6 +53,37 @@ def run(path: Path, data: Path, record: Path, *options: str) -> str:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
     return result.output
+
+
+def test_it_measures_its_own_collection_while_another_experiment_runs(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another chain in the same record, which makes its own index current after each of the first one's pools."""
+    record = tmp_path / "record"
+    shutil.copytree(tiny_run.store.root, record)
+    arms = {name: ARMS[name] for name in ("random", "random_again", "shuffled", "collapse_quality", "joint")}
+    path = experiment_file(tmp_path, tiny_config_file, arms=arms)
+    measure, done = running.measure_draws, []
+
+    def then_another(config: ExperimentConfig, pipeline: Pipeline, *arguments: Any, **named: Any) -> Any:
+        found = measure(config, pipeline, *arguments, **named)
+        pool = pipeline.config.pool.model_copy(update={"validation_share": 0.4})
+        other = Pipeline(pipeline.config.model_copy(update={"pool": pool}))
+        for _, _, call in other.steps("first", "gather"):
+            call()
+        done.append(found)
+        return found
+
+    monkeypatch.setattr(running, "measure_draws", then_another)
+    run(path, tiny_config_file.parent, record, "--to", str(tmp_path / "to"))
+    store = Store(record)
+    shares = [
+        store.manifest_at(manifest["inputs"]["candidates"]["location"])["basis"]["config"]["validation_share"]
+        for key in store.keys("experiment")
+        for manifest in store.all_manifests("experiment", key)
+    ]
+    assert len(done) == 2
+    assert set(shares) == {0.3}
 
 
 def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
