@@ -181,8 +181,8 @@ def _check_root(
     store: Store, release: str, manifests: Manifests, files: Mapping[str, int]
 ) -> Iterator[Finding]:
     """The record's own two small files."""
-    frozen = f"releases/{release}.json"
-    for file in (frozen, FORMAT_FILE):
+    path = f"releases/{release}.json"
+    for file in (path, FORMAT_FILE):
         yield from check_link(store, file)
     masks = [
         each for each in manifests.values() if each["stage"] == "select" and _release_of(each) == release
@@ -192,24 +192,24 @@ def _check_root(
         for manifest in manifests.values()
         if manifest["stage"] == "pool" and manifest["key"] == release
     ]
-    if frozen not in files:
-        yield contradiction(frozen, "is missing")
+    if path not in files:
+        yield contradiction(path, "is missing")
     elif crawls:
         held = {ref.key.split("/")[0] for made in masks for name, ref in inputs_of(made) if name == "held"}
         try:
-            givens = {*held} if masks else {releases.frozen_given(store, release)}
-            rolls = releases.rolled_by(store, release)
+            frozen = releases.frozen(store, release) or releases.Frozen([])  # it has just been listed
+            givens, rolls = {*held} if masks else {frozen.given}, frozen.rolls
         except IntegrityError as error:
-            yield contradiction(frozen, str(error))
+            yield contradiction(path, str(error))
             givens, rolls = {*held}, None
         said = [
             releases.frozen_bytes(each, given, rolls, retired=retired)
             for each, given, retired in itertools.product(crawls, givens or {None}, (False, True))
         ]
-        if store.fs.cat_file(f"{store.root}/{frozen}") not in said:
+        if store.fs.cat_file(f"{store.root}/{path}") not in said:
             after = f", after {', '.join(sorted(held))}" if held else ""
             yield contradiction(
-                frozen, f"names other crawls than the candidates were made from: {crawls[0]}{after}"
+                path, f"names other crawls than the candidates were made from: {crawls[0]}{after}"
             )
     digested = any("manifest_digest" in manifest for manifest in manifests.values())
     if FORMAT_FILE not in files:

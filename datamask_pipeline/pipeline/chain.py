@@ -31,6 +31,7 @@ from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
 from datamask_pipeline.storage.refusals import finding_room
+from datamask_pipeline.storage.releases import Frozen
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,11 @@ class Pipeline:
     def configured(self, release: str) -> ReleaseConfig | None:
         """How the configuration describes a release, or one that a rolling release would make now; ``None`` for others."""
         found = self.config.releases.get(release)
-        if found is None and releases.frozen_crawls(self.store, release) is None:
+        return found or self._configured(release, releases.frozen(self.store, release))
+
+    def _configured(self, release: str, frozen: Frozen | None) -> ReleaseConfig | None:
+        found = self.config.releases.get(release)
+        if found is None and frozen is None:
             member = planned_member(self, release)
             if member is None:
                 return None
@@ -177,14 +182,14 @@ class Pipeline:
 
         Raises: as `planned_crawls`.
         """
-        frozen = releases.frozen_crawls(self.store, release)
+        frozen = releases.frozen(self.store, release)
         planned = self._planned(release, frozen)
         if frozen is not None:
             return planned
         if (given := self.given(release)) is not None:
             self.release_crawls(given)
         with self.store.exclusive("releases", release):  # several runs may come to a new release at once
-            frozen = releases.frozen_crawls(self.store, release)
+            frozen = releases.frozen(self.store, release)
             planned = self._planned(release, frozen)
             if frozen is not None:
                 return planned
@@ -198,18 +203,20 @@ class Pipeline:
         Raises:
             ConfigurationError: the configuration now names another than was frozen.
         """
-        configured = self.configured(release)
+        return self._given_to(release, releases.frozen(self.store, release))
+
+    def _given_to(self, release: str, frozen: Frozen | None) -> str | None:
+        configured = self._configured(release, frozen)
         wanted = None if configured is None else configured.given
-        if releases.frozen_crawls(self.store, release) is None:
+        if frozen is None:
             return wanted
-        frozen = releases.frozen_given(self.store, release)
-        if configured is not None and wanted != frozen:
+        if configured is not None and wanted != frozen.given:
             raise ConfigurationError(
                 f"releases.{release}.given: release {release!r} was frozen "
-                f"{'without' if frozen is None else f'with {frozen!r}'}, not "
+                f"{'without' if frozen.given is None else f'with {frozen.given!r}'}, not "
                 f"{'without' if wanted is None else f'with {wanted!r}'}; give the new one a new name"
             )
-        return frozen
+        return frozen.given
 
     def planned_crawls(self, release: str, setting: str = "") -> list[str]:
         """The crawls that a release froze, or would freeze now.
@@ -224,7 +231,7 @@ class Pipeline:
             ConfigurationError: the configuration now names other crawls than were frozen.
             IntegrityError: the record's file of the release is damaged.
         """
-        return self._planned(release, releases.frozen_crawls(self.store, release), setting)
+        return self._planned(release, releases.frozen(self.store, release), setting)
 
     def left_out(self, release: str, others: Iterable[str]) -> list[str]:
         """The source's crawls that came after a release of every crawl was frozen, and that none of the others takes in."""
@@ -247,8 +254,8 @@ class Pipeline:
             if crawl in crawls and not releases.is_retired(self.store, member)
         }
 
-    def _planned(self, release: str, frozen: list[str] | None, setting: str = "") -> list[str]:
-        configured = self.configured(release)
+    def _planned(self, release: str, frozen: Frozen | None, setting: str = "") -> list[str]:
+        configured = self._configured(release, frozen)
         if configured is not None and configured.every is not None:
             raise ConfigurationError(
                 f"release {release!r} makes releases and is none itself; name one that it has made"
@@ -256,8 +263,8 @@ class Pipeline:
         if configured is None:
             if frozen is None:
                 raise UnknownNameError("release", release, self.releases(), setting)
-            return frozen
-        named, given = configured.crawls, self.given(release)
+            return frozen.crawls
+        named, given = configured.crawls, self._given_to(release, frozen)
         held = [] if given is None else self.planned_crawls(given, f"releases.{release}.given")
         if frozen is None:
             known = self.crawls()
@@ -280,12 +287,12 @@ class Pipeline:
                 )
             return [*held, *added]
         wanted = None if named is None else [*held, *(crawl for crawl in named if crawl not in held)]
-        if wanted is not None and wanted != frozen:
+        if wanted is not None and wanted != frozen.crawls:
             raise ConfigurationError(
-                f"releases.{release}.crawls: release {release!r} was frozen with crawls {frozen}, not {wanted}; "
+                f"releases.{release}.crawls: release {release!r} was frozen with crawls {frozen.crawls}, not {wanted}; "
                 "give the new set a new name"
             )
-        return frozen
+        return frozen.crawls
 
     def freeze(self, member: Member) -> None:
         """Record a release that a rolling one makes; one that is frozen already stays as it is."""

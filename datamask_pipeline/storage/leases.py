@@ -107,7 +107,7 @@ class Leases:
             if not numbers:
                 return 0, b""
             with contextlib.suppress(FileNotFoundError):  # the next holder has cleared it away
-                return numbers[-1], self._fs.cat_file(f"{folder}/{numbers[-1]:010}.json")
+                return numbers[-1], self._fs.cat_file(f"{folder}/{numbers[-1]:010}.json", max_concurrency=1)
 
     def numbers(self, folder: str) -> list[int]:
         """Numbers of the leases in a folder, sorted."""

@@ -5,11 +5,29 @@ Knows no stage. A retired release stays frozen and readable; nothing is made of 
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, UnknownNameError
 from datamask_pipeline.storage.ref import read_json
 from datamask_pipeline.storage.store import Store
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What the record's file of a release says.
+
+    Attributes:
+        crawls: Its crawls in their order.
+        given: The release whose subsets are held in this one.
+        rolls: The rolling release of the configuration that made it.
+        retired: Nothing is made of it any more.
+    """
+
+    crawls: list[str]
+    given: str | None = None
+    rolls: str | None = None
+    retired: bool = False
 
 
 def names(store: Store) -> set[str]:
@@ -27,47 +45,53 @@ def every_name(store: Store) -> set[str]:
     }
 
 
-def frozen_crawls(store: Store, release: str) -> list[str] | None:
-    """The crawls of a release in their order, or ``None`` if it is not frozen yet.
+def frozen(store: Store, release: str) -> Frozen | None:
+    """What the record has of a release, or ``None`` if it is not frozen yet; one file is read.
 
     Raises:
         IntegrityError: the record's file of the release is damaged.
     """
-    found = _read(store, release)
-    return None if found is None else list(found["crawls"])
+    path = f"{store.root}/releases/{release}.json"
+    if (data := store.bytes_at(path)) is None:
+        return None
+    remedy = (
+        'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
+        f"{store.root}/pool/{release}/*/manifest.json has them"
+    )
+    found: dict[str, Any] = read_json(data, path, {"crawls": list}, remedy=remedy)
+    if not found["crawls"] or not all(isinstance(crawl, str) for crawl in found["crawls"]):
+        raise IntegrityError(f"{path} names no crawls; {remedy}")
+    for name in ("given", "rolls"):
+        if not isinstance(found.get(name, ""), str):
+            raise IntegrityError(f'{path}: "{name}" names no release; write the name of one, or take it out')
+    return Frozen(found["crawls"], found.get("given"), found.get("rolls"), bool(found.get("retired")))
 
 
-def frozen_given(store: Store, release: str) -> str | None:
-    """The release whose subsets are held in this one; ``None`` where there is none, or the release is not frozen.
+def frozen_crawls(store: Store, release: str) -> list[str] | None:
+    """The crawls of a release in their order, or ``None`` if it is not frozen yet.
 
-    Raises: as `frozen_crawls`.
+    Raises: as `frozen`.
     """
-    return (_read(store, release) or {}).get("given")
-
-
-def rolled_by(store: Store, release: str) -> str | None:
-    """The rolling release of the configuration that made this one; ``None`` where none did, or it is not frozen.
-
-    Raises: as `frozen_crawls`.
-    """
-    return (_read(store, release) or {}).get("rolls")
+    found = frozen(store, release)
+    return None if found is None else found.crawls
 
 
 def is_retired(store: Store, release: str) -> bool:
     """Whether nothing is made of the release any more.
 
-    Raises: as `frozen_crawls`.
+    Raises: as `frozen`.
     """
-    return bool((_read(store, release) or {}).get("retired"))
+    found = frozen(store, release)
+    return found is not None and found.retired
 
 
 def rolled(store: Store, template: str) -> list[tuple[str, list[str]]]:
     """The releases that a rolling release of the configuration made, each with its crawls, in their order.
 
-    Raises: as `frozen_crawls`.
+    Raises: as `frozen`.
     """
-    found = [(name, _read(store, name) or {}) for name in every_name(store)]
-    made = [(name, list(values["crawls"])) for name, values in found if values.get("rolls") == template]
+    found = [(name, frozen(store, name)) for name in every_name(store)]
+    made = [(name, file.crawls) for name, file in found if file is not None and file.rolls == template]
     return sorted(made, key=lambda each: (len(each[1]), each[0]))  # each has the crawls of those before
 
 
@@ -114,10 +138,10 @@ def retire(store: Store, release: str, *, retired: bool = True) -> None:
         UnknownNameError: the record has no such release.
         IntegrityError: its file is damaged.
     """
-    found = _read(store, release)
+    found = frozen(store, release)
     if found is None:
         raise UnknownNameError("release", release, every_name(store))
-    data = frozen_bytes(found["crawls"], found.get("given"), found.get("rolls"), retired=retired)
+    data = frozen_bytes(found.crawls, found.given, found.rolls, retired=retired)
     store.publish_bytes(f"releases/{release}.json", data)
 
 
@@ -133,20 +157,3 @@ def frozen_bytes(
     if retired:
         values["retired"] = True
     return (json.dumps(values, indent=1) + "\n").encode()
-
-
-def _read(store: Store, release: str) -> dict[str, Any] | None:
-    path = f"{store.root}/releases/{release}.json"
-    if (data := store.bytes_at(path)) is None:
-        return None
-    remedy = (
-        'write {"crawls": [...]} into it again, the names in their order; `basis.config.crawls` of '
-        f"{store.root}/pool/{release}/*/manifest.json has them"
-    )
-    found: dict[str, Any] = read_json(data, path, {"crawls": list}, remedy=remedy)
-    if not found["crawls"] or not all(isinstance(crawl, str) for crawl in found["crawls"]):
-        raise IntegrityError(f"{path} names no crawls; {remedy}")
-    for name in ("given", "rolls"):
-        if not isinstance(found.get(name, ""), str):
-            raise IntegrityError(f'{path}: "{name}" names no release; write the name of one, or take it out')
-    return found

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from datamask_pipeline import lineage
@@ -189,7 +188,8 @@ class Store:
     def bytes_at(self, path: str) -> bytes | None:
         """A small file's bytes by its full path, or ``None`` where there is none: one request; asking first would be two."""
         try:
-            data: bytes = self.fs.cat_file(path)
+            # To fetch it in several parts, s3fs would ask for its size first.
+            data: bytes = self.fs.cat_file(path, max_concurrency=1)
         except (FileNotFoundError, NotADirectoryError):
             return None
         return data
@@ -226,13 +226,11 @@ class Store:
             IntegrityError: it is missing or damaged.
         """
         path = f"{self.root}/{location}/{MANIFEST}"
-        try:
-            data = self.fs.cat_file(path)
-        except FileNotFoundError:
+        if (data := self.bytes_at(path)) is None:
             from datamask_pipeline.storage.tombstones import missing
 
             remedy = "run the stage again to rebuild the artefact"
-            raise IntegrityError(missing(self, location, remedy)) from None
+            raise IntegrityError(missing(self, location, remedy))
         return read_manifest(data, path, remedy="run the stage again to rebuild the artefact")
 
     def part_names(self, ref: Ref) -> list[str]:
@@ -255,8 +253,10 @@ class Store:
             StorageError: the file system refuses.
         """
         with reading(path):
+            # Opened by Arrow, each file would be looked up twice.
+            source = path if self.is_local else self.fs.open(path)
             # Read ahead, Arrow would keep the compressed bytes of all row groups to the end.
-            return pq.ParquetFile(path, filesystem=self._arrow_fs(), pre_buffer=not self.is_local)
+            return pq.ParquetFile(source, pre_buffer=not self.is_local)
 
     def iter_batches(
         self, ref: Ref, columns: Sequence[str] | None = None, *, batch_rows: int = ROW_GROUP_ROWS
@@ -553,9 +553,6 @@ class Store:
         sync(private)
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         os.replace(private, target)
-
-    def _arrow_fs(self) -> Any:
-        return None if self.is_local else pafs.PyFileSystem(pafs.FSSpecHandler(self.fs))
 
 
 def refuse_orphans() -> None:

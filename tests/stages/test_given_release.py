@@ -32,7 +32,7 @@ from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.stages.select import told
 from datamask_pipeline.storage import Store, array_files, require
-from datamask_pipeline.storage.releases import frozen_given
+from datamask_pipeline.storage.releases import frozen
 from datamask_pipeline.storage.tombstones import Tombstone, publish
 
 OLD, NEW = ("tiny-2024-10", "tiny-2024-18"), "tiny-2024-22"
@@ -117,7 +117,8 @@ def chain(tiny_run: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_the_subset_is_the_union(chain: Any) -> None:
     pipeline, _, _ = chain
     assert pipeline.release_crawls("second") == [*OLD, NEW]
-    assert frozen_given(pipeline.store, "second") == "first"
+    assert (file := frozen(pipeline.store, "second"))
+    assert file.given == "first"
     for arm in ("datamask", "random", "best"):
         before = {row["id"] for row in rows_of(pipeline, "materialise", f"first/{arm}")}
         after = rows_of(pipeline, "materialise", f"second/{arm}")

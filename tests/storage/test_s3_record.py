@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import s3fs
 import yaml
@@ -16,7 +17,8 @@ from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import Store, require
+from datamask_pipeline.pipeline.config import ReleaseConfig
+from datamask_pipeline.storage import Store, releases, require
 
 #: Nobody listens there.
 SILENT: dict[str, Any] = {
@@ -89,6 +91,40 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     bucket.rm(part)
     assert "1 steps computed, 9 unchanged" in invoke(*run)
     assert bucket.exists(part)
+
+
+def test_what_is_small_is_read_by_one_request(
+    endpoint: str, bucket: Any, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes some hundredths of a second on object storage, and a run reads hundreds of such files."""
+    store = Store("s3://record/few", {"endpoint_url": endpoint, **KEYS})
+    builder = store.begin("ingest", "a", version="1", config={}, inputs={})
+    table = pa.table({"id": ["x"]})
+    part = builder.write_part("000", table.to_batches(), table.schema)
+    ref = builder.commit([part])
+    releases.freeze(store, "first", ["a"])
+    config = load_config(str(config_file))
+    pipeline = Pipeline(
+        config.model_copy(update={"releases": {"first": ReleaseConfig(crawls=["a"])}}), store=store
+    )
+    asked, ask = list[str](), s3fs.S3FileSystem._call_s3
+
+    async def noted(fs: s3fs.S3FileSystem, method: str, *arguments: Any, **more: Any) -> Any:
+        asked.append(method)
+        return await ask(fs, method, *arguments, **more)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", noted)
+    for read in (store.manifest, lambda ref: store.current(ref.stage, ref.key)):
+        asked.clear()
+        assert read(ref)
+        assert asked[-1:] == ["get_object"]
+        assert "head_object" not in asked
+    asked.clear()
+    assert pipeline.planned_crawls("first") == ["a"]
+    assert asked == ["get_object"]
+    asked.clear()
+    assert store.part_file(ref, "000").read().num_rows == 1
+    assert asked == ["head_object", "get_object"]
 
 
 @pytest.mark.slow
