@@ -130,7 +130,7 @@ def test_block_lazy_greedy_for_correlations_ends_where_exact_greedy_does(
     assert value(correlation.block_lazy_greedy(task)) > value(correlation.exact_greedy(task)) - 1e-4
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, DiSF, FacilityLocation])
 def test_an_opponent_is_measured_as_the_engine_is(metric: type[DiversityMetric]) -> None:
     draws = np.random.default_rng(0)

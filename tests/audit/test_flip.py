@@ -199,7 +199,7 @@ def test_the_threshold_rule_agrees_at_either_side(record: Record, arm: str) -> N
         return of
 
     told, exceptions = 0, 0
-    for place, row in [*enumerate(rows)][::2]:
+    for place, row in [*enumerate(rows)][::4]:
         (flip,) = flips(record.store, row["id"], arm=arm)
         assert (flip.cannot is None) == (kept[place] and not row["reason"].startswith("exception"))
         exceptions += row["reason"].startswith("exception")
@@ -350,7 +350,7 @@ def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: d
 
     assert np.ptp((scaled({"probe": 1, "rules": 1}) - parts["quality_marginal"])[judged]) < 1e-9
     told, none = 0, 0
-    for place in np.flatnonzero(judged):
+    for place in np.flatnonzero(judged)[::2]:
         (flip,) = flips(record.store, rows[place]["id"], "later", arm)
         if flip.cannot is not None:
             continue
@@ -374,7 +374,7 @@ def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: d
                 inside = (value > end) == (end == turns["weight of probe"].below)
                 assert ((tried > tried[place]).sum() < places) == (flip.selected == inside)
                 told += 1
-    assert told > 15
+    assert told > 7
     assert (none > 0) == ("ratio" in budget)
     out = next(row["id"] for row in rows if row["reason"] == "below threshold")
     printed = (

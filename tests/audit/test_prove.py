@@ -274,6 +274,7 @@ def without(manifest: dict[str, Any], stage: str) -> None:
     }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -321,6 +322,7 @@ def objective_of(text: str) -> str:
     return re.findall(r"\| objective of the mask \| (\S+) \|", text)[0]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "change", "kind", "told"),
     [

@@ -382,6 +382,7 @@ def test_what_may_not_be_published_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "match"),
     [

@@ -9,7 +9,7 @@ from datamask_pipeline import frontier, select_documents
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.moments import band
 
-LAMBS = (0.8, 0.0, 0.4, 1.0)
+LAMBS = (0.8, 0.0, 1.0)
 
 
 @pytest.mark.sampled(1)
@@ -19,8 +19,8 @@ def test_quality_never_falls_and_diversity_never_rises_with_lambda(name: str, cl
     assert found.at == tuple(sorted(LAMBS))
     table = found.table().to_pydict()
     assert table["lamb"] == sorted(LAMBS)
-    assert table["documents"] == [40] * 4
-    for one, other in pairwise(range(4)):
+    assert table["documents"] == [40] * 3
+    for one, other in pairwise(range(3)):
         assert table["quality"][other] >= table["quality"][one]
         assert table["diversity"][other] <= table["diversity"][one]
     for lamb, result in zip(found.at, found.results, strict=True):

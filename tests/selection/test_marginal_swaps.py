@@ -140,7 +140,7 @@ def drawn(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), draws.random(size)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}])
 @pytest.mark.parametrize("others", [{}, {"Facility": 1.0}])
@@ -192,7 +192,8 @@ def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_rea
 
 
 @pytest.mark.parametrize(
-    ("size", "count"), [(12, 3), (60, 12), pytest.param(300, 30, marks=pytest.mark.slow)]
+    ("size", "count"),
+    [(12, 3), *(pytest.param(*large, marks=pytest.mark.slow) for large in ((60, 12), (300, 30)))],
 )
 def test_the_one_of_a_functions_scale_is_within_its_reach(size: int, count: int) -> None:
     """Of a metric that is 0 or 1, and of one whose random values are wide beside what can be gained."""
@@ -259,7 +260,7 @@ def test_a_function_may_change_what_it_is_given() -> None:
         masks_GN[:] = False
         return values_G
 
-    rows, quality = drawn(40, 0)
+    rows, quality = drawn(25, 0)
     given = rows.copy()
     pure, changing = (
         select_documents(

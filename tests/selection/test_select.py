@@ -121,12 +121,12 @@ def test_identical_rows_are_chosen_uniformly_over_seeds() -> None:
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])
-def test_isotropic_rows_never_come_out_worse_than_random(metric) -> None:
-    for seed in range(3):
-        rows = np.random.default_rng(seed).standard_normal((600, 12)).astype(np.float32)
-        value = select_documents(rows, np.zeros(600), diversity=metric, lamb=0.0, seed=seed).objective
-        assert value.value > value.random
+def test_isotropic_rows_never_come_out_worse_than_random(metric, seed) -> None:
+    rows = np.random.default_rng(seed).standard_normal((600, 12)).astype(np.float32)
+    value = select_documents(rows, np.zeros(600), diversity=metric, lamb=0.0, seed=seed).objective
+    assert value.value > value.random
 
 
 @pytest.mark.sampled(4)
