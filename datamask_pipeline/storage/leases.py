@@ -188,13 +188,20 @@ class Leases:
             self._fs.rm_file(path)
 
     def _create_conditionally(self, path: str, data: bytes) -> bool:
-        """Create a file on the condition that there is none; false where there is."""
+        """Create a file on the condition that there is none; false where there is another than this one.
+
+        A request whose answer was lost is sent again by the library, and refused for what the first one wrote: what stands
+        there decides, so no two calls may give the same bytes.
+        """
         try:
             self._fs.pipe_file(path, data, mode="create")
-        except OSError:  # stores differ in how they refuse, and in what they say of two requests at once
-            if not self._fs.exists(path):
-                raise
-            return False
+        except (
+            OSError
+        ) as refusal:  # stores differ in how they refuse, and in what they say of two requests at once
+            try:
+                return bool(self._fs.cat_file(path) == data)
+            except FileNotFoundError:
+                raise refusal from None
         return True
 
     def _try_conditional_writes(self) -> bool:
@@ -205,7 +212,7 @@ class Leases:
         """
         probe = f"{self.folder}/probe-{uuid.uuid4().hex}"
         try:
-            if self._create_conditionally(probe, b"") and not self._create_conditionally(probe, b""):
+            if self._create_conditionally(probe, b"1") and not self._create_conditionally(probe, b"2"):
                 return True
         except (TypeError, NotImplementedError):
             pass
@@ -235,6 +242,7 @@ class Lease:
         self._leases, self._folder, self._number = leases, folder, number
         self._path = f"{folder}/{number:010}.json"
         self._beats = 0
+        self._id = uuid.uuid4().hex
         pid = os.getpid()
         self._holder = {
             "machine": this_machine(),
@@ -326,7 +334,8 @@ class Lease:
                 logger.warning("no sign of life could be written to %s: %s", self._path, error)
 
     def _content(self, *, free: bool = False) -> bytes:
-        return json.dumps({"free": free, "beats": self._beats, "holder": self._holder}).encode()
+        content = {"free": free, "beats": self._beats, "id": self._id, "holder": self._holder}
+        return json.dumps(content).encode()
 
 
 def this_machine() -> str:

@@ -305,6 +305,32 @@ def test_a_creation_that_met_another_is_no_failure(endpoint: str, monkeypatch: p
     assert met
 
 
+@pytest.mark.parametrize("what", ["probe-", "/embed/"])
+def test_a_creation_whose_answer_was_lost_is_ones_own(
+    endpoint: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The library sends such a request again, and it is refused for what the first one wrote: nobody else is at work."""
+    import s3fs
+
+    write, lost = s3fs.S3FileSystem._pipe_file, []
+
+    async def loses(self: Any, path: str, data: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if mode == "create" and what in path and not lost:
+            lost.append(path)
+            await write(self, path, data, mode=mode, **options)
+        await write(self, path, data, mode=mode, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_pipe_file", loses)
+    options = {"endpoint_url": endpoint, "skip_instance_cache": True, **KEYS}
+    one, other = (Store(f"s3://leases/lost{what.strip('/')}", options) for _ in range(2))
+    with one.exclusive("embed", "crawl", wait=False) as is_ours:
+        assert is_ours
+        with other.exclusive("embed", "crawl", wait=False) as is_others:
+            assert not is_others, "nor is it anybody's who asks"
+    assert lost
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_nothing_but_the_free_lease_is_left(tmp_path: Path) -> None:
     for _ in range(3):
         with Store(tmp_path).exclusive("select", "first/datamask"):
