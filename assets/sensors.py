@@ -17,7 +17,7 @@ from assets.freeze import freeze_job, refused, request, to_freeze
 from assets.jobs import CRAWL_JOB
 from assets.partitions import CRAWLS, RELEASES
 from assets.plan import BASIS_TAG, Wanted, crawl_run, release_run
-from datamask_pipeline.errors import ConfigurationError, InputError
+from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.order import wanted_releases
 from datamask_pipeline.pipeline.rolling import Member, this_month
@@ -166,14 +166,14 @@ def _failed(instance: dg.DagsterInstance, pipeline: Pipeline) -> Iterator[str]:
     yield from refused(pipeline, this_month())
 
 
-def _crawl_runs(pipeline: Pipeline) -> tuple[dict[str, Wanted], dict[str, InputError]]:
+def _crawl_runs(pipeline: Pipeline) -> tuple[dict[str, Wanted], dict[str, InputError | StorageError]]:
     """The run of each crawl; of one whose files cannot be looked at, as where a link leads nowhere, why."""
     runs: dict[str, Wanted] = {}
-    unreadable: dict[str, InputError] = {}
+    unreadable: dict[str, InputError | StorageError] = {}
     for crawl in pipeline.crawls():
         try:
             runs[crawl] = crawl_run(pipeline, crawl)
-        except InputError as error:
+        except (InputError, StorageError) as error:
             unreadable[crawl] = error
     return runs, unreadable
 

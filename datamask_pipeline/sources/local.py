@@ -25,7 +25,7 @@ from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.shard_names import by_shard_name, shown_name
-from datamask_pipeline.storage.reaching import file_system_of, is_raised_by
+from datamask_pipeline.storage.reaching import file_system_of, is_raised_by, unreached
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,8 @@ class LocalSource(Source):
     """The files as crawls and shards.
 
     Raises:
-        InputError: there is nothing at ``root``.
+        InputError: there is nothing at ``root``, or it may not be read.
+        StorageError: a remote storage does not answer.
     """
 
     name = "local"
@@ -313,8 +314,11 @@ class LocalSource(Source):
         except Exception as error:
             if self._is_local and not isinstance(error, OSError):
                 raise
+            # Of a remote storage these two are answers; what else it raises may be otherwise at the next try.
+            if not self._is_local and not isinstance(error, FileNotFoundError | PermissionError):
+                raise unreached(path, error) from error
             raise InputError(
-                f"the storage refuses or cannot be reached: {type(error).__name__}: {error}",
+                f"the storage refuses: {type(error).__name__}: {error}",
                 file=path,
                 remedy="check that it exists, the credentials and `storage_options`",
             ) from error

@@ -22,8 +22,10 @@ from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs, new_releases
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.definitions import build_defs
+from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.rolling import Member
+from datamask_pipeline.sources.local import LocalSource
 from datamask_pipeline.storage import Ref, require
 from datamask_pipeline.storage.releases import freeze
 from resources import PipelineResource
@@ -355,6 +357,22 @@ def test_a_crawl_that_cannot_be_read_stops_no_other(
     assert "waiting for you: crawl tiny-2024-18 cannot be read: " in told
     assert "/crawls/tiny-2024-18/002.jsonl" in told
     assert "; release first waits for tiny-2024-18" in told
+
+
+def test_a_crawl_whose_storage_does_not_answer_stops_no_other(
+    resource: PipelineResource, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    states = LocalSource.states
+
+    def silent(self: LocalSource, crawl: str) -> list[tuple[str, str]]:
+        if crawl == "tiny-2024-18":
+            raise StorageError("s3://crawls/tiny-2024-18/000.jsonl cannot be reached")
+        return states(self, crawl)
+
+    monkeypatch.setattr(LocalSource, "states", silent)
+    (crawl,) = tick(advance, resource, instance).run_requests
+    assert crawl.partition_key == "tiny-2024-10"
+    assert "nothing is asked for of crawl tiny-2024-18: s3://crawls/" in caplog.text
 
 
 def test_a_release_that_goes_on_waits_for_the_one_before(

@@ -1,5 +1,6 @@
 """The files on object storage: a local server that speaks S3's protocol, and what it refuses."""
 
+import errno
 import gzip
 import io
 import json
@@ -128,12 +129,46 @@ def test_missing_credentials_are_named(endpoint: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     source = source_at(endpoint, key=None, secret=None)
-    with pytest.raises(InputError, match="credentials and `storage_options`") as caught:
+    with pytest.raises(StorageError, match="credentials and `storage_options`") as caught:
         source.crawls()
     assert "NoCredentialsError" in str(caught.value)
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:
     options = {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}}
-    with pytest.raises(InputError, match=r"s3://crawls.*storage_options"):
+    with pytest.raises(StorageError, match=r"s3://crawls cannot be reached.*storage_options"):
         source_at("http://127.0.0.1:9", **options).crawls()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (OSError(errno.EBUSY, "reduce your request rate"), StorageError),
+        (PermissionError("Forbidden"), InputError),
+    ],
+)
+def test_what_another_try_may_mend_is_told_from_what_it_cannot(
+    endpoint: str, bucket: Any, monkeypatch: pytest.MonkeyPatch, answer: OSError, expected: type[Exception]
+) -> None:
+    """Dagster tries a step again whose storage failed, and no step whose input was refused."""
+    import s3fs
+
+    bucket.pipe("crawls/a/0.parquet", parquet(["1"]))
+    refusing: list[OSError] = []
+
+    def refuses(method: Any) -> Any:
+        async def call(*args: Any, **options: Any) -> Any:
+            if refusing:
+                raise refusing[0]
+            return await method(*args, **options)
+
+        return call
+
+    for name in ("_info", "_find"):
+        monkeypatch.setattr(s3fs.S3FileSystem, name, refuses(getattr(s3fs.S3FileSystem, name)))
+    looked, listed = (source_at(endpoint, skip_instance_cache=True) for _ in range(2))
+    assert looked.crawls() == ["a"]
+    refusing.append(answer)
+    for call in (listed.crawls, lambda: looked.states("a"), lambda: looked.shards("a")):
+        with pytest.raises(expected, match="credentials and `storage_options`"):
+            call()
