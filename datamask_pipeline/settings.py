@@ -18,6 +18,8 @@ from datamask_pipeline.errors import ConfigurationError, shown, suggestion
 Values = TypeVar("Values", bound=Sequence[Any] | None)
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
+#: What arrays and files count with.
+LARGEST: Final = 2**63 - 1
 #: What YAML may take a bare word for, where text is needed.
 _TAKEN_FOR: Final = {
     bool: "true or false",
@@ -45,10 +47,12 @@ class Settings(pydantic.BaseModel):
 
     @pydantic.field_validator("*", mode="wrap")
     @classmethod
-    def _no_boolean_becomes_a_number(cls, value: Any, handler: pydantic.ValidatorFunctionWrapHandler) -> Any:
+    def _is_the_number_meant(cls, value: Any, handler: pydantic.ValidatorFunctionWrapHandler) -> Any:
         taken = handler(value)
         if _became_a_number(value, taken):
             raise ValueError("a boolean stands where a number is needed")
+        if isinstance(taken, int) and abs(taken) > LARGEST:
+            raise ValueError(f"whole numbers lie within {LARGEST}, what 64 bits hold")
         return taken
 
     @classmethod

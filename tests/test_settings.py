@@ -81,6 +81,10 @@ def test_what_was_declared_stays_out_of_fingerprints_at_every_depth() -> None:
         ({"metric": {"a": True}}, "embed.metric: a boolean stands where a number is needed"),
         ({"inner": {"width": True}}, "embed.inner.width: a boolean stands where a number is needed"),
         ({"listed": [{"width": True}]}, "embed.listed.0.width: a boolean stands where a number is needed"),
+        (
+            {"threads": 10**30},
+            "embed.threads: whole numbers lie within 9223372036854775807, what 64 bits hold (given: 1",
+        ),
         ({"seeds": [0, True]}, "embed.seeds: a boolean stands where a number is needed (given: "),
     ],
 )

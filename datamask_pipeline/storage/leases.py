@@ -195,9 +195,8 @@ class Leases:
         """
         try:
             self._fs.pipe_file(path, data, mode="create")
-        except (
-            OSError
-        ) as refusal:  # stores differ in how they refuse, and in what they say of two requests at once
+        except OSError as refusal:
+            # Stores differ in how they refuse, and in what they say of two requests at once.
             try:
                 return bool(self._fs.cat_file(path) == data)
             except FileNotFoundError:
