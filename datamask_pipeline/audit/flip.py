@@ -335,6 +335,8 @@ def _budget(
         needed, enough, most = int(before_n.sum()) + 1, total, math.inf
     group = None if rows.groups_N is None else int(rows.groups_N[place])
     whole = _smallest_budget(config, blocks, number, group, needed, enough)
+    if whole is None or (rows.groups_N is not None and not _meets(config, blocks, rows.groups_N, whole)):
+        return Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
     new = total
     if told.added is not None and config.budget == "ratio":
         whole, fewest, new = max(whole, 2), 1, told.added
@@ -373,10 +375,12 @@ def _smallest_budget(
     group: int | None,
     needed: int,
     enough: int,
-) -> int:
+) -> int | None:
     """Documents or tokens in all, no more than are enough, so that the block, or its group of documents under quotas, gets
-    what is needed.
+    what is needed; none where a quota is too small for that.
     """
+    if _gets(config, blocks, number, group, enough) < needed:
+        return None
     low, high = needed - 1, enough
     while high - low > 1:
         middle = (low + high) // 2
@@ -390,14 +394,34 @@ def _gets(
     config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, whole: int
 ) -> int:
     """Documents or tokens that a budget of so many leaves the block, or a group of it."""
+    share = _shares(blocks, whole)[number]
+    return share if group is None else _quotas_of(config, share)[group]
+
+
+def _meets(
+    config: SelectConfig, blocks: list[NDArray[np.int64]], groups_N: NDArray[np.int64], whole: int
+) -> bool:
+    """Whether every block has as many documents of each group as such a budget asks of it; else it is refused."""
+    return all(
+        (np.bincount(groups_N[block], minlength=len(config.quotas or {})) >= _quotas_of(config, share)).all()
+        for block, share in zip(blocks, _shares(blocks, whole), strict=True)
+    )
+
+
+def _shares(blocks: list[NDArray[np.int64]], whole: int) -> list[int]:
+    """Each block's part of a budget."""
     from datamask_pipeline.selection.budget import shared_out
 
     sizes = [len(block) for block in blocks]
-    share = shared_out([whole * size / sum(sizes) for size in sizes], whole)[number]
-    if group is None:
-        return share
+    return shared_out([whole * size / sum(sizes) for size in sizes], whole)
+
+
+def _quotas_of(config: SelectConfig, share: int) -> list[int]:
+    """Each group's part of a block's."""
+    from datamask_pipeline.selection.budget import shared_out
+
     assert config.quotas is not None, "groups come of quotas"
-    return shared_out([config.quotas[name] * share for name in sorted(config.quotas)], share)[group]
+    return shared_out([config.quotas[name] * share for name in sorted(config.quotas)], share)
 
 
 def _weights(

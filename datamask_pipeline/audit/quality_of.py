@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
+from datamask_pipeline.audit.cuts import group_in
 from datamask_pipeline.audit.reader import Reader, Row
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.reasons import BY_QUALITY
@@ -71,27 +71,34 @@ def is_by_quality(selection: Mapping[str, Any]) -> bool:
     return selection["reason"] in words
 
 
-def cut(reader: Reader, location: str, selection: Mapping[str, Any], group: str | None) -> Row | None:
+def cut(
+    reader: Reader, location: str, selection: Mapping[str, Any], quotas: Mapping[str, float]
+) -> Row | None:
     """Where the cut lies of an arm that takes the best by quality: between the last chosen and the first not chosen.
 
     Args:
         reader: Of the record.
         location: The mask.
         selection: The document's row in it: its threshold says which block's cut is asked for.
-        group: The crawl, where each crawl has a quota of its own.
+        quotas: Those of crawls; empty where there are none.
 
     Returns:
-        ``last_chosen`` and ``first_not_chosen`` (``None``: all were chosen); ``None`` for an arm that decides otherwise.
+        ``last_chosen`` (``None``: none was chosen) and ``first_not_chosen`` (``None``: all were chosen); ``None`` for an
+        arm that decides otherwise.
     """
     if not is_by_quality(selection):
         return None
     last, first = np.inf, -np.inf
+    group = group_in(quotas, selection["crawl"]) if quotas else None
     for batch in reader.tables.batches(location, ["quality", "selected", "threshold", "crawl"]):
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names[:3]}
         mine_n = columns["threshold"] == selection["threshold"]
         if group is not None:
-            mine_n &= pc.equal(batch.column("crawl"), group).to_numpy(zero_copy_only=False)
+            mine_n &= [group_in(quotas, crawl) == group for crawl in batch.column("crawl").to_pylist()]
         chosen_n = columns["selected"]
         last = min(last, columns["quality"][mine_n & chosen_n].min(initial=np.inf))
         first = max(first, columns["quality"][mine_n & ~chosen_n].max(initial=-np.inf))
-    return {"last_chosen": float(last), "first_not_chosen": float(first) if np.isfinite(first) else None}
+    return {
+        "last_chosen": float(last) if np.isfinite(last) else None,
+        "first_not_chosen": float(first) if np.isfinite(first) else None,
+    }

@@ -165,21 +165,26 @@ def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
 
 
 def _threshold(arm: Story) -> str:
-    threshold, scale = arm["selection"]["threshold"], arm["scale"]
+    threshold, scale, quota = arm["selection"]["threshold"], arm["scale"], arm["quota"]
     if threshold is None:
         return "decided by no threshold"
+    name = "threshold"
+    if quota is not None:
+        threshold, name = quota["threshold"], f"threshold of quota {quota['group']}"
+        if threshold is None:
+            return f"of quota {quota['group']} none was chosen"
     if scale is None or not arm["by_quality"]:
-        return f"threshold {_number(threshold)}"
+        return f"{name} {_number(threshold)}"
     zero, one = scale
     return (
-        f"threshold {_number(threshold)} on the objective's scale, a quality of "
+        f"{name} {_number(threshold)} on the objective's scale, a quality of "
         f"{_number(zero + threshold * (one - zero))}"
     )
 
 
 def _decision_lines(arm: Story) -> Iterator[str]:
     """Where the cut lies, and what crowds the document out."""
-    if arm["cut"]:
+    if arm["cut"] and arm["cut"]["last_chosen"] is not None:
         first = arm["cut"]["first_not_chosen"]
         not_chosen = "all were chosen" if first is None else f"the first not chosen {_number(first)}"
         yield f"      the last chosen has quality {_number(arm['cut']['last_chosen'])}, {not_chosen}"

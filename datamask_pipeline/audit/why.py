@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from datamask_pipeline.audit.copies_of import representative, stands_for
+from datamask_pipeline.audit.cuts import cuts_of, group_in
 from datamask_pipeline.audit.ever import models_ever, subsets_ever
 from datamask_pipeline.audit.left_out_by import left_out_by
 from datamask_pipeline.audit.left_over import left_over
@@ -191,6 +192,7 @@ def _decision(
         "scores": _with_reasons(reader, crawl, used_scores(config, index_row)),
         "scale": _scale(manifest),
         "by_quality": bool(selection and is_by_quality(selection)),
+        "quota": _quota(manifest, selection, index_row),
         **_passes(reader, manifest, config, selection, index_row, read=is_deep),
         "representative": about and {**about, "selected": bool(standing and standing["selected"])},
         "subset": next((row["record"] for row in _in_subset(reader, subset, crawl)), None),
@@ -255,16 +257,28 @@ def _passes(
     assert index is not None
     place = reader.artefact_row(index, index_row["record"])
     scores = used_scores(config, index_row)
-    by_crawl = selection["crawl"] if config.get("quotas") and config["quota_by"] == "crawl" else None
-    by_domain = bool(config.get("quotas")) and by_crawl is None
+    by_domain = bool(config.get("quotas")) and config["quota_by"] == "domain"
     crowded = not selection["selected"] and selection["reason"] not in _NOT_CROWDED
     return nothing | {
         "normalised": normalised_scores(reader, index, place, scores, config["score_normalisation"]),
-        "cut": None if by_domain else cut(reader, mask["location"], selection, by_crawl),
+        "cut": None if by_domain else cut(reader, mask["location"], selection, config.get("quotas") or {}),
         "neighbours": nearest_in_block(reader, mask, index_row, selection["record"]["row"])
         if crowded
         else None,
     }
+
+
+def _quota(mask: Mapping[str, Any], selection: Row | None, index_row: Row | None) -> Row | None:
+    """Under quotas, the document's ``group`` and its ``threshold``, null where none of the group was chosen; ``None``
+    without quotas, or where no threshold decided.
+    """
+    config = mask["basis"]["config"]
+    quotas = config.get("quotas")
+    if not quotas or selection is None or index_row is None:
+        return None
+    group = group_in(quotas, index_row[config["quota_by"]])
+    of_group = (cut for cut in cuts_of(mask) if (cut.threshold, cut.group) == (selection["threshold"], group))
+    return next(({"group": group, "threshold": cut.value} for cut in of_group), None)
 
 
 def _scale(mask: Mapping[str, Any]) -> list[float] | None:

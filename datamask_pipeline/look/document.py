@@ -7,6 +7,7 @@ from datamask_pipeline import duck
 from datamask_pipeline.audit.copies_of import KINSHIP, representative
 from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.errors import UnknownDocumentError, UnknownNameError
+from datamask_pipeline.look.cut import cut_sql
 from datamask_pipeline.look.measured import documents_sql
 from datamask_pipeline.look.neighbours import Neighbours, nearest_chosen
 from datamask_pipeline.look.rows import Rows
@@ -35,7 +36,7 @@ class Document:
         scores: A row for each scorer.
         pool: Its row among the release's candidates; ``None`` without a release.
         near_copy: Its row among near-copies; ``None`` where these were not sought.
-        arms: By arm, its row in the mask; ``None`` where the arm did not judge it.
+        arms: By arm, its row in the mask, and as ``cut`` what it was compared with; ``None`` where the arm did not judge it.
         representative: What stands for it: crawl, row, id, as ``by`` what this one is to it, as ``is_its_text`` whether that
             has its text, and as ``kept_by`` the arms that kept that; ``None`` where it stands for itself.
         neighbours: The chosen documents nearest to it, each with its place, cosine and the beginning of its text.
@@ -90,12 +91,16 @@ def document_page(
     if about is None:
         return found
 
-    def row_of(ref: Any, names: str = "*") -> Row | None:
+    def row_of(ref: Any, names: str = "*", told: str = "*") -> Row | None:
         rows = _rows(
             connection,
-            f"SELECT {names} FROM {duck.parts_sql(store, [ref], names)} WHERE position = {position}",
+            f"SELECT {told} FROM {duck.parts_sql(store, [ref], names)} WHERE position = {position}",
         )
         return rows[0] if rows else None
+
+    def decision_of(arm: Selected) -> Row | None:
+        cut = cut_sql(arm.manifest, duck.literal(pool["domain"] if pool else ""))
+        return row_of(arm.selection, f"crawl, {mask}", f"{mask}, {cut} AS cut")
 
     pool = row_of(about.candidates)
     near = nearest_chosen(about, connection, position)
@@ -109,7 +114,7 @@ def document_page(
         found,
         pool=pool,
         near_copy=row_of(about.near_copies) if about.near_copies is not None else None,
-        arms={name: row_of(arm.selection, mask) for name, arm in about.arms.items()},
+        arms={name: decision_of(arm) for name, arm in about.arms.items()},
         representative=None if pool is None else _representative(about, pool),
         neighbours=neighbours,
         compared=near,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from datamask_pipeline import domains, duck
 from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.look.cut import cut_sql
 from datamask_pipeline.look.measured import documents_sql
 from datamask_pipeline.look.rows import Rows
 from datamask_pipeline.look.selected import Selected, selected
@@ -32,11 +33,11 @@ SEARCH_SECONDS: Final = 4.0
 #: Rows among which a page in the record's order is sought first.
 _FIRST_STRETCH: Final = 32_768
 
-#: How far a document is from where the arm's threshold cuts, by what the reason says was compared.
+#: How far a document is from its cut, by what the reason says was compared.
 _DISTANCE = f"""CASE WHEN reason IN ({", ".join(map(duck.literal, NEVER_JUDGED))}) THEN NULL
-    WHEN contains(reason, 'quality') THEN abs(quality - threshold)
-    WHEN contains(reason, 'logit') THEN abs(logit - threshold)
-    ELSE abs(quality_marginal + diversity_marginal - threshold) END"""
+    WHEN contains(reason, 'quality') THEN abs(quality - cut)
+    WHEN contains(reason, 'logit') THEN abs(logit - cut)
+    ELSE abs(quality_marginal + diversity_marginal - cut) END"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,16 +267,19 @@ class Listing:
         else:
             mask = (
                 "position, crawl, id, selected AS kept, reason, quality, quality_marginal, diversity_marginal, threshold, "
-                f"probability, {_DISTANCE} AS distance"
+                "logit, probability"
             )
             rows = duck.parts_sql(self.store, [about.selection], mask)
-            if query.domain or query.view == "copies":
+            of_hosts = about.manifest["basis"]["config"]["quota_by"] == "domain"
+            if query.domain or query.view == "copies" or of_hosts:
                 few = duck.parts_sql(
                     self.store, [about.candidates], "position, domain, num_copies, token_count"
                 )
                 rows = (
                     f"(SELECT m.*, c.domain, c.num_copies FROM {rows} AS m JOIN {few} AS c USING (position))"
                 )
+            compared = f"(SELECT *, {cut_sql(about.manifest, 'domain')} AS cut FROM {rows})"
+            rows = f"(SELECT *, {_DISTANCE} AS distance FROM {compared})"
         if query.language:
             spoken = documents_sql(self.store, list(about.documents.values()), "language")
             rows = f"(SELECT m.*, d.language FROM {rows} AS m JOIN {spoken} AS d USING (position))"

@@ -506,3 +506,22 @@ def test_the_command_is_read_by_people_and_programs(record: Record) -> None:
     (line,) = CliRunner().invoke(app, ["audit", "flip", "d03", *place, "--json"]).output.splitlines()
     (flip,) = flips(record.store, "d03", arm="plain")
     assert json.loads(line) == json.loads(json.dumps(dataclasses.asdict(flip)))
+
+
+@pytest.mark.parametrize("small", [0.0, 0.2])
+def test_no_budget_takes_what_its_quota_leaves_no_place(record: Record, small: float) -> None:
+    """Nor one that asks more of another group than it has; the engine refuses that."""
+    quotas = {"site0.example": 1 - small, "site1.example": small}
+    base: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.1, "quota_by": "domain", "quotas": quotas}
+    rows = record.select("small quota", **base)
+    of_small = [place for place in range(1, NUM_DOCUMENTS, 2) if not rows[place]["selected"]]
+    ends = {}
+    for place in of_small:
+        (flip,) = flips(record.store, rows[place]["id"], arm="small quota")
+        ends[place] = turns_of(flip)["ratio"].above
+    # Of the other group all are taken at last, and as many as go with them of this one.
+    most = sum(row["selected"] for row in rows[1::2]) + sum(end is not None for end in ends.values())
+    assert most == round(NUM_DOCUMENTS / 2 * small / (1 - small))
+    for place, end in ends.items():
+        if end is not None:
+            assert record.select("tried", **(base | {"ratio": end}))[place]["selected"]

@@ -276,6 +276,35 @@ def test_the_cut_of_the_best_by_quality_is_told(tiny_run: Pipeline, copied: Pipe
     assert any(line.endswith(f"on the objective's scale, a quality of {last:.6g}") for line in lines)
 
 
+def test_under_quotas_the_cut_is_that_of_the_documents_group(tiny_run: Pipeline, copied: Pipeline) -> None:
+    store = copied.store
+    none, others = "tiny-2024-10", "tiny-2024-18"
+    arms = {
+        "arms.few": {"policy": "datamask", "quotas": {none: 0.2, others: 0.8}},
+        "arms.top": {"policy": "quality_topk", "quotas": {none: 0, "*": 1}},
+    }
+    pipeline = Pipeline(load_config(config_file(tiny_run), {"store": store.root, **arms}))
+    for arm in ("few", "top"):
+        pipeline.run("select", "first", arm)
+    few, top = (
+        store.read_table(require(store, "select", f"{RELEASE}/{arm}")).to_pylist() for arm in ("few", "top")
+    )
+    for crawl in (none, others):
+        mine = [row for row in few if row["crawl"] == crawl]
+        totals = sorted((row["quality_marginal"] + row["diversity_marginal"] for row in mine), reverse=True)
+        cut = totals[sum(row["selected"] for row in mine) - 1]
+        ending = f"; threshold of quota {crawl} {cut:.6g}"
+        assert any(line.endswith(ending) for line in lines_of(store, mine[0]["id"]))
+    of_none = lines_of(store, next(row["id"] for row in top if row["crawl"] == none))
+    assert f"quality below threshold; of quota {none} none was chosen" in of_none
+    assert not any(line.startswith("the last chosen") for line in of_none)
+    last = min(row["quality"] for row in top if row["selected"])
+    of_others = lines_of(store, next(row["id"] for row in top if row["selected"]))
+    assert any(line.startswith(f"the last chosen has quality {last:.6g}, ") for line in of_others)
+    said = (line for line in of_others if "threshold of quota *" in line)
+    assert next(said).endswith(f"a quality of {last:.6g}")
+
+
 def test_a_takedown_forgets_no_model(tiny_run: Pipeline, copied: Pipeline) -> None:
     """What was trained on a withdrawn document stays told; what is not made anew yet is marked."""
     store = copied.store

@@ -1,5 +1,6 @@
 """Listings hold exactly the documents asked for, page by page, and neighbours are the nearest chosen ones."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from datamask_pipeline.look.document import document_page, find_document
 from datamask_pipeline.look.listing import PAGE_ROWS, Listing, Query
 from datamask_pipeline.look.neighbours import nearest_chosen
 from datamask_pipeline.look.selected import selected
+from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.storage import Store, array_files, require
 
 ARM = {"release": "first", "arm": "datamask"}
@@ -75,6 +77,51 @@ def test_borderline_documents_stand_by_their_distance(store: Store, tmp_path: Pa
     assert [row["distance"] for row in found] == sorted(distance.values())
     assert all(row["distance"] == distance[row["crawl"], row["id"]] for row in found)
     assert all_rows(store, tmp_path, release="first", arm="random", view="borderline") == []
+
+
+def test_a_cut_is_a_quality_where_qualities_were_compared_and_that_of_the_group(
+    tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    quotas = {"tiny-2024-10": 0.2, "*": 0.8}
+    hosts = {"quota_by": "domain", "quotas": {"site0.example": 0.1, "*": 0.9}}
+    arms: dict[str, dict[str, Any]] = {
+        "top": {"policy": "quality_topk"},
+        "blocks": {"policy": "quality_topk", "block_rows": 30},
+        "crawls": {"policy": "quality_topk", "quotas": quotas},
+        "hosts": {"policy": "datamask", **hosts},
+    }
+    settings = {"store": str(tmp_path / "record")} | {f"arms.{name}": own for name, own in arms.items()}
+    pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+    store = pipeline.store
+    of_host = {row["position"]: row["domain"] for row in record(store, "pool", "first")}
+    assert "site0.example" in of_host.values()
+    for arm in arms:
+        pipeline.run("select", "first", arm)
+        mask = record(store, "select", f"first/{arm}")
+        group = {row["position"]: (row["threshold"], row["crawl"] in quotas) for row in mask}
+        if arm == "hosts":
+            group = {row["position"]: of_host[row["position"]] in hosts["quotas"] for row in mask}
+        elif arm in ("top", "blocks"):
+            group = {row["position"]: row["threshold"] for row in mask}
+
+        def compared(row: dict[str, Any], arm: str = arm) -> float:
+            return row["quality_marginal"] + row["diversity_marginal"] if arm == "hosts" else row["quality"]
+
+        wanted = {}
+        for one in set(group.values()):
+            mine = [row for row in mask if group[row["position"]] == one]
+            cut = sorted(map(compared, mine), reverse=True)[sum(row["selected"] for row in mine) - 1]
+            wanted |= {row["position"]: abs(compared(row) - cut) for row in mine}
+        found = all_rows(store, tmp_path / arm, release="first", arm=arm, view="borderline")
+        assert [row["distance"] for row in found] == pytest.approx(sorted(wanted.values()), abs=1e-12)
+        assert {row["position"]: row["distance"] for row in found} == pytest.approx(wanted, abs=1e-12)
+        with duck.connect(store, tmp_path / arm) as connection:
+            place = find_document(store, found[0]["id"], connection)[0]
+            page = document_page(store, selected(store, "first", arm), *place, connection)
+            decision = page.arms[arm]
+            assert decision is not None
+            assert abs(compared(decision) - decision["cut"]) == found[0]["distance"]
 
 
 def test_copies_are_those_of_content_and_of_embedding(store: Store, tmp_path: Path) -> None:
