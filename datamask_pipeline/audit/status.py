@@ -26,8 +26,8 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
         until: The last stage that is to be; every one by default.
 
     Returns:
-        ``is_current``; ``refused``: releases of which a run would make nothing, as a crawl is not there or cannot be read:
-        ``release`` and ``why``;
+        ``is_current``; ``refused``: releases of which `datamask run` would make nothing, as a crawl is not there or
+        cannot be read: ``release`` and ``why``;
         ``steps`` to compute: ``release``, ``stage``, ``key``, ``why``, ``seconds`` (null: nothing like
         it was made yet) and ``counted_in`` (the release before, of which it is a step too; null: there is none), which
         makes it no further step in ``num_steps`` and ``seconds``, of all that are known; ``set_back``: what stands in the
@@ -75,7 +75,7 @@ def status(pipeline: Pipeline, releases: Sequence[str], until: str | None = None
 def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """One line a release that is refused, a step, what is to be current again and a superseded artefact."""
     for each in found["refused"]:
-        yield f"release {each['release']} would fail: {each['why']}"
+        yield f"release {each['release']} would fail by `datamask run`: {each['why']}"
     for step in found["steps"]:
         again = step["counted_in"] is not None
         seconds = "" if again else duration(step["seconds"])

@@ -7,6 +7,7 @@ import typer
 from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption, build_pipeline, releases_of
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import num_cores
+from datamask_pipeline.pipeline.check import refuse_missing_crawls
 from datamask_pipeline.pipeline.estimate import documents_of, stated_documents
 from datamask_pipeline.pipeline.planning import Machines, planned, told
 from datamask_pipeline.printable import inert
@@ -61,6 +62,8 @@ def plan(
     if release is not None and (configured is None or configured.every is None):
         pipeline.planned_crawls(release)  # refuses one that nobody asked for
     names = [release or "-"] if documents is not None else releases_of(pipeline, release, new=True)
+    if documents is None:
+        refuse_missing_crawls(pipeline.source, {name: pipeline.planned_crawls(name) for name in names})
     for name in names:
         number = documents if documents is not None else documents_of(pipeline, pipeline.planned_crawls(name))
         if number is None:

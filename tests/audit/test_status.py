@@ -251,7 +251,7 @@ def test_a_release_that_lacks_a_crawl_is_told_and_the_others_are_looked_at(
     )
     assert found["refused"][2]["why"] == found["refused"][1]["why"], "it goes on from that one"
     lines = CliRunner().invoke(app, ["audit", "status", *place]).stdout
-    assert "release third would fail: releases.third.crawls: unknown crawl" in lines
+    assert "release third would fail by `datamask run`: releases.third.crawls: unknown crawl" in lines
     assert CliRunner().invoke(app, ["run", "--release", "first", *place]).exit_code == 0
     refused = CliRunner().invoke(app, ["run", "--release", "second", *place])
     assert str(refused.exception) == found["refused"][0]["why"]

@@ -300,8 +300,8 @@ def test_a_crawl_that_cannot_be_read_stops_its_own_releases_and_no_other(
     told = runner.invoke(app, status)
     assert told.exit_code == 3, told.exception
     assert [line.partition(":")[0] for line in told.stdout.splitlines()[:2]] == [
-        "release bad would fail",
-        "release after would fail",
+        "release bad would fail by `datamask run`",
+        "release after would fail by `datamask run`",
     ]
     assert told.stdout.splitlines()[2].startswith("0 steps to compute")
     alone = runner.invoke(app, [*command, "-s", f"releases={json.dumps({'bad': releases['bad']})}"])

@@ -1,6 +1,7 @@
 """`datamask plan`: by this record's own figures where it has some, by a benchmark's elsewhere, `?` for the rest."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.planning import BENCHMARKS, Machines, planned
 from datamask_pipeline.storage import require
@@ -131,3 +132,16 @@ def test_of_a_rolling_release_those_are_planned_that_a_run_would_make(
     told(*given, "--until", "pool", "--release", "web", "--documents", "100")
     with pytest.raises(ConfigurationError, match="unknown release 'wep'"):
         told(*given, "--release", "wep")
+
+
+def test_a_release_whose_crawl_is_gone_is_refused_as_run_refuses_it(
+    tiny_config_file: Path, tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    """The record knows how many documents it had, but nothing makes it from nothing any more."""
+    shutil.copytree(tiny_run.config.source.options["root"], tmp_path / "crawls")
+    place = ["-c", str(tiny_config_file), "-s", f"source.options.root={tmp_path / 'crawls'}"]
+    assert "embed" in told(*place)
+    shutil.rmtree(tmp_path / "crawls" / "tiny-2024-18")
+    with pytest.raises(InputError, match="no such crawl any more, though a release has it: first"):
+        told(*place)
+    assert "embed" in told(*place, "--documents", "1000")
