@@ -326,15 +326,7 @@ class LocalSource(Source):
     @contextlib.contextmanager
     def _open(self, path: str) -> Iterator[Any]:
         with self._reached(path):
-            listed = self._state(path)
-            self._fs.invalidate_cache(path)
-            if (now := _state_of(self._fs.info(path))) != listed:
-                raise InputError(
-                    f"the file changed since it was listed, then {_shown(listed)}",
-                    file=path,
-                    value=_shown(now),
-                    remedy="run again when nobody writes to the crawl",
-                )
+            self._refuse_changed(path)
             stream = self._fs.open(path, "rb")
         with stream:
             try:
@@ -348,6 +340,20 @@ class LocalSource(Source):
                     f"the storage failed while {path} was read: {first_line(own)}; run again, which goes on after the last "
                     "whole file; if it stays so, check the network, the credentials and `storage_options`"
                 ) from error
+        with self._reached(path):
+            self._refuse_changed(path)  # what was read is not what the shard's digest says
+
+    def _refuse_changed(self, path: str) -> None:
+        """Refuse a file that is another than it was when it was first seen."""
+        listed = self._state(path)
+        self._fs.invalidate_cache(path)
+        if (now := _state_of(self._fs.info(path))) != listed:
+            raise InputError(
+                f"the file changed since it was listed, then {_shown(listed)}",
+                file=path,
+                value=_shown(now),
+                remedy="run again when nobody writes to the crawl",
+            )
 
     @functools.cache  # noqa: B019 - one source lives as long as a stage; what was listed stands
     def _state(self, path: str) -> dict[str, Any]:

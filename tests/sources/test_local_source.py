@@ -158,6 +158,25 @@ def test_a_file_that_changes_after_it_was_listed_is_refused(tmp_path: Path) -> N
         documents(source, "c")
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, suffix: str) -> None:
+    """What had been read then stood in the record under the digest of what had been there before."""
+    path, rows = tmp_path / "c" / f"0.{suffix}", [row(number) for number in range(300)]
+    if suffix == "parquet":
+        write_parquet(path, rows)
+    else:
+        path.parent.mkdir()
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    source = SOURCES.make("local", {"root": str(tmp_path)})
+    (shard,) = source.shards("c")
+    found = source.read("c", shard, batch_rows=100)
+    next(found)
+    with path.open("ab") as stream:
+        stream.write(b'{"id": "late", "text": "a document that came late"}\n')
+    with pytest.raises(InputError, match="changed since it was listed"):
+        list(found)
+
+
 def test_links_are_followed_once_and_hidden_files_left_out(tmp_path: Path, caplog) -> None:
     write_parquet(tmp_path / "elsewhere" / "1.PARQUET", [row(1)])
     write_parquet(tmp_path / "in" / "a" / "0.parquet", [row(0)])
