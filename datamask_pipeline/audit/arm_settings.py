@@ -47,9 +47,11 @@ def differences(store: Store, old: Selection, new: Selection) -> Differences:
     """What differs between two selections, and behind them."""
     before, after = old.mask["basis"]["config"], new.mask["basis"]["config"]
     own = list(_of_stage("select", old.mask, new.mask, *_read_by_both(before, after)))
-    unread = (
-        list(_of_stage("select", old.mask, new.mask)) if before.get("policy") == after.get("policy") else []
-    )
+    unread: list[str] = []
+    if before.get("policy") == after.get("policy"):
+        read = read_by(before) | read_by(after)
+        rest = (_only(each, {*each} - read) for each in (before, after))
+        unread += _of_stage("select", old.mask, new.mask, *rest)
     told = [*_of_stage("pool", old.pool, new.pool), *_of_stage("gather", old.index, new.index)]
     if old.copies and new.copies:
         told += _of_stage("copies", old.copies, new.copies)

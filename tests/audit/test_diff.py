@@ -280,6 +280,25 @@ def test_of_two_policies_only_what_both_read_is_compared(tmp_path: Path) -> None
     ]
 
 
+def test_what_one_side_reads_is_not_told_as_unread_too(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    by_tokens = {"policy": "datamask", "ratio": 0.1, "num_tokens": 8_000, "quota_by": "crawl", "quotas": None}
+    by_share = {
+        "policy": "datamask",
+        "ratio": 0.2,
+        "num_tokens": None,
+        "quota_by": "domain",
+        "quotas": {"*": 1.0},
+    }
+    before, _ = world.release("first", BY_MARGINALS, by_tokens, text=0)
+    after, _ = world.release("second", BY_MARGINALS, by_share, text=0)
+    found = compare_selections(world.store, before, after)
+    told = [line for line in found["settings"] if line.startswith("select")]
+    assert "select: setting num_tokens, which was 8000, is not read any more" in told
+    assert "select: setting quota_by domain was not read before" in told
+    assert [line for line in found["settings_not_read"] if line.startswith("select")] == []
+
+
 def test_targets_are_arms_releases_and_older_versions(tmp_path: Path) -> None:
     world = World(tmp_path, 0)
     older, _ = world.release("first", BY_DRAW, {"seed": 0}, text=0)
