@@ -83,7 +83,7 @@ def funnel_lines(found: Mapping[str, Any]) -> Iterator[str]:
             kept = _amount(level["documents"], level["tokens"], level["without_tokens"])
             yield f"  {cell('= kept', 50)}{kept}"
         if arm["subset_is_older"]:
-            yield f"  {arm['arm']}: the record has no subset of this mask, or an older one: run stage materialise"
+            yield f"  {arm['arm']}: the record has no current subset of this mask: run stage materialise"
         for line in arm["stale"]:
             yield f"  STALE: {arm['arm']}: {line}"
     yield from found["left_out"]

@@ -131,7 +131,7 @@ def _arm_lines(arm: Story, candidate: Story) -> Iterator[str]:
     yield f"    {arm['arm']}: {place}  ({made})"
     yield from _stale_lines(arm, "      ")
     if arm["subset_is_older"]:
-        yield "      the subset in the record is older than this mask: run stage materialise"
+        yield "      the subset in the record is of another mask: run stage materialise"
     if row is None:
         yield from _why_not_asked(arm, candidate)
         return

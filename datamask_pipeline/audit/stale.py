@@ -89,7 +89,10 @@ def _changed(store: Store, ref: Ref, known: Known) -> Iterator[tuple[Ref, str]]:
             elif same:
                 yield from _known(store, now, known)
             else:
-                made = store.manifest(now).get("written_at", "")
-                yield ref, f"{what} was made again since, at {made} (fingerprint {now.short})"
+                other = store.manifest(now)
+                # With earlier settings, what was made before is current again.
+                since = other["written_at_ns"] > manifest["written_at_ns"]
+                how = "was made again since," if since else "is another one by now, made"
+                yield ref, f"{what} {how} at {other.get('written_at', '')} (fingerprint {now.short})"
         except IntegrityError:
             yield ref, f"{what} is damaged"

@@ -34,6 +34,24 @@ def test_a_model_of_the_same_documents_is_not_stale(tiny_run: Pipeline, tmp_path
         assert bool(stale(store, require(store, "pretrain", model))) is is_stale
 
 
+def test_what_is_current_again_was_not_made_again_since(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """After a run with other settings and one back the mask is the first one, older than the subset of the second."""
+    record = {"store": str(shutil.copytree(tiny_run.store.root, tmp_path / "record"))}
+    first = Pipeline(tiny_run.config.model_copy(update=record))
+    lower = {**tiny_run.config.select, "lamb": 0.1}
+    second = Pipeline(tiny_run.config.model_copy(update=record | {"select": lower}))
+    for stage in ("select", "materialise"):
+        second.run(stage, "first/datamask")
+    first.run("select", "first/datamask")
+    mask = require(first.store, "select", "first/datamask")
+    assert mask == require(tiny_run.store, "select", "first/datamask")
+    (line,) = stale(first.store, require(first.store, "materialise", "first/datamask"))
+    made = first.store.manifest(mask)["written_at"]
+    assert (
+        line == f"select of first/datamask is another one by now, made at {made} (fingerprint {mask.short})"
+    )
+
+
 def test_what_a_document_s_side_or_a_release_s_funnel_tells_says_that_it_is_stale(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

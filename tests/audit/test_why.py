@@ -191,12 +191,12 @@ def test_a_copy_tells_of_its_representative_in_each_arm(tiny_run: Pipeline) -> N
 
 def test_a_mask_without_its_subset_says_so(copied: Pipeline) -> None:
     row = copied.store.read_table(require(copied.store, "select", f"{RELEASE}/datamask")).to_pylist()[0]
-    older = "the subset in the record is older than this mask: run stage materialise"
-    assert older not in lines_of(copied.store, row["id"])
+    another = "the subset in the record is of another mask: run stage materialise"
+    assert another not in lines_of(copied.store, row["id"])
     copied.run("select", "first", "datamask")
-    assert lines_of(copied.store, row["id"]).count(older) == 1
+    assert lines_of(copied.store, row["id"]).count(another) == 1
     copied.run("materialise", "first", "datamask")
-    assert older not in lines_of(copied.store, row["id"])
+    assert another not in lines_of(copied.store, row["id"])
 
 
 def test_settings_that_are_not_the_records_are_told(tiny_run: Pipeline) -> None:
