@@ -33,13 +33,13 @@ def source_fields(
 
     Raises:
         UnknownNameError: no crawl has such a column.
-        InputError: the subset has a column of that name itself, or two crawls have it in two types, or `datasets` cannot
-            open one of its type.
+        InputError: the subset has a column of that name itself, or two crawls have one of those in two types, or `datasets`
+            cannot open one of its type.
     """
     found: dict[str, pa.Field] = {}
     for crawl, ref in documents.items():
         for field in _extras(store, ref):
-            if found.setdefault(field.name, field).type != field.type:
+            if found.setdefault(field.name, field).type != field.type and field.name in columns:
                 raise InputError(
                     f"crawl {crawl!r} holds it as {field.type}, an earlier one as {found[field.name].type}",
                     field=field.name,
@@ -80,15 +80,15 @@ def _refuse_unopened(field: pa.Field, where: str) -> None:
 
 
 def left_out(store: Store, documents: Mapping[str, Ref], published: Sequence[str]) -> list[pa.Field]:
-    """Columns that only the source has and that are not published, each with its description.
+    """Columns that only the source has and that are not published, each with its description; once for each type.
 
     Args:
         store: The record.
         documents: Documents of each crawl.
         published: Names of the columns that are.
     """
-    found = {field.name: field for ref in documents.values() for field in _extras(store, ref)}
-    return [schema.source_column(field) for name, field in found.items() if name not in published]
+    found = {(field.name, field.type): field for ref in documents.values() for field in _extras(store, ref)}
+    return [schema.source_column(field) for field in found.values() if field.name not in published]
 
 
 def subset_rows(

@@ -410,6 +410,30 @@ def test_a_column_of_a_type_that_a_data_set_cannot_have_is_refused(
     assert not (tmp_path / "mask").exists()
 
 
+def test_a_column_that_two_crawls_have_in_two_types_is_in_the_way_of_nobody_who_leaves_it_out(
+    tmp_path: Path,
+) -> None:
+    path = write_tiny_config(tmp_path)
+    crawls = sorted((tmp_path / "crawls").iterdir())
+    for crawl, kind in zip(crawls, (pa.int64(), pa.string()), strict=True):
+        for shard in sorted(crawl.rglob("*.jsonl")):
+            table = pa.Table.from_pylist([json.loads(line) for line in shard.read_text().splitlines()])
+            table = table.append_column("odd", pa.nulls(len(table), kind))
+            table = table.append_column("rank", pa.array(range(len(table))))
+            pq.write_table(table, shard.with_suffix(".parquet"))
+            shard.unlink()
+    pipeline = Pipeline(load_config(str(path)))
+    for _, _, call in pipeline.steps("first", until="materialise"):
+        call()
+    with pytest.raises(
+        InputError, match=r"holds it as string, an earlier one as int64.*odd.*leave the column"
+    ):
+        published(pipeline.store, tmp_path / "mask", columns=("rank", "odd"))
+    published(pipeline.store, tmp_path / "mask", columns=("rank",))
+    card = (tmp_path / "mask" / "README.md").read_text()
+    assert all(f"| `odd` | `{kind}` | A column of the source" in card for kind in ("int64", "string"))
+
+
 def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
