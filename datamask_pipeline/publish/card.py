@@ -159,12 +159,18 @@ def _selection(facts: Facts) -> str:
         for name in ("ratio", "num_documents", "num_tokens")
         if settings.get(name) is not None
     }
+    added, held = "", []
+    if (given := found.get("given")) is not None:
+        added = ", of the added documents alone"
+        held = [[f"held from release {code_span(given['release'])}", f"{given['held']} documents"]]
     certificates = sorted({block["certificate"]["method"] for block in blocks})
     rows = [
         ["policy", code_span(settings["policy"])],
         ["diversity", code_span(settings["diversity"]) + _not_read(settings, "diversity")],
         ["weight of quality", _number(settings["lamb"]) + _not_read(settings, "lamb")],
-        ["budget", ", ".join(f"{name} {value}" for name, value in budget.items())],
+        ["budget", ", ".join(f"{name} {value}" for name, value in budget.items()) + added],
+        *_quotas(settings),
+        *held,
         ["seed", str(settings["seed"])],
         ["blocks selected each by itself", str(len(blocks))],
         ["objective of the mask", _number(found["objective"])],
@@ -194,6 +200,12 @@ def _selection(facts: Facts) -> str:
     ]
     names = ["scorer", "model", "revision", "scale", "weight"]
     return f"## Selection\n\n{_table(['', ''], rows)}\n\n{_table(names, scorers)}"
+
+
+def _quotas(settings: Mapping[str, Any]) -> Iterator[list[str]]:
+    if settings.get("quotas"):
+        shares = ", ".join(f"{code_span(group)} {share}" for group, share in settings["quotas"].items())
+        yield [f"quotas by {settings['quota_by']}, shares of the budget", shares]
 
 
 def _not_read(settings: Mapping[str, Any], name: str) -> str:

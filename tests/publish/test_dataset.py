@@ -330,6 +330,23 @@ def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_p
     assert "| not stated |" in _selection(facts)
 
 
+def test_the_card_tells_quotas_and_what_an_earlier_release_holds(licensed: Store, tmp_path: Path) -> None:
+    facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
+    assert "quotas" not in _selection(facts)
+    assert "added" not in _selection(facts)
+    settings = facts.selection["basis"]["config"] | {"quotas": {"a|b": 0.25, "*": 0.75}, "quota_by": "domain"}
+    selection = dict(facts.selection) | {
+        "basis": {"config": settings},
+        "metadata": facts.selection["metadata"] | {"given": {"release": "zeroth", "held": 7}},
+    }
+    told = _selection(dataclasses.replace(facts, selection=selection))
+    (row,) = (line for line in told.splitlines() if line.startswith("| quotas by domain"))
+    assert "`*` 0.75 |" in row
+    assert "a|b" not in row
+    assert "| held from release `zeroth` | 7 documents |" in told
+    assert ", of the added documents alone |" in told
+
+
 def test_names_and_addresses_of_documents_are_inert_in_the_card(licensed: Store, tmp_path: Path) -> None:
     published(licensed, tmp_path / "mask")
     card = (tmp_path / "mask" / "README.md").read_text()
