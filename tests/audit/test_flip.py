@@ -286,7 +286,7 @@ def test_a_top_k_arm_selects_as_it_was_told(record: Record) -> None:
     assert told > 20
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_documents": 12}, {"ratio": 0.4, "block_rows": 25}])
 def test_an_arm_that_goes_on_adds_as_it_was_told(record: Record, budget: dict[str, Any]) -> None:
     """Places and budgets are of what is added, whatever is held; a ratio below that of two adds nothing."""
@@ -390,6 +390,7 @@ def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: d
     ) in printed
 
 
+@pytest.mark.slow
 def test_coverage_in_tokens_is_not_told_by_marginals_of_a_document(record: Record) -> None:
     rows = record.select("covered", policy="datamask", diversity="Facility", num_tokens=400)
     told = [flips(record.store, row["id"], "r", "covered")[0] for row in rows]

@@ -55,6 +55,7 @@ def run(path: Path, data: Path, record: Path, *options: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_it_measures_its_own_collection_while_another_experiment_runs(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -461,6 +461,7 @@ def _publish_on_a_small_disk(root: str, to: str, limit: int) -> None:
     os._exit(0)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [2_000, 16_000])
 def test_where_no_file_can_grow_nothing_is_published(licensed: Store, tmp_path: Path, limit: int) -> None:
     process = forked.CONTEXT.Process(

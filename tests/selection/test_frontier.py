@@ -125,6 +125,7 @@ def test_a_term_without_a_range_is_refused_wherever_a_lambda_weighs_it(clustered
         frontier(alike, np.arange(60.0), lambs=[0.5, 1.0])
 
 
+@pytest.mark.slow
 def test_the_scale_of_a_frontier_is_that_of_its_lambdas_alone(clustered) -> None:
     found = frontier(*clustered, lambs=[0.0, 1.0])
     for lamb, result in zip(found.at, found.results, strict=True):
@@ -135,7 +136,7 @@ def test_the_scale_of_a_frontier_is_that_of_its_lambdas_alone(clustered) -> None
         assert result.record["config"]["lamb"] == lamb
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_masks_of_neighbours_are_measured_where_bands_are_learnt(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -108,7 +108,7 @@ def test_equal_token_counts_are_a_budget_in_documents(clustered) -> None:
     assert tokens.objective.value > 0.98 * documents.objective.value
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility", "DiSF"])
 def test_with_tokens_the_default_is_no_worse_than_the_best_by_quality(metric: str) -> None:
     draws = np.random.default_rng(0)

@@ -428,7 +428,7 @@ def test_what_is_too_long_is_left_out_with_that_reason(
         select_over_shards(shards, tmp_path / "none", engine="here", **wanted | {"num_tokens": 8})
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_cases_keep_their_promises(seed: int, tmp_path: Path) -> None:
     draws = np.random.default_rng(seed)
