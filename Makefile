@@ -11,7 +11,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all setup-ui test-ui test-ray test-cuda chaos dev check bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
+.PHONY: help setup demo test test-all setup-ui test-ui test-ray test-cuda chaos dev check commands bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -72,6 +72,9 @@ check: setup ## Lint, types, layers, and licences of what is installed
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python .ci/licences.py
+
+commands: setup ## Write docs/commands.md anew from what `--help` says of every command
+	@$(BIN)/python .ci/commands.py > docs/commands.md.new && mv docs/commands.md.new docs/commands.md
 
 bench: setup ## The engine against its fair opponents (up to 30 minutes)
 	@$(INSTALL) -e '.[bench]'

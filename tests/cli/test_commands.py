@@ -392,3 +392,11 @@ def test_nothing_goes_on_from_what_an_earlier_run_left_of_a_release_that_fails(
     ]
     assert "pool then not made: it needs what failed" in lines
     assert store.current("pool", "then") == before
+
+
+def test_the_page_of_commands_is_what_their_help_says() -> None:
+    root = Path(__file__).parents[2]
+    made = subprocess.run(
+        [sys.executable, root / ".ci/commands.py"], check=True, capture_output=True, text=True
+    )
+    assert made.stdout == (root / "docs/commands.md").read_text(), "make commands writes it anew"
