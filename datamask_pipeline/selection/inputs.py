@@ -298,6 +298,17 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
             value=float(scores_N[bad[0]]),
             remedy="drop the document, or give it a number",
         )
+    with np.errstate(over="ignore"):
+        total = np.abs(scores_N).sum()
+    if not np.isfinite(total):
+        row = int(np.abs(scores_N).argmax())
+        raise InputError(
+            f"{what}s are so large that float64 does not hold their sum",
+            row=row,
+            field=name,
+            value=float(scores_N[row]),
+            remedy=f"divide every {what} by this one, or drop the document",
+        )
     return torch.from_numpy(scores_N)
 
 

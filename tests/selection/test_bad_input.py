@@ -136,6 +136,14 @@ def test_a_score_that_float64_does_not_hold_is_refused(clustered) -> None:
         select_documents(clustered[0], [10**400, *range(399)])
 
 
+def test_scores_whose_sum_float64_does_not_hold_are_refused(clustered) -> None:
+    largest = spoilt(clustered[1], [7, 300], np.finfo(np.float64).max)
+    with pytest.raises(InputError, match=r"does not hold their sum \(row 7, field quality"):
+        select_documents(clustered[0], largest, diversity="Facility", normalisation="none")
+    with pytest.raises(InputError, match=r"token counts are so large.*row 7, field token_counts"):
+        select_documents(*clustered[:2], token_counts=largest, num_tokens=10)
+
+
 def test_an_archive_of_arrays_is_told_as_one(clustered, tmp_path: Path) -> None:
     archive, vectors = tmp_path / "v.npz", tmp_path / "v.npy"
     np.savez(archive, clustered[0])
