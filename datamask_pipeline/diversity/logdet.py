@@ -19,6 +19,7 @@ class LogDetConfig(Settings):
     scale: float | None = pydantic.Field(
         None,
         gt=0,
+        le=1e6,  # Beyond it the noise of float32 products in empty directions outweighs the identity.
         description="Weight of the data against the identity; null is the embedding dimension, which makes the mean "
         "eigenvalue of the data one.",
     )

@@ -45,6 +45,7 @@ SETTINGS = [
     ({"min_lr": 20.0}, "min_lr"),
     ({"diversity": {"Pair_simi": -1.0}}, "positive"),
     ({"diversity_options": {"LogDet": {"scale": 2.0}}}, "not used"),
+    ({"diversity": "LogDet", "diversity_options": {"LogDet": {"scale": 1e9}}}, "LogDet.*scale.*1000000"),
     ({"quality_weights": {"other": 1.0}}, "other"),
     ({"num_tokens": 10**9, "token_counts": np.ones(400)}, "more than the block's 400"),
     ({"quotas": {"a": 0.5, "b": 0.6}}, "sum to 1"),
