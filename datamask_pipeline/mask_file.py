@@ -70,15 +70,16 @@ def read_input(
         InputError: the file, a column or a value that cannot be used, by name and row.
     """
     file = _opened(path)
-    wanted = [id_column, *quality_columns, embedding_column, *filter(None, (token_column, group_column))]
+    # One column may serve twice, as lengths that are a score and a budget's.
+    wanted = dict.fromkeys([id_column, *quality_columns, *filter(None, (token_column, group_column))])
     names = file.schema_arrow.names
-    for column in wanted:
+    for column in (*wanted, embedding_column):
         if column not in names:
             raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
     if file.metadata.num_rows == 0:
         raise InputError("the file has no rows", file=str(path))
     with _reading(path):
-        table = pq.read_table(path, columns=[name for name in wanted if name != embedding_column])
+        table = pq.read_table(path, columns=[*wanted])
     return MaskInput(
         ids=table.column(id_column).to_pylist(),
         quality={name: _numbers(table, name, path) for name in quality_columns},

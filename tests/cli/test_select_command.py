@@ -151,6 +151,19 @@ def test_a_setting_that_is_given_once_or_twice_alike_is_taken(tmp_path: Path) ->
         assert record["config"]["lamb"] == 0.9
 
 
+def test_one_column_may_serve_twice(tmp_path: Path) -> None:
+    values = columns() | {"length": list(range(1, NUM_ROWS + 1))}
+    for options in (
+        ("--quality-column", "length", "--token-column", "length", "--num-tokens", "300"),
+        ("--quality-column", "edu"),
+        ("--group-column", "doc"),
+    ):
+        result = selected(tmp_path, values, *options, "--policy", "quality_topk")
+        assert result.exit_code == 0, result.exception
+    result = selected(tmp_path, values, "--quality-column", "vec")
+    assert "not numbers: list<element: double>" in str(result.exception)
+
+
 def test_lists_of_categories_in_several_row_groups_come_along(tmp_path: Path) -> None:
     kinds = pa.array(["a", "b"] * NUM_ROWS).dictionary_encode()
     tags = pa.ListArray.from_arrays(pa.array(range(0, 2 * NUM_ROWS + 1, 2), pa.int32()), kinds)
