@@ -27,7 +27,7 @@ class Objective:
     random: float
     """Mean value of uniformly random masks of the same budget."""
     raw: dict[str, float]
-    """Each term before normalisation, by name."""
+    """Each diversity metric before normalisation, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
