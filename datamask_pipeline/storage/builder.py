@@ -65,7 +65,8 @@ class ArtefactBuilder:
         self.location = location_of(stage, key, fingerprint)
         self._basis, self._inputs = basis, inputs
         self._files: dict[str, dict[str, Any]] = {}
-        self._started = time.time()
+        # Not the clock of the day, which may be set meanwhile.
+        self._started = time.monotonic()
 
     def finished(self) -> Ref | None:
         """The artefact if it exists already; it is made the current one. Nothing needs to be computed."""
@@ -404,7 +405,7 @@ class ArtefactBuilder:
             "metadata": lineage.plain(dict(metadata or {})),
             "written_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "written_at_ns": time.time_ns(),
-            "wall_seconds": round(time.time() - self._started, 3),
+            "wall_seconds": round(time.monotonic() - self._started, 3),
             "rows_carried": sum(int(part["rows"]) for part in parts if part.get("carried")),
         }
         manifest["manifest_digest"] = manifest_digest(manifest)

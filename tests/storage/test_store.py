@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,6 +145,15 @@ def test_rows_must_balance(store: Store) -> None:
     with pytest.raises(IntegrityError, match="5 rows in, 3 kept and 1 dropped"):
         builder.commit(parts, counts={"rows_in": 5, "kept": 3, "dropped_empty": 1})
     assert store.current("ingest", "crawl-1") is None
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_length_of_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = begin(store)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    assert 0 <= store.manifest(builder.commit(write(builder, [ROWS])))["wall_seconds"] < 60
 
 
 def test_another_configuration_is_another_artefact(store: Store) -> None:
