@@ -79,7 +79,10 @@ def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) ->
     for location in graph.unfinished:
         stage, key = unfinished_key(location)
         sizes = _begun(store, location)
-        modified = [store.fs.modified(path) for path in sizes]
+        try:
+            modified = [store.fs.modified(path) for path in sizes]
+        except FileNotFoundError:  # somebody is at work on it
+            continue
         if sizes and max(modified) < oldest and not store.is_busy(stage, key):
             found.append(Leftover(location, stage, key, sum(sizes.values()), True))
     return found

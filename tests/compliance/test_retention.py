@@ -120,6 +120,24 @@ def test_checkpoints_of_what_never_was_made_go_by_age(superseded: Pipeline) -> N
     assert not part.exists()
 
 
+def test_a_file_that_somebody_removes_meanwhile_is_of_work_that_goes_on(
+    superseded: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a window's checkpoint, once its shard is whole."""
+    store = superseded.store
+    window = store.scratch("embed/given-up/" + "0" * 16) / "window-000000.npz"
+    window.write_bytes(b"half")
+    modified = store.fs.modified
+
+    def of_one_removed(path: str) -> object:
+        window.unlink()
+        return modified(path)
+
+    monkeypatch.setattr(store.fs, "modified", of_one_removed)
+    assert not [each for each in leftovers(store, days=0) if each.is_unfinished]
+    assert not window.exists()
+
+
 def test_what_became_current_meanwhile_stays(superseded: Pipeline) -> None:
     store = superseded.store
     (found,) = leftovers(store, days=0)
