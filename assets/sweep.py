@@ -54,6 +54,6 @@ sweep_weekly = dg.ScheduleDefinition(
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.STOPPED,
     run_config={"ops": {"sweep_record": {"config": {"remove": True}}}},
-    description=f"Removes superseded versions older than {DAYS} days that nothing standing refers to. Off until it is "
+    description=f"Removes what was superseded {DAYS} days ago and nothing standing refers to. Off until it is "
     "switched on; run `sweep_job` before, which only tells.",
 )

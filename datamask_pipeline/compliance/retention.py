@@ -3,8 +3,11 @@
 Withdrawals are another thing: `compliance.purge` removes what holds a document; this removes what nobody refers to, by age.
 """
 
+import collections
+import contextlib
 import dataclasses
 import datetime
+import itertools
 import shutil
 from collections.abc import Iterator
 from typing import Final
@@ -14,7 +17,7 @@ from datamask_pipeline.compliance.unfinished import unfinished_key
 from datamask_pipeline.lineage import canonical_json
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.storage import Store, storage_errors
-from datamask_pipeline.storage.ref import MANIFEST
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST
 from datamask_pipeline.storage.removal import remove_files
 
 #: A superseded model may be in use elsewhere: it stays, with all that it was made from, unless models are asked for.
@@ -57,12 +60,13 @@ def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) ->
         with_models: Take superseded models as any other version.
     """
     graph = Graph(store)
+    superseded = _superseded(graph)
     oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
     standing = {
         location
         for location, manifest in graph.manifests.items()
         if location in graph.pointed
-        or manifest["written_at_ns"] / 1e9 > oldest.timestamp()
+        or superseded[location] > oldest.timestamp()
         or (manifest["stage"] == MODELS and not with_models)
     }
     kept = standing.union(*map(graph.behind, standing))
@@ -103,6 +107,26 @@ def forget(store: Store, found: list[Leftover]) -> Iterator[Leftover]:
             shutil.rmtree(store.scratch(each.location), ignore_errors=True)
             store.remove_notes(each.location)
         yield each
+
+
+def _superseded(graph: Graph) -> dict[str, float]:
+    """When each version that no pointer names was superseded, in seconds of the epoch.
+
+    That is when the next one of its stage and key was made; of the last one, when the pointer went back to an earlier one.
+    """
+    written = {location: manifest["written_at_ns"] / 1e9 for location, manifest in graph.manifests.items()}
+    versions = collections.defaultdict(list)
+    for location in sorted(written, key=written.__getitem__):
+        versions[graph.manifests[location]["stage"], graph.manifests[location]["key"]].append(location)
+    found: dict[str, float] = {}
+    for (stage, key), locations in versions.items():
+        found |= {location: written[later] for location, later in itertools.pairwise(locations)}
+        if (last := locations[-1]) not in graph.pointed:
+            found[last] = written[last]
+            with contextlib.suppress(FileNotFoundError):  # somebody removed the pointer
+                pointed = graph.store.fs.modified(f"{graph.store.root}/{stage}/{key}/{CURRENT}")
+                found[last] = max(found[last], pointed.timestamp())
+    return found
 
 
 def _made_with(manifest: Manifest) -> str:

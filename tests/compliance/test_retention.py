@@ -14,7 +14,7 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.compliance.retention import Leftover, forget, leftovers
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import Store
+from datamask_pipeline.storage import Ref, Store
 
 
 @pytest.fixture
@@ -78,6 +78,29 @@ def test_a_superseded_model_goes_only_when_models_are_asked_for(superseded: Pipe
     assert old["pretrain"] not in {each.location for each in leftovers(store, days=0)}
     found = {each.location for each in leftovers(store, days=0, with_models=True)}
     assert {*old.values()} <= found
+
+
+def test_what_is_old_stays_for_so_many_days_since_it_was_superseded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now, day = Store(tmp_path), time.time(), 86_400
+
+    def made(number: int, days_ago: float) -> Ref:
+        monkeypatch.setattr(time, "time_ns", lambda: int((now - days_ago * day) * 1e9))
+        builder = store.begin("pool", "first", version="1", config={"number": number}, inputs={})
+        return builder.commit([])
+
+    def gone(days: float) -> set[str]:
+        return {each.location for each in leftovers(store, days=days)}
+
+    first, second, third = made(1, 60), made(2, 40), made(3, 1)
+    assert gone(30) == {first.location}
+    assert gone(0.5) == {first.location, second.location}
+    store.point_to(second)
+    pointer, moment = tmp_path / "pool" / "first" / "current.json", now - 0.25 * day
+    os.utime(pointer, (moment, moment))
+    assert gone(0.5) == {first.location}, "another one was current until a moment ago"
+    assert gone(0.125) == {first.location, third.location}
 
 
 def test_unfinished_work_goes_by_age_and_never_while_somebody_is_at_it(superseded: Pipeline) -> None:
