@@ -5,7 +5,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -209,15 +209,19 @@ class ArtefactBuilder:
         relative = f"{self.location}/{name}.parquet"
         with self.store.staged(relative) as private:
             repeating = [name for name in schema.names if name not in plain] if plain else True
-            with pq.ParquetWriter(
-                private,
-                stored,
-                compression="zstd",
-                version="2.6",
-                use_dictionary=repeating,
-                write_statistics=repeating,
-            ) as writer:
-                for batch in _drawn(batches, relative):
+            with (
+                pq.ParquetWriter(
+                    private,
+                    stored,
+                    compression="zstd",
+                    version="2.6",
+                    use_dictionary=repeating,
+                    write_statistics=repeating,
+                ) as writer,
+                # Closed here: what draws rows may write beside them, and find no room for its end either.
+                contextlib.closing(_drawn(batches, relative)) as drawn,
+            ):
+                for batch in drawn:
                     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                     if stored != schema:
                         table = table.cast(stored)
@@ -419,7 +423,7 @@ class ArtefactBuilder:
         return ref
 
 
-def _drawn(items: Iterable[Item], relative: str) -> Iterator[Item]:
+def _drawn(items: Iterable[Item], relative: str) -> Generator[Item]:
     """The items; an error of the system while they are read must not be told as one of writing. What is written meanwhile,
     as to scratch, finds no room as a writer does, which says so around this.
     """

@@ -1,6 +1,7 @@
 """Artefacts appear whole or not at all, on local disk and on object storage."""
 
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError, TakenOverError
@@ -219,6 +221,29 @@ def test_a_limit_on_files_is_not_told_as_one_of_rights(tmp_path: Path) -> None:
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ".json would be larger than a file may be here (File too large); raise this user's" in done.stderr
+
+
+def test_what_is_written_beside_rows_and_finds_no_room_at_its_end_is_told_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file of rejected rows, which is closed where the part could not be written."""
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def drawn() -> Iterator[pa.Table]:
+        try:
+            yield ROWS
+        finally:
+            full()
+
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(StorageError, match="no room left while writing ingest/crawl-1/"):
+        begin(store).write_part("00000", drawn(), ROWS.schema)
+    gc.collect()
+    assert ignored == []
 
 
 @pytest.mark.parametrize(
