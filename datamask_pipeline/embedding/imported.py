@@ -53,6 +53,7 @@ class ImportedFiles:
         self.id_column, self.value_column = id_column, value_column
         if not self.paths or not self.paths[0].exists():
             raise InputError(f"no Parquet file of {what}", file=location, remedy="correct the path")
+        self._states = {path: _state_of(path) for path in self.paths}
         self.types = [self._checked(path) for path in self.paths]
 
     @property
@@ -68,13 +69,27 @@ class ImportedFiles:
         """Columns of all rows, a batch at a time, with its file's place in ``paths`` and its first row there.
 
         Raises:
-            InputError: a file is broken.
+            InputError: a file is broken, or another than it was when it was first seen.
         """
         for file, path in enumerate(self.paths):
             first = 0
             for batch in _batches(path, columns):
                 yield file, first, batch
                 first += batch.num_rows
+            self.refuse_changed(path)
+
+    def refuse_changed(self, path: Path) -> None:
+        """Refuse a file that was just read and is another than it was when it was first seen: `digest` may be of that one.
+
+        Raises:
+            InputError: it is.
+        """
+        if _state_of(path) != self._states[path]:
+            raise InputError(
+                "the file changed since the run began",
+                file=str(path),
+                remedy="run again when nobody writes to it",
+            )
 
     def strings(self, column: pa.Array, path: Path, first: int) -> pa.Array:
         """A batch's ids as strings.
@@ -225,7 +240,8 @@ class ImportedVectors(ImportedFiles):
             target: The file to fill.
 
         Raises:
-            InputError: an id is missing or stands twice, or a vector is not finite, zero, or not D wide.
+            InputError: an id is missing or stands twice, a vector is not finite, zero, or not D wide, or a file is another
+                than it was when it was first seen.
             StorageError: the disk has no room for the vectors.
         """
         ids = (
@@ -237,6 +253,7 @@ class ImportedVectors(ImportedFiles):
         for file in np.unique(files_n):
             own_n = files_n == file
             num_normalised += self._take(self.paths[file], rows_n[own_n], documents_n[own_n], vectors_ND)
+            self.refuse_changed(self.paths[file])
         return vectors_ND, num_normalised
 
     @functools.cached_property
@@ -353,6 +370,14 @@ class ImportedVectors(ImportedFiles):
         off_n = ~are_unit(np.linalg.norm(stored_nD.astype(np.float32), axis=1))
         stored_nD[off_n] = (raw_nD[off_n] / norms_n[off_n, None]).astype(np.float16)
         return stored_nD, int(off_n.sum())
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """What tells a changed file; ``None``: it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns, found.st_ino
+    return None
 
 
 def _batches(path: Path, columns: list[str], rows: int = 65_536) -> Iterator[pa.RecordBatch]:

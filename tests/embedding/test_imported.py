@@ -42,6 +42,23 @@ def test_rows_are_taken_by_id_in_the_order_asked(tmp_path: Path, kind: pa.DataTy
     assert num_normalised == 0
 
 
+def test_a_file_that_is_written_anew_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    """Its digest, which the record keeps, is of the file before."""
+    names = [f"d{number}" for number in range(10)]
+    path = write(tmp_path / "v.parquet", names, vectors(10))
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    before = imported.digest
+    imported.gather(names[:5], tmp_path / "out")
+    write(path, names, vectors(10, seed=1))
+    assert imported.digest != before
+    with pytest.raises(InputError, match="the file changed since the run began"):
+        imported.gather(names[5:], tmp_path / "out")
+    imported = ImportedVectors(str(path), "chunk_id", "feature_arr")
+    write(path, names, vectors(10, seed=2))
+    with pytest.raises(InputError, match="the file changed since the run began"):
+        list(imported.batches(["chunk_id"]))
+
+
 def test_a_folder_of_files_is_one_table(tmp_path: Path) -> None:
     matrix = vectors(4)
     write(tmp_path / "a.parquet", ["x", "y"], matrix[:2])
