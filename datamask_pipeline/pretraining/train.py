@@ -172,7 +172,8 @@ def train(
 
 
 class _FiniteTrainer(Trainer):
-    """Stops before the optimiser follows a loss that is not finite, and says where its state finds no room."""
+    """Stops before the optimiser follows a loss that is not finite, takes up all weights of a state, and says where one
+    finds no room."""
 
     def __init__(self, *, forward_arguments: dict[str, Any], **settings: Any) -> None:
         super().__init__(**settings)
@@ -195,6 +196,12 @@ class _FiniteTrainer(Trainer):
                 f"(learning rate {self.lr_scheduler.get_last_lr()[0]:.2e}): {DIVERGED}"
             )
         return loss
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        # Experts lie on disk under other names than in the model: the trainer's own reading would pass over them.
+        taken_up = self.model if model is None else model
+        saved = type(self.model).from_pretrained(resume_from_checkpoint, local_files_only=True)
+        taken_up.load_state_dict(saved.state_dict())
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with writing(Path(self.args.output_dir)):

@@ -14,7 +14,7 @@ from datamask_pipeline.stages import tokenizer as tokenizer_stage
 from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "pretrain"
-VERSION: Final = "4"
+VERSION: Final = "5"
 TREE: Final = "models"
 
 

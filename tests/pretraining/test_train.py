@@ -123,6 +123,24 @@ def test_a_run_killed_twice_ends_with_the_same_bytes(
     assert resumed.validation == undisturbed.validation
 
 
+def test_an_interrupted_mixture_goes_on_with_its_experts(
+    run: Run, config: PretrainConfig, directory: Path, texts: list[str], tokenizer: PreTrainedTokenizerFast
+) -> None:
+    mixture = config.model_copy(update={"architecture": "moe"})
+
+    def interrupt(step: int, total: int) -> None:
+        if step == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(texts[20:], tokenizer, texts[:20], directory, mixture, interrupt)
+    assert resumable(directory / "resume") == directory / "resume" / "checkpoint-4"
+    resumed = run(directory, mixture)
+    undisturbed = run(directory.with_name("undisturbed"), mixture)
+    assert _digests(directory) == _digests(directory.with_name("undisturbed"))
+    assert resumed.curve == undisturbed.curve
+
+
 def _steps_until_killed(job: dict[str, object], killed_at: int) -> list[int]:
     """The steps of a run that kill -9 ends after a step."""
     given = json.dumps(job | {"killed_at": killed_at})
