@@ -30,6 +30,8 @@ _NAMED = _ORIGIN.replace(r"(\[", r"(?P<host>\[", 1)
 _PORT = rf"^:(80|443)?($|[{_END}])"
 #: A label of a host in its ASCII form; some hosts have an underscore.
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+#: What no host has, such as a full-width colon would become.
+_NO_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
 
 
 def host_sql(url: str) -> str:
@@ -50,6 +52,11 @@ def domain_sql(url: str) -> str:
     return (
         f"CASE WHEN starts_with({host}, 'www.') AND contains({host}[5:], '.') THEN {host}[5:] ELSE {host} END"
     )
+
+
+def may_respell_sql(url: str) -> str:
+    """SQL of whether a URL may spell its host otherwise than in its canonical form, the case of letters aside."""
+    return f"(strlen({url}) <> length({url}) OR contains({url}, '['))"
 
 
 def after_host_sql(url: str) -> str:
@@ -127,17 +134,16 @@ def canonical_host(host: str) -> str:
     if lowered.isascii():
         return lowered
     try:
-        return idna.encode(lowered, uts46=True).decode()
+        # As browsers do: a sign that registries refuse, or a label's underscore, keeps no name from its ASCII form.
+        mapped = idna.uts46_remap(lowered, std3_rules=False).rstrip(".")
     except UnicodeError:
         return lowered
-
-
-def spellings(host: str) -> list[str]:
-    """The ways in which URLs spell a canonical host, in lower case: in ASCII, and in its own script."""
-    try:
-        return list(dict.fromkeys([host, idna.decode(host)]))
-    except UnicodeError:
-        return [host]
+    if _NO_HOST.search(mapped):
+        return lowered
+    labels = mapped.split(".")
+    return ".".join(
+        label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in labels
+    )
 
 
 def is_host(host: str) -> bool:

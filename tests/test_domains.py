@@ -20,6 +20,11 @@ HOSTS = {
     "https://xn--mnchen-3ya.de/": ("xn--mnchen-3ya.de", "/"),
     "https://faß.de/": ("xn--fa-hia.de", "/"),  # not fass.de, which is somebody else's
     "https://例え。テスト/": ("xn--r8jz45g.xn--zckzah", "/"),
+    "http://my_shop.BÜCHER.example/": ("my_shop.xn--bcher-kva.example", "/"),
+    "http://r3---sn.bücher.example./": ("r3---sn.xn--bcher-kva.example", "/"),
+    "http://i❤.ws/": ("xn--i-7iq.ws", "/"),  # no registry takes it any more, and browsers go there
+    "http://bücher.example。/": ("xn--bcher-kva.example", "/"),
+    "http://example.com：80/": ("example.com：80", "/"),
     "http://[2001:0DB8:0::1]:80/x": ("[2001:db8::1]", "/x"),
     "http://[broken/x": ("[broken", "/x"),
     "http://1.2.3.4/x": ("1.2.3.4", "/x"),
@@ -43,6 +48,15 @@ def test_sql_and_python_find_the_same_host(url: str) -> None:
     if expected:
         assert rest == expected[1]
         assert domains.canonical_host(host) == host
+
+
+def test_a_url_without_the_letters_of_its_host_is_told_for_one() -> None:
+    with duckdb.connect() as connection:
+        for url, expected in HOSTS.items():
+            told = connection.execute(f"SELECT {domains.may_respell_sql('$1')}", [url]).fetchall()
+            assert told == [(True,)] or expected is None or expected[0] in url.lower()
+        plain = "https://EXAMPLE.com/a"
+        assert connection.execute(f"SELECT {domains.may_respell_sql('$1')}", [plain]).fetchall() == [(False,)]
 
 
 def test_a_domain_is_a_host_without_www() -> None:

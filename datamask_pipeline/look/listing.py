@@ -237,9 +237,8 @@ class Listing:
             host = domains.without_www(domains.canonical_host(query.domain))
             told = "(domain = ? OR ends_with(domain, ?))"
             if query.stage == "crawl":  # the host is cut out of few addresses only
-                spelt = domains.spellings(host)
-                few = " OR ".join("contains(lower(url), ?)" for _ in spelt)
-                yield f"CASE WHEN {few} THEN {told} ELSE false END", [*spelt, host, f".{host}"]
+                few = f"contains(lower(url), ?) OR {domains.may_respell_sql('url')}"
+                yield f"CASE WHEN {few} THEN {told} ELSE false END", [host, host, f".{host}"]
             else:
                 yield told, [host, f".{host}"]
         if query.text and query.stage == "rejected":
