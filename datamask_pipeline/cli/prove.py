@@ -88,6 +88,10 @@ def prove(
     """
     if root is not None and not re.fullmatch("[0-9a-fA-F]{64}", root):
         raise ConfigurationError(f"--root: {root!r} is no root digest, which has 64 hexadecimal digits")
+    if signature is not None and public_key is None:
+        raise ConfigurationError(
+            f"--signature: {signature} is checked by a key alone; name it, --public-key KEY.pub"
+        )
     store = build_pipeline(config, settings).store
     fs, path = file_system_of(target, store.options_for(target), setting="target")
     path = path.rstrip("/")

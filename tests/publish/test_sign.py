@@ -84,6 +84,14 @@ def test_a_signature_that_was_not_checked_is_told(signed: tuple[Path, Path]) -> 
     assert "not checked" not in prove(folder, "--public-key", public).output
 
 
+def test_a_signature_without_a_key_is_refused(signed: tuple[Path, Path]) -> None:
+    """It was passed over, and the proof ended as if it had been checked."""
+    folder, _ = signed
+    told = prove(folder, "--signature", folder.with_name("other.sig"))
+    assert told.exit_code == 1
+    assert "--public-key KEY.pub" in str(told.exception)
+
+
 def test_the_working_directory_has_a_signature_beside_it_too(
     signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
