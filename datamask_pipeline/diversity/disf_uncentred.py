@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments
+from datamask_pipeline.diversity.moments import DrawnGroup, LinearForm, MomentMetric, Moments
 from datamask_pipeline.diversity.spectrum import levelled
 
 
@@ -29,17 +31,18 @@ class DiSFUncentred(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -float((_second(moments) / moments.count).square().sum())
 
-    def mean_over_masks(
-        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
-    ) -> float:
-        # A mask holds each document's product with itself, and every pair is as likely as any other.
-        pairs = (float(_second(sample).square().sum()) - fourth) / (sample.count * (sample.count - 1))
-        mean = -(fourth / sample.count + (count - 1) * pairs) / count
-        if held is None:
-            return mean
-        within = -mean * count**2
-        between = 2 * count / sample.count * float((_second(held) * _second(sample)).sum())
-        return -(within + between + float(_second(held).square().sum())) / (held.count + count) ** 2
+    def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float:
+        held = held or Moments.zero(len(groups[0].moments.first_D), needs_second=True)
+        count, sum_DD = held.count, _second(held)
+        total = float(sum_DD.square().sum())
+        for group in groups:
+            second_DD = _second(group.moments)
+            # A mask holds each of its documents' product with itself, too.
+            total += group.share * group.fourth
+            total += group.pairs * (float(second_DD.square().sum()) - group.fourth)
+            total += 2 * group.share * float((sum_DD * second_DD).sum())
+            count, sum_DD = count + group.count, sum_DD + group.share * second_DD
+        return -total / count**2
 
     def gain_of_fewer(self, count: float, least: float) -> float:
         del count, least

@@ -5,12 +5,20 @@ Shape suffixes: N documents, D embedding dimensions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
+from datamask_pipeline.diversity.moments import (
+    DrawnGroup,
+    LinearForm,
+    MomentMetric,
+    Moments,
+    RowMarginals,
+    squared_norms,
+)
 
 TAKEN_OVER = (
     "name",
@@ -80,16 +88,15 @@ class LikenedMetric(MomentMetric):
         own_G: Tensor = masks_GN.to(torch.float64) @ own_N / masks_GN.sum(1)
         return inner_G + own_G
 
-    def mean_over_masks(
-        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
-    ) -> float | None:
-        mean = self.metric.mean_over_masks(sample, fourth, count, held)
+    def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float | None:
+        mean = self.metric.mean_over_masks(groups, held)
         if mean is None:
             return None
-        own = self.own.total(sample) / sample.count
+        own = sum(group.share * self.own.total(group.moments) for group in groups)
+        count = sum(group.count for group in groups)
         if held is not None:
-            own = (own * count + self.own.total(held)) / (count + held.count)
-        return mean + own
+            own, count = own + self.own.total(held), count + held.count
+        return mean + own / count
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         inner, own = self.metric.marginals_at(moments), self.own.scaled(1 / moments.count)

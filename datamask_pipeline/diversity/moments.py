@@ -9,7 +9,7 @@ map-reduce of ``d + d^2`` numbers; one vector and one matrix then score every do
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -71,6 +71,32 @@ class Moments:
             second_DD=second,
             squared=self.squared + scale * other.squared,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnGroup:
+    """Documents of which every random mask holds so many, any as likely as any other.
+
+    Attributes:
+        moments: Of all of them, or of a uniform sample that stands for them.
+        fourth: Their sum of ``|x_i|^4``.
+        count: Documents of a mask.
+    """
+
+    moments: Moments
+    fourth: float
+    count: float
+
+    @property
+    def share(self) -> float:
+        """How often a mask holds one of them."""
+        return self.count / self.moments.count
+
+    @property
+    def pairs(self) -> float:
+        """How often it holds an ordered pair of them; 0 where there is none."""
+        size = self.moments.count
+        return self.count * (self.count - 1) / (size * (size - 1)) if size > 1 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,21 +216,17 @@ class MomentMetric(DiversityMetric):
         """The derivative of `relaxed_value`, as `form` is that of `value`."""
         return self.form(moments)
 
-    def mean_over_masks(
-        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
-    ) -> float | None:
-        """The mean over all masks of that many documents, of a block that a uniform sample stands for.
+    def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float | None:
+        """The mean over all masks that hold so many documents of each group.
 
         Args:
-            sample: Moments of all of the sample's documents, two at least.
-            fourth: Their sum of ``|x_i|^4``.
-            count: Documents of a mask.
+            groups: All documents, each in one group.
             held: Of documents that stand beside every mask: the mean is then that of the unions.
 
         Returns:
-            The mean, exact where the sample is the block; none where it has no closed form.
+            The mean, exact where no sample stands for a group; none where it has no closed form.
         """
-        del sample, fourth, count, held
+        del groups, held
         return None
 
     def gain_of_fewer(self, count: float, least: float) -> float | None:

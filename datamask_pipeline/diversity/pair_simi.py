@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, squared_norms
+from datamask_pipeline.diversity.moments import DrawnGroup, LinearForm, MomentMetric, Moments, squared_norms
 
 
 class PairSimilarity(MomentMetric):
@@ -25,15 +27,15 @@ class PairSimilarity(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -(float(moments.first_D @ moments.first_D) - moments.squared) / _pairs(moments.count)
 
-    def mean_over_masks(
-        self, sample: Moments, fourth: float, count: float, held: Moments | None = None
-    ) -> float:
-        mean = self.value(sample)  # every pair is as likely as any other
-        if held is None:
-            return mean
-        between = 2 * count / sample.count * float(held.first_D @ sample.first_D)
-        within = float(held.first_D @ held.first_D) - held.squared - mean * _pairs(count)
-        return -(within + between) / _pairs(held.count + count)
+    def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float:
+        held = held or Moments.zero(len(groups[0].moments.first_D), needs_second=False)
+        count, sum_D, total = held.count, held.first_D, float(held.first_D @ held.first_D) - held.squared
+        for group in groups:
+            first_D = group.moments.first_D
+            total += group.pairs * (float(first_D @ first_D) - group.moments.squared)
+            total += 2 * group.share * float(sum_D @ first_D)
+            count, sum_D = count + group.count, sum_D + group.share * first_D
+        return -total / _pairs(count)
 
     def gain_of_fewer(self, count: float, least: float) -> float:
         # The value is K / (K - 1) times the variance, less the mean of the |x_i|^2.

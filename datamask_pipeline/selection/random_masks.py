@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
-from datamask_pipeline.diversity.moments import MomentMetric, Moments
+from datamask_pipeline.diversity.moments import DrawnGroup, MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.facility.evaluate import coverage_of
@@ -34,6 +34,8 @@ MASK_WORK, SPECTRAL_WORK = 2**34, 16
 documents for each dimension, or of so many for each document where these are fewer."""
 EXACT_DOCUMENTS = 32_768
 """Pairs of a sample of so many stand for those of the block."""
+MOST_GROUPED = 2**24
+"""Numbers of all groups' moments together: 128 MiB."""
 SCALE_SEED = 0
 """Of every draw that a scale rests on."""
 
@@ -141,35 +143,38 @@ def exact_means(
             rows_ND, workers = statistics.rows.everything(), statistics.workers
             mean = expected_coverage(rows_ND, references_R, budget.groups_N, budget.limits, workers, dtype)
             means |= {} if mean is None else {metric.name: mean}
-    if len(budget.limits) > 1:
-        return means
-    return means | _exact_moment_means(metrics, statistics, budget, dtype)
+    quadratic = [metric for metric in metrics if isinstance(metric, MomentMetric) and metric.quadratic]
+    groups = _groups(statistics, budget, dtype) if quadratic else []
+    for metric in quadratic if groups else []:
+        mean = metric.mean_over_masks(groups, statistics.held)
+        means |= {} if mean is None else {metric.name: mean}
+    return means
 
 
-def _exact_moment_means(
-    metrics: Sequence[DiversityMetric], statistics: Statistics, budget: Budget, dtype: torch.dtype
-) -> dict[str, float]:
-    """The same of metrics of moments, for one group of documents.
+def _groups(statistics: Statistics, budget: Budget, dtype: torch.dtype) -> list[DrawnGroup]:
+    """Moments of each group that masks hold documents of.
 
-    Over larger blocks it is that of a uniform sample: pairs of the sample are pairs of the block.
+    Over larger blocks those of a uniform sample: pairs of the sample are pairs of the block. No groups where a sample could
+    leave one without a pair, and where they are too many.
     """
-    size = min(statistics.rows.num_rows, EXACT_DOCUMENTS)
-    chosen_N = torch.zeros(statistics.rows.num_rows, dtype=torch.bool)
+    rows, limits = statistics.rows, budget.limits
+    size = min(rows.num_rows, EXACT_DOCUMENTS)
+    numbers = len(limits) * rows.dim ** (2 if statistics.needs_second else 1)
+    if len(limits) > 1 and (size < rows.num_rows or numbers > MOST_GROUPED):
+        return []
+    chosen_N = torch.zeros(rows.num_rows, dtype=torch.bool)
     draws = generator(budget.seed, "normalisation", "means")
     chosen_N[torch.randperm(len(chosen_N), generator=draws)[:size]] = True
-    means: dict[str, float] = {}
-    moments: Moments | None = None
-    for metric in metrics:
-        if isinstance(metric, MomentMetric) and metric.quadratic:
-            if moments is None:
-                # Half precision loses less than drawing a sample does, and more than no sample does.
-                exact = size == statistics.rows.num_rows
-                moments = statistics.own_moments(chosen_N, torch.float32 if exact else dtype)
-                fourth = float(statistics.squared_N[chosen_N].square().sum())
-            mean = metric.mean_over_masks(moments, fourth, budget.num_documents, statistics.held)
-            if mean is not None:
-                means[metric.name] = mean
-    return means
+    # Half precision loses less than drawing a sample does, and more than no sample does.
+    dtype = torch.float32 if size == rows.num_rows else dtype
+    groups = []
+    for group, limit in enumerate(limits):
+        members_N = chosen_N & (budget.groups_N == group)
+        if limit:
+            moments = statistics.own_moments(members_N, dtype)
+            fourth = float(statistics.squared_N[members_N].square().sum())
+            groups.append(DrawnGroup(moments=moments, fourth=fourth, count=limit))
+    return groups
 
 
 def drawn_values(

@@ -55,7 +55,7 @@ STAGE: Final = "select"
 #: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
-VERSION: Final = "41"
+VERSION: Final = "42"
 
 
 class Compute(Protocol):

@@ -1,6 +1,6 @@
 """The scale of a term: exact zeros, both terms at every lambda, ranges that float32 resolves, everything selected."""
 
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline import select_documents
-from datamask_pipeline.diversity.moments import MomentMetric, moments_of, squared_norms
+from datamask_pipeline.diversity.moments import DrawnGroup, MomentMetric, moments_of, squared_norms
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
@@ -24,18 +24,62 @@ def block(size: int = 300, dim: int = 24, seed: int = 0) -> tuple[NDArray[np.flo
 
 
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_the_mean_over_random_masks_is_that_of_all_masks(name: str, count: int) -> None:
+@pytest.mark.parametrize("held", [0, 3])
+@pytest.mark.parametrize(
+    "counts", [{9: 2}, {9: 3}, {9: 5}, {6: 2, 5: 3}, {1: 1, 7: 4}, {3: 1, 4: 1, 5: 2}], ids=str
+)
+def test_the_mean_over_random_masks_is_that_of_all_masks(
+    name: str, held: int, counts: dict[int, int]
+) -> None:
+    """Groups of so many documents each, of which a mask holds so many."""
     metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
-    rows_ND = torch.from_numpy(block(9, 4)[0]).double()
-    masks_GN = torch.zeros(0, 9, dtype=torch.bool)
-    for chosen in combinations(range(9), count):
-        masks_GN = torch.cat([masks_GN, torch.isin(torch.arange(9), torch.tensor(chosen))[None]])
-    fourth = float(squared_norms(rows_ND).square().sum())
-    everything = moments_of(rows_ND, torch.ones(9, dtype=torch.bool), True)
+    total = sum(counts)
+    rows_ND = torch.from_numpy(block(total + held, 4)[0]).double()
+    firsts = np.cumsum([0, *counts])
+    choices = [
+        combinations(range(first, first + size), count)
+        for first, (size, count) in zip(firsts, counts.items(), strict=False)
+    ]
+    always = tuple(range(total, total + held))
+    masks_GN = torch.stack(
+        [
+            torch.isin(torch.arange(total + held), torch.tensor(sum(chosen, always)))
+            for chosen in product(*choices)
+        ]
+    )
+    groups = [
+        DrawnGroup(
+            moments=moments_of(rows_nD, torch.ones(len(rows_nD), dtype=torch.bool), True),
+            fourth=float(squared_norms(rows_nD).square().sum()),
+            count=count,
+        )
+        for rows_nD, count in zip(torch.split(rows_ND[:total], list(counts)), counts.values(), strict=True)
+    ]
+    beside = moments_of(rows_ND, torch.arange(total + held) >= total, True) if held else None
     expected = float(metric.values(rows_ND, masks_GN).mean())
-    assert metric.mean_over_masks(everything, fourth, float(count)) == pytest.approx(expected, rel=1e-9)
+    assert metric.mean_over_masks(groups, beside) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
+def test_zero_is_exact_under_quotas(name: str) -> None:
+    rows, quality = block(11, 5)
+    groups, quotas = ["a"] * 4 + ["b"] * 7, {"a": 0.25, "b": 0.75}
+    found = select_documents(
+        rows, quality, groups=groups, quotas=quotas, num_documents=4, diversity=name, lamb=0.0
+    )
+    chosen = [
+        [first, *others] for first, others in product(range(4), combinations(range(4, 11), 3))
+    ]  # all masks there are
+    masks_GN = torch.zeros(len(chosen), 11, dtype=torch.bool)
+    for mask_N, places in zip(masks_GN, chosen, strict=True):
+        mask_N[places] = True
+    metric = METRICS.make(name)
+    assert isinstance(metric, MomentMetric)
+    unit_ND = torch.nn.functional.normalize(torch.from_numpy(rows).double())
+    assert found.normalisation[name][0] == pytest.approx(
+        float(metric.values(unit_ND, masks_GN).mean()), rel=1e-5
+    )
 
 
 @pytest.mark.sampled(1)

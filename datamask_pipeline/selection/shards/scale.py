@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
-from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.diversity.moments import DrawnGroup, MomentMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.config import SelectionConfig
@@ -80,8 +80,8 @@ def _closed_means(people: Population, metrics: Sequence[MomentMetric]) -> dict[s
     sample = part.own_moments("all")
     (fourth,) = part.dots(("squared", "squared"))
     people.team.later("forget", name="means")
-    count = people.limits.num_documents
-    found = {metric.name: metric.mean_over_masks(sample, fourth, count, people.held) for metric in metrics}
+    group = DrawnGroup(moments=sample, fourth=fourth, count=people.limits.num_documents)
+    found = {metric.name: metric.mean_over_masks([group], people.held) for metric in metrics}
     return {name: mean for name, mean in found.items() if mean is not None}
 
 
