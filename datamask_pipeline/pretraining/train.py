@@ -106,11 +106,7 @@ def pretrain(
     store = open_store(states / "tokens") or tokenise(texts, tokenizer, states / "tokens")
     bind(states, _fingerprint(config, tokenizer, store))
     remove_halves(states)
-    arguments = (config, store, states, models, len(tokenizer), tokenizer.eos_token_id)
-    if config.processes == 1:
-        train(*arguments, progress)
-    else:
-        launch(train, arguments, processes=config.processes, progress=progress)
+    train(config, store, states, models, len(tokenizer), tokenizer.eos_token_id, progress)
     last = published(models)[-1]
     with torch_threads(config.threads), no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(last.directory, local_files_only=True).to(device)
@@ -139,7 +135,7 @@ def train(
     end_of_text: int,
     progress: Progress | None,
 ) -> None:
-    """Train from the newest whole state on; one of `config.processes` that do the same, or the only one.
+    """Train from the newest whole state on, by `config.processes` processes.
 
     Args:
         config: See `PretrainConfig`.
@@ -149,7 +145,28 @@ def train(
         vocab_size: Entries of the tokenizer.
         end_of_text: Its id of the end of a text.
         progress: Called after each step with (steps done, steps in all).
+
+    Raises:
+        DataMaskError: The loss or the weights ceased to be finite; nothing of that step is kept. A process ended.
+        StorageError: There is no room for weights or state.
     """
+    arguments = (config, store, states, models, vocab_size, end_of_text)
+    if config.processes == 1:
+        _train(*arguments, progress)
+    else:
+        launch(_train, arguments, processes=config.processes, progress=progress)
+
+
+def _train(
+    config: PretrainConfig,
+    store: TokenStore,
+    states: Path,
+    models: Path,
+    vocab_size: int,
+    end_of_text: int,
+    progress: Progress | None,
+) -> None:
+    """One of `config.processes` that do the same, or the only one."""
     with torch_threads(config.threads), freed_pages_kept(), no_progress_bars():
         model = build_model(config, vocab_size=vocab_size, end_of_text=end_of_text)
         scale_router_loss(model, config)

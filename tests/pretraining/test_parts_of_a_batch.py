@@ -1,14 +1,20 @@
 """However a step's batch is divided, by forward passes or processes, the losses are those of one pass in one process."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from datamask_pipeline.experiment.collection import Ruler
+from datamask_pipeline.experiment.proxy import proxy_bits
+from datamask_pipeline.ngram.asked import encoded
+from datamask_pipeline.ngram.trigram import Texts
 from datamask_pipeline.pretraining.config import PretrainConfig
 from datamask_pipeline.pretraining.data import PackedBlocks, tokenise
 from datamask_pipeline.pretraining.model import build_model
+from datamask_pipeline.pretraining.tokenizer import encoder
 from datamask_pipeline.pretraining.train import pretrain
 
 
@@ -58,6 +64,22 @@ def test_processes(
     assert _losses(two, texts, tokenizer, tmp_path / "two") == pytest.approx(
         _losses(stepwise, texts, tokenizer, tmp_path / "one"), abs=1e-5
     )
+
+
+@pytest.mark.slow
+def test_processes_of_an_experiments_network(
+    config: PretrainConfig, texts: list[str], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    unread: Any = None
+    encode, end = encoder(tokenizer), int(tokenizer.eos_token_id)
+    learnt, held_out = (Texts.of(list(encoded(some, encode, end))) for some in (texts[20:], texts[:5]))
+    ruler = Ruler(
+        encode, end, len(tokenizer), unread, unread, ["held_out_documents"] * 5, unread, [], held_out
+    )
+    one = proxy_bits(learnt, ruler, config, tmp_path / "one")
+    two = proxy_bits(learnt, ruler, config.model_copy(update={"processes": 2}), tmp_path / "two")
+    assert two.tokens == one.tokens
+    assert two.bits_CI == pytest.approx(one.bits_CI, rel=1e-4)
 
 
 @pytest.mark.parametrize("architecture", ["dense", "moe"])
