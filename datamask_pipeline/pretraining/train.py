@@ -17,6 +17,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.hardware import freed_pages_kept, present_device, torch_threads
+from datamask_pipeline.lineage import canonical_json
 from datamask_pipeline.pretraining.checkpoints import (
     DIVERGED,
     Checkpoint,
@@ -277,7 +278,7 @@ def _curve(history: Iterable[dict[str, float]], config: PretrainConfig) -> list[
 
 
 def _fingerprint(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, store: TokenStore) -> str:
-    digest = hashlib.sha256(config.model_dump_json().encode())
+    digest = hashlib.sha256(canonical_json(config.result_config()).encode())
     digest.update(tokenizer.backend_tokenizer.to_str().encode())
     with (store.directory / "tokens.bin").open("rb") as stream:
         while chunk := stream.read(1 << 20):

@@ -234,6 +234,15 @@ def test_another_run_in_the_same_directory_is_refused(
         run(directory, config.model_copy(update={"seed": 1}))
 
 
+def test_a_run_goes_on_whether_its_settings_come_from_a_preset_or_not(
+    run: Run,
+    config: PretrainConfig,
+    directory: Path,
+) -> None:
+    done = run(directory, config)
+    assert run(directory, config.model_copy(update={"preset": "smoke"})) == done
+
+
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[torch.nn.Module], object]], None]:
     """Do something to the model before it is trained."""
