@@ -328,11 +328,7 @@ class _Step:
         }
         for asset, of in asset_of.items():
             read = list(of.values()) if isinstance(of, dict) else [of]
-            versions = [
-                found.content_digest
-                for artefact in read
-                if (found := self._pipeline.store.current(*artefact)) is not None
-            ]
+            versions = [self._pipeline.reference(artefact).content_digest for artefact in read]
             version = versions[0] if len(versions) == 1 else sha256_text(canonical_json(versions))
             record = records.get(dg.AssetKey(asset))
             last = None if record is None else record.asset_entry.last_materialization_record

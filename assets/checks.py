@@ -17,7 +17,7 @@ from datamask_pipeline import duck, schema
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.stage import Output
-from datamask_pipeline.storage import Ref, check_balance, require
+from datamask_pipeline.storage import Ref, check_balance
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Artefact:
         return self.ref.key.split("/")[0]
 
     def neighbour(self, stage: str, key: str | None = None) -> Ref:
-        """The current artefact of another stage, by default of the same key."""
-        return require(self.pipeline.store, stage, key or self.ref.key)
+        """The artefact of another stage that the run made, or else the current one; by default of the same key."""
+        return self.pipeline.reference((stage, key or self.ref.key))
 
     def sql(self, ref: Ref | None = None, columns: str = "*") -> str:
         """The artefact's rows, or another's, as a subquery for ``query``."""

@@ -1,16 +1,22 @@
 """A release in one run: Dagster is told what the assets' own steps would tell it, once, and no failure spreads."""
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import numpy as np
 import pytest
-from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.definitions.data_version import (
+    CachingStaleStatusResolver,
+    StaleStatus,
+    get_input_data_version_tag,
+)
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.events import DagsterEventType
 from dagster._core.loader import LoadingContextForTest
@@ -19,6 +25,7 @@ from assets.chain import chain_job
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.demo import run_release
 from datamask_pipeline.pipeline import FLOW, Pipeline, load_config
+from datamask_pipeline.stages import materialise
 from datamask_pipeline.storage.releases import retire
 
 
@@ -108,6 +115,42 @@ def test_what_dagster_does_not_know_is_told_and_checked(dagster_run) -> None:
             each.target_materialization_data.run_id == result.run_id
             for each in result.get_asset_check_evaluations()
         )
+
+
+def test_a_run_is_told_and_checked_by_what_it_made_itself(
+    dagster_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run, with other settings, makes another mask current before the subset is made."""
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings = {"store": str(tmp_path / "record")}
+    other = Pipeline(load_config(str(dagster_run.config_file), {**settings, "select.lamb": 0.1}))
+    make = materialise.run
+    own = other.store.current("select", "first/datamask")
+    assert own is not None
+
+    @functools.wraps(make)
+    def make_after_another_run(*arguments: Any, **given: Any) -> Any:
+        other.run("select", "first", "datamask")
+        return make(*arguments, **given)
+
+    monkeypatch.setattr(materialise, "run", make_after_another_run)
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        result = dataclasses.replace(dagster_run, instance=instance).job("chain_job", "first", **settings)
+        current = other.store.current("select", "first/datamask")
+        assert current is not None
+        assert current.content_digest != own.content_digest
+        assert [
+            each for each in result.get_asset_check_evaluations() if each.blocking and not each.passed
+        ] == []
+        assert result.success
+        record = instance.fetch_materializations(
+            dg.AssetRecordsFilter(asset_key=dg.AssetKey("fineweb_mask"), asset_partitions=["first|datamask"]),
+            limit=1,
+        ).records[0]
+        tags = record.asset_materialization.tags
+        assert tags[get_input_data_version_tag(dg.AssetKey("selection_mask"))] == own.content_digest
 
 
 @pytest.mark.slow
