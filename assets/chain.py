@@ -116,9 +116,10 @@ def all_made(context: dg.OpExecutionContext, pipeline: PipelineResource) -> None
     reasons = _RUNS.pop(context.run_id, _SoFar()).reasons
     if not reasons and context.run.parent_run_id is not None:
         chain, release = pipeline.pipeline(run=context.run.run_id).looked_at(), context.partition_key
+        gone = {*chain.release_crawls(release)}.difference(chain.crawls())
         left = [
             f"{step.stage} of {step.key}"
-            for _, steps in steps_of_releases(chain, [release], None)
+            for _, steps in steps_of_releases(chain, [release], standing=gone)
             for step in steps
         ]
         if left:

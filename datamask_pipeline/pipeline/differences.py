@@ -1,7 +1,7 @@
 """In what record and configuration differ, and what a run would compute for it. Knows manifests; reads no data."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from datamask_pipeline.errors import DataMaskError, IntegrityError
@@ -229,7 +229,7 @@ def set_back_line(artefact: str, key: str, why: Iterable[str]) -> str:
 
 
 def steps_of_releases(
-    pipeline: Pipeline, releases: Iterable[str], until: str | None = None
+    pipeline: Pipeline, releases: Iterable[str], until: str | None = None, standing: Collection[str] = ()
 ) -> Iterator[tuple[str, list[Step]]]:
     """Each release with its steps as `steps_to_compute`; arguments as there."""
     counted: dict[tuple[str, str], str] = {}
@@ -237,14 +237,18 @@ def steps_of_releases(
     for release in releases:
         steps = [
             Step(release, stage, key, why, counted.get((stage, key)))
-            for stage, key, why in steps_to_compute(pipeline, release, until, new)
+            for stage, key, why in steps_to_compute(pipeline, release, until, new, standing)
         ]
         counted |= {(step.stage, step.key): release for step in steps if step.counted_in is None}
         yield release, steps
 
 
 def steps_to_compute(
-    pipeline: Pipeline, release: str, until: str | None, new: dict[Artefact, str]
+    pipeline: Pipeline,
+    release: str,
+    until: str | None,
+    new: dict[Artefact, str],
+    standing: Collection[str] = (),
 ) -> Iterator[tuple[str, str, list[str]]]:
     """The steps that a run would compute: stage, key and why. Equal results may spare those that wait for them.
 
@@ -254,9 +258,12 @@ def steps_to_compute(
         until: The last stage; none is every one.
         new: Artefacts that would be made before, of other releases too, by the step that makes each; those of these steps
             are added.
+        standing: Crawls that are taken as they stand in the record, whatever the source has of them.
     """
     for name, key, call in pipeline.steps(release, until):
         stage = FLOW.stage(name)
+        if stage.scope == "crawl" and key in standing:
+            continue
         of = (pipeline.inputs(stage, key) | pipeline.held_inputs(stage, key)).values()
         read = {artefact for one in of for artefact in (one.values() if isinstance(one, dict) else [one])}
         waits_for = dict.fromkeys(maker for artefact, maker in new.items() if artefact in read)

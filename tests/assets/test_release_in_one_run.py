@@ -251,6 +251,35 @@ def job_of_an_arm_that_fails() -> dg.JobDefinition:
     return build_defs(config=config, settings=settings).resolve_job_def("chain_job")
 
 
+@pytest.mark.slow
+def test_a_run_that_is_run_again_takes_a_crawl_that_is_gone_as_it_stands(
+    dagster_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its first run does: by hand from that run's page, or by Dagster where the worker was killed."""
+    root = tmp_path / "crawls"
+    shutil.copytree(dagster_run.pipeline.config.source.options["root"], root)
+    shutil.rmtree(root / "tiny-2024-10")
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    monkeypatch.setenv(
+        "TRIED", json.dumps([str(dagster_run.config_file), str(tmp_path / "record"), str(root)])
+    )
+    job, tags = dg.reconstructable(job_without_a_crawl), {"dagster/partition": "first"}
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        first = dg.execute_job(job, instance, tags=tags, raise_on_error=False)
+        assert first.success
+        options = dg.ReexecutionOptions(parent_run_id=first.run_id, step_selection=["all_made"])
+        again = dg.execute_job(job, instance, tags=tags, reexecution_options=options, raise_on_error=False)
+        assert again.success
+
+
+def job_without_a_crawl() -> dg.JobDefinition:
+    config, record, root = json.loads(os.environ["TRIED"])
+    settings = {"store": record, "source.options.root": root}
+    return build_defs(config=config, settings=settings).resolve_job_def("chain_job")
+
+
 def test_of_a_retired_release_a_job_makes_nothing_either(dagster_run, tmp_path: Path) -> None:
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
     settings = {"store": str(tmp_path / "record"), "select.lamb": 0.3}
