@@ -258,12 +258,18 @@ class _Step:
         return self._pipeline.run(stage.name, key)
 
     def _known(self, output: Output) -> tuple[str, str] | None:
-        """What Dagster has of an asset's partition, if no blocking check of it failed or is missing."""
+        """What Dagster has of an asset's partition, if no blocking check of it failed or is missing.
+
+        Not what was told by another code version: Dagster marks that as outdated, until it is told again.
+        """
         instance, asset = self._context.instance, dg.AssetKey(output.asset)
         told = instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[self._partition]), limit=1
         ).records
         if not told or (materialization := told[0].asset_materialization) is None:
+            return None
+        tags = materialization.tags or {}
+        if tags.get(CODE_VERSION_TAG) != stage_version(self._stage, self._pipeline.config):
             return None
         extra = self._shown.get(output.asset, Shown())
         names = check_names(output, extra)
@@ -281,7 +287,7 @@ class _Step:
             if not evaluation.passed and evaluation.severity is dg.AssetCheckSeverity.ERROR:
                 return None
         fingerprint = materialization.metadata.get("fingerprint")
-        version = (materialization.tags or {}).get(DATA_VERSION_TAG, "")
+        version = tags.get(DATA_VERSION_TAG, "")
         return ("" if fingerprint is None else str(fingerprint.value), version)
 
     def _plan(self, output: Output) -> None:

@@ -13,6 +13,7 @@ import dagster as dg
 import numpy as np
 import pytest
 from dagster._core.definitions.data_version import (
+    CODE_VERSION_TAG,
     CachingStaleStatusResolver,
     StaleStatus,
     get_input_data_version_tag,
@@ -63,6 +64,31 @@ def test_nothing_that_it_made_is_outdated(told_run, tiny_defs: dg.Definitions) -
                 resolver.get_stale_causes(asset, partition),
             )
     assert told > 20
+
+
+@pytest.mark.slow
+def test_what_is_found_under_a_changed_setting_is_told_again(dagster_run, tmp_path: Path) -> None:
+    """Questions are what they were, whatever length of them a model is asked: else they stay outdated in Dagster."""
+    shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")
+    settings: dict[str, object] = {"store": str(tmp_path / "record")}
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("crawls", dagster_run.pipeline.crawls())
+        instance.add_dynamic_partitions("releases", ["first"])
+        run = dataclasses.replace(dagster_run, instance=instance)
+        assert run.job("chain_job", "first", **settings).success
+        settings["evaluate.max_length"] = 63
+        result = run.job("chain_job", "first", **settings)
+    told = {
+        event.asset_key.to_user_string(): event.step_materialization_data.materialization
+        for event in result.all_events
+        if event.event_type_value == "ASSET_MATERIALIZATION"
+    }
+    assert "selection_mask" not in told
+    questions = told["benchmark_questions"]
+    assert questions.metadata["outcome"].value == "unchanged, reused"
+    graph = run.defs(**settings)[0].resolve_asset_graph()
+    version = graph.get(dg.AssetKey("benchmark_questions")).code_version
+    assert questions.tags[CODE_VERSION_TAG] == version
 
 
 def test_what_dagster_knows_is_seen_and_neither_told_nor_checked_again(told_run) -> None:
