@@ -7,6 +7,7 @@ from datamask_pipeline.compliance.content import tokens_of
 from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.publish.behind import inputs_of
+from datamask_pipeline.selection.config import stated_budget
 from datamask_pipeline.selection.reasons import BY_DRAW
 from datamask_pipeline.storage import require
 
@@ -149,7 +150,7 @@ def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[st
     tokens, without = _tokens(versions, selection)
     return {
         "selection": selection["location"],
-        "budget": _budget(selection["basis"]["config"]),
+        "budget": stated_budget(selection["basis"]["config"]),
         "candidates": counts["rows_in"],
         "new_candidates": _new(selection),
         "documents": counts["kept"],
@@ -166,12 +167,6 @@ def _figures(versions: Versions, selection: Mapping[str, Any], scale: Mapping[st
 def _is_drawn(config: Mapping[str, Any]) -> bool:
     policy = POLICIES.classes().get(config["policy"])
     return policy is not None and policy.decision is BY_DRAW
-
-
-def _budget(config: Mapping[str, Any]) -> str:
-    """The setting that fixes how much is selected; a ratio is one of the candidates, so it shrinks with them."""
-    name = next((each for each in ("num_tokens", "num_documents") if config.get(each) is not None), "ratio")
-    return f"{name} {config[name]}"
 
 
 def _new(selection: Mapping[str, Any]) -> int | None:

@@ -16,6 +16,7 @@ from datamask_pipeline.publish.columns import Column
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.facts import Facts
 from datamask_pipeline.publish.licences import OTHER
+from datamask_pipeline.selection.config import stated_budget
 
 
 def card(
@@ -154,11 +155,6 @@ def _sources(facts: Facts) -> str:
 def _selection(facts: Facts) -> str:
     settings, found = facts.selection["basis"]["config"], facts.selection["metadata"]
     blocks = found["blocks"]
-    budget = {
-        name: settings[name]
-        for name in ("ratio", "num_documents", "num_tokens")
-        if settings.get(name) is not None
-    }
     added, held = "", []
     if (given := found.get("given")) is not None:
         added = ", of the added documents alone"
@@ -168,7 +164,7 @@ def _selection(facts: Facts) -> str:
         ["policy", code_span(settings["policy"])],
         ["diversity", code_span(settings["diversity"]) + _not_read(settings, "diversity")],
         ["weight of quality", _number(settings["lamb"]) + _not_read(settings, "lamb")],
-        ["budget", ", ".join(f"{name} {value}" for name, value in budget.items()) + added],
+        ["budget", stated_budget(settings) + added],
         *_quotas(settings),
         *held,
         ["seed", str(settings["seed"])],

@@ -22,6 +22,16 @@ OTHER_GROUPS = "*"
 Budget = Literal["ratio", "num_documents", "num_tokens"]
 
 
+def stated_budget(settings: Mapping[str, Any]) -> str:
+    """The one of the three budgets that stands, with its number: a ratio has a default, which nobody reads beside another.
+
+    Args:
+        settings: Of a selection, as its manifest has them.
+    """
+    name = next((each for each in ("num_tokens", "num_documents") if settings.get(each) is not None), "ratio")
+    return f"{name} {settings[name]}"
+
+
 class SelectionConfig(Settings):
     """How a block is selected from: the objective, the budget, the arithmetic, and the policy by name.
 

@@ -330,10 +330,15 @@ def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_p
     assert "| not stated |" in _selection(facts)
 
 
-def test_the_card_tells_quotas_and_what_an_earlier_release_holds(licensed: Store, tmp_path: Path) -> None:
+def test_the_card_tells_the_budget_that_counts_quotas_and_what_an_earlier_release_holds(
+    licensed: Store, tmp_path: Path
+) -> None:
     facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
     assert "quotas" not in _selection(facts)
     assert "added" not in _selection(facts)
+    in_tokens = {"basis": {"config": facts.selection["basis"]["config"] | {"num_tokens": 3000}}}
+    told = _selection(dataclasses.replace(facts, selection={**facts.selection, **in_tokens}))
+    assert "| budget | num_tokens 3000 |" in told, "the ratio beside it is a default that is not read"
     settings = facts.selection["basis"]["config"] | {"quotas": {"a|b": 0.25, "*": 0.75}, "quota_by": "domain"}
     selection = dict(facts.selection) | {
         "basis": {"config": settings},
