@@ -77,11 +77,21 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     if near is None:
         yield "  near-copies by embedding were not sought (copies.threshold), so those that stay are not known"
     else:
-        yield f"  near-copies by embedding that stay: {near['documents']}"
+        yield f"  near-copies by embedding that stay: {near['documents']}{_of_near_copies(near)}"
         for example in near["examples"]:
             yield f"    e.g. {example['id']} of {example['crawl']}"
     for arm in report["cost"]:
         yield from _cost_lines(arm)
+
+
+def _of_near_copies(near: Mapping[str, Any]) -> str:
+    """What the number is of; reports of earlier versions do not say."""
+    if "texts_compared" not in near:
+        return ""
+    return (
+        f" ({near['held_out']} of them held out for validation), as far as is known: "
+        f"{near['texts_compared']} of {near['texts_withdrawn']} withdrawn texts were compared before they were withdrawn"
+    )
 
 
 def _then(report: Mapping[str, Any], *, with_cost: bool) -> Iterator[str]:

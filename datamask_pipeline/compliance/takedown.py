@@ -47,9 +47,11 @@ def takedown_report(store: Store, release: str) -> Report:
         ``withdrawn`` (all of these and every copy of their contents), ``examples`` and what was ``done``; of kind ``purged``
         is what no entry names and that has the text of what a purge erased, with ``asked_then``, the entries that the purge
         rested on, as its tombstone keeps them; ``totals``;
-        ``near_copies_left``: documents that some version of the record found to be near-copies of a withdrawn one by their
-        embeddings, and that stay; ``cost``: of each arm, as `cost_of`; ``purged``: every purge that erased documents of the
-        release's crawls, as `Versions.purged_from`, each with its ``report`` of the release at that time.
+        ``near_copies_left``: ``documents`` that some version of the record put into one group of near-copies by embedding
+        with a withdrawn one, and that can still be selected or are held out (``held_out`` of them), and of how many of the
+        ``texts_withdrawn`` that can be known (``texts_compared``: before they were withdrawn); ``cost``: of each arm, as
+        `cost_of`; ``purged``: every purge that erased documents of the release's crawls, as `Versions.purged_from`, each
+        with its ``report`` of the release at that time.
 
         Between a purge and the next run, all but ``purged`` is what was told when the purge began.
 
@@ -215,25 +217,37 @@ def _totals(connection: "duckdb.DuckDBPyConnection") -> dict[str, int]:
 def _near_copies_left(
     connection: "duckdb.DuckDBPyConnection", store: Store, release: str
 ) -> dict[str, Any] | None:
-    """Near-copies of withdrawn documents that stay eligible, as far as the record knows; ``None``: none were sought.
+    """Near-copies of withdrawn documents that stay in the release; ``None``: none were ever sought.
 
-    Known are groups of versions in which the withdrawn document was still eligible.
+    Known are groups of versions in which the withdrawn document was still eligible: who was withdrawn before near-copies
+    were sought was compared with nothing.
     """
     known = [manifest for manifest in store.all_manifests("copies") if manifest["key"] == release]
     if not known:
         return None
     refs = [Ref(**{name: manifest[name] for name in Ref.__slots__}) for manifest in known]
     rows = duck.parts_sql(store, refs, "crawl, id, near_copy_of_crawl, near_copy_of")
-    found = connection.execute(f"""
-        WITH members AS (
-            SELECT artefact_order AS version, crawl, id, coalesce(near_copy_of_crawl, crawl) AS of_crawl,
-                coalesce(near_copy_of, id) AS of_id FROM {rows}
-        ),
-        gone AS (SELECT crawl, id FROM documents WHERE exclusion = 'takedown')
-        SELECT DISTINCT other.crawl, other.id FROM members
+    connection.execute(f"""
+        CREATE TEMP TABLE members AS
+        SELECT artefact_order AS version, crawl, id, coalesce(near_copy_of_crawl, crawl) AS of_crawl,
+            coalesce(near_copy_of, id) AS of_id FROM {rows};
+        CREATE TEMP TABLE gone AS SELECT crawl, id, content_hash FROM documents WHERE exclusion = 'takedown'
+    """)
+    ((texts, compared),) = connection.execute("""
+        SELECT (SELECT count(DISTINCT content_hash) FROM gone),
+            (SELECT count(DISTINCT content_hash) FROM gone SEMI JOIN members USING (crawl, id))
+    """).fetchall()
+    found = connection.execute("""
+        SELECT DISTINCT stays.crawl, stays.id, stays.exclusion IS NOT NULL FROM members
         SEMI JOIN gone USING (crawl, id)
         JOIN members AS other USING (version, of_crawl, of_id)
-        ANTI JOIN gone ON gone.crawl = other.crawl AND gone.id = other.id ORDER BY ALL
+        JOIN documents AS stays ON stays.crawl = other.crawl AND stays.id = other.id
+        WHERE coalesce(stays.exclusion, 'validation') = 'validation' ORDER BY ALL
     """).fetchall()
-    examples = [{"crawl": crawl, "id": name} for crawl, name in found[:_EXAMPLES]]
-    return {"documents": len(found), "examples": examples}
+    return {
+        "documents": len(found),
+        "held_out": sum(is_held_out for *_, is_held_out in found),
+        "texts_withdrawn": texts,
+        "texts_compared": compared,
+        "examples": [{"crawl": crawl, "id": name} for crawl, name, _ in found[:_EXAMPLES]],
+    }

@@ -3,17 +3,21 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import duckdb
 import pytest
 from typer.testing import CliRunner
 
+from datamask_pipeline import duck
 from datamask_pipeline.audit.why import document_story
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.cli.takedown import _lines
-from datamask_pipeline.compliance.takedown import takedown_report
+from datamask_pipeline.cli.takedown import _lines, _of_near_copies
+from datamask_pipeline.compliance.takedown import _near_copies_left, takedown_report
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.storage import require
+from datamask_pipeline.storage import Ref, require
 
 
 def documents(pipeline: Pipeline) -> list[dict[str, str]]:
@@ -161,6 +165,43 @@ def test_the_cost_of_a_release_that_goes_on_is_of_what_it_adds(
     old, new = (costs["random"][when]["new_candidates"] for when in ("before", "after"))
     assert f"budget: ratio 0.3 of {old} new candidates before, of {new} after; num_documents" in told
     assert "budget: num_tokens 400 of what is added, before and after" in told
+
+
+def test_near_copies_that_stay_are_in_the_release_and_nobody_is_taken_for_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of five that were near `gone` one is contaminated by now and one no document of the release any more."""
+    connection = duckdb.connect()
+    connection.execute("""
+        CREATE TABLE documents AS FROM (VALUES
+            ('a', 'gone', 'takedown', 'h1'), ('a', 'copy', 'takedown', 'h1'), ('a', 'always', 'takedown', 'h2'),
+            ('a', 'stays', NULL, 'h3'), ('b', 'too', NULL, 'h4'), ('b', 'held', 'validation', 'h5'),
+            ('b', 'hit', 'contaminated', 'h6'), ('b', 'alone', NULL, 'h7')
+        ) AS t (crawl, id, exclusion, content_hash);
+        CREATE TABLE copies AS FROM (VALUES
+            ('a', 'gone', NULL, NULL), ('a', 'stays', 'a', 'gone'), ('b', 'too', 'a', 'gone'), ('b', 'held', 'a', 'gone'),
+            ('b', 'hit', 'a', 'gone'), ('b', 'left', 'a', 'gone'), ('b', 'alone', NULL, NULL)
+        ) AS t (crawl, id, near_copy_of_crawl, near_copy_of)
+    """)
+    monkeypatch.setattr(duck, "parts_sql", lambda *_: "(SELECT *, 0 AS artefact_order FROM copies)")
+    manifest = dict.fromkeys(Ref.__slots__, "first")
+    store: Any = SimpleNamespace(all_manifests=lambda stage: [manifest] if stage == "copies" else [])
+    assert _near_copies_left(connection, store, "second") is None
+    near = _near_copies_left(connection, store, "first")
+    assert near == {
+        "documents": 3,
+        "held_out": 1,
+        "texts_withdrawn": 2,
+        "texts_compared": 1,
+        "examples": [
+            {"crawl": "a", "id": "stays"},
+            {"crawl": "b", "id": "held"},
+            {"crawl": "b", "id": "too"},
+        ],
+    }
+    told = _of_near_copies(near)
+    assert told.startswith(" (1 of them held out for validation), as far as is known: 1 of 2 withdrawn texts")
+    assert _of_near_copies({"documents": 3, "examples": []}) == ""
 
 
 def test_an_arm_that_was_not_selected_again_is_not_said_to_be_without_them(
