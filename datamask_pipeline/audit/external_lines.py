@@ -97,7 +97,10 @@ def _objective_lines(found: Report) -> Iterator[str]:
     yield f"    random is one mask drawn by lot; the mean objective of such masks is {_value(found['random_mean'])}"
     yield f"    coverage: mean of the largest cosine from a document of the pool to one of the mask. {ABOUT_COVERAGE}"
     if found["learnt"]:
-        yield "    ours was learnt anew with this number of documents, without quotas, pruning or blocks"
+        yield (
+            "    ours was learnt anew with this number of documents, without quotas, pruning, blocks or what an earlier "
+            "release holds"
+        )
 
 
 def _value(value: float | None) -> str:

@@ -20,7 +20,7 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.sources.subset_rows import Batch, find_files, write_rows
-from datamask_pipeline.storage import require
+from datamask_pipeline.storage import Ref, Store, require
 
 RELEASE, ARM = "first", "datamask"
 FINEWEB = "text id dump url date file_path language language_score token_count".split()
@@ -195,6 +195,23 @@ def test_our_own_subset_reaches_what_the_record_certifies(tiny_run: Pipeline) ->
     measured = store.manifest(require(store, "redundancy", f"{RELEASE}/{ARM}"))["metadata"]
     for name in ("near_copies", "quality_rank", "coverage"):
         assert objective["masks"]["ours"][name] == measured[name]
+
+
+def test_a_bound_of_masks_that_hold_an_earlier_release_is_not_one_of_all(
+    tiny_run: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The subset has as many documents as the arm, whose certificate is of what it adds to what it holds."""
+    store, plain = tiny_run.store, Store.manifest
+
+    def going_on(self: Store, ref: Ref) -> dict[str, Any]:
+        manifest = plain(self, ref)
+        given = {"given": {"release": "zeroth", "held": 5}} if ref.stage == "select" else {}
+        return {**manifest, "metadata": {**manifest["metadata"], **given}}
+
+    monkeypatch.setattr(Store, "manifest", going_on)
+    subset = require(store, "materialise", f"{RELEASE}/{ARM}")
+    objective = audit(tiny_run, f"{store.root}/{subset.location}", arm=ARM)["objective"]
+    assert objective["learnt"]
 
 
 def test_columns_of_ultra_fineweb_have_no_ids(
