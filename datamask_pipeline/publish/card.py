@@ -36,7 +36,7 @@ def card(
         facts: What the record says.
         config: How it is published.
         columns: Its columns.
-        left_out: Columns of the source that it does not have.
+        left_out: Columns of the documents that it does not have.
         num_documents: Rows.
         num_bytes: Their bytes before compression.
         file_bytes: Bytes of the shards.
@@ -44,7 +44,7 @@ def card(
     """
     header = _header(facts, config, columns, num_documents, num_bytes, file_bytes)
     sections = [
-        _opening(facts, num_documents),
+        _opening(facts, config, num_documents),
         _loading(),
         _licences(config, licences),
         _sources(facts),
@@ -94,12 +94,17 @@ def _header(
     return str(data.to_yaml()) + "\n"
 
 
-def _opening(facts: Facts, num_documents: int) -> str:
+def _opening(facts: Facts, config: PublishConfig, num_documents: int) -> str:
     crawls = ", ".join(code_span(source.crawl) for source in facts.sources)
+    texts = (
+        "Their texts are not in here, but each one's digest."
+        if config.ids_only
+        else "Texts are as they came."
+    )
     return (
         f"# {title(facts)}\n\n"
         f"{num_documents} documents that arm {code_span(facts.arm)} selected from release {code_span(facts.release)}: the "
-        f"crawls {crawls}. Texts are as they came. Made by datamask-pipeline; "
+        f"crawls {crawls}. {texts} Made by datamask-pipeline; "
         "`manifest.json` holds the SHA-256 of every file, what all was made from, and the root digest that stands for it."
     )
 
@@ -189,7 +194,9 @@ def _selection(facts: Facts) -> str:
             code_span(scorer["name"]),
             code_span(scorer["model"]),
             code_span(scorer["revision"]) if scorer["revision"] else "not stated",
-            f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
+            "not stated"
+            if scorer["scale_min"] is None and scorer["scale_max"] is None
+            else f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
             _number(scorer["weight"]),
         ]
         for scorer in facts.scorers
@@ -285,7 +292,8 @@ def _columns(columns: Sequence[Column], left_out: Sequence[pa.Field]) -> str:
         ]
         for field in left_out
     ]
-    return f"{table}\n\nThe source has more, which was left out:\n\n{_table(['column', 'type', 'meaning'], others)}"
+    more = _table(["column", "type", "meaning"], others)
+    return f"{table}\n\nOf the documents there is more, which was left out:\n\n{more}"
 
 
 def _limits(facts: Facts, config: PublishConfig) -> str:
@@ -310,7 +318,8 @@ def _limits(facts: Facts, config: PublishConfig) -> str:
         else "Exact copies were collapsed; documents that are nearly the same were not.",
         *near_copies,
         "Quality is what the scorers above say, and diversity what the embedding sees; neither says that a text is true, "
-        "harmless or free of personal data. Nothing was removed from any text.",
+        "harmless or free of personal data."
+        + ("" if config.ids_only else " Nothing was removed from any text."),
     ]
     if without_score:
         lines.append(f"Documents without a score of the arm, which could not be selected: {without_score}.")

@@ -80,15 +80,16 @@ def _refuse_unopened(field: pa.Field, where: str) -> None:
 
 
 def left_out(store: Store, documents: Mapping[str, Ref], published: Sequence[str]) -> list[pa.Field]:
-    """Columns that only the source has and that are not published, each with its description; once for each type.
+    """Columns of the documents that are not published, those that only the source has once for each type.
 
     Args:
         store: The record.
         documents: Documents of each crawl.
         published: Names of the columns that are.
     """
-    found = {(field.name, field.type): field for ref in documents.values() for field in _extras(store, ref)}
-    return [schema.source_column(field) for field in found.values() if field.name not in published]
+    extras = {(field.name, field.type): field for ref in documents.values() for field in _extras(store, ref)}
+    fields = [*schema.FINEWEB, *map(schema.source_column, extras.values())]
+    return [field for field in fields if field.name not in published]
 
 
 def subset_rows(

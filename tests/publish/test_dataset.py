@@ -209,6 +209,12 @@ def test_ids_only(licensed: Store, tmp_path: Path) -> None:
     assert rows_of(tmp_path / "mask") == [
         {name: row[name] for name in wanted} for row in subset_rows(licensed)
     ]
+    card = (tmp_path / "mask/README.md").read_text()
+    assert "Texts are as they came" not in card
+    assert "removed from any text" not in card
+    left_out = card.partition("which was left out")[2].partition("## Limits")[0]
+    assert all(f"| `{name}` |" in left_out for name in ("text", "url", "token_count", "license"))
+    assert "`id`" not in left_out
 
 
 def test_a_card_of_ids_alone_promises_no_column_of_licences(licensed: Store, tmp_path: Path) -> None:
@@ -694,7 +700,7 @@ def test_the_card_says_what_of_the_source_was_left_out(licensed: Store, tmp_path
     published(licensed, tmp_path / "more", columns=("rank", "extra_json"))
     few, more = ((tmp_path / name / "README.md").read_text() for name in ("few", "more"))
     about = "| `extra_json` | `string` | The line's undeclared fields, as one JSON object; null: none. |"
-    head = "The source has more, which was left out:"
+    head = "Of the documents there is more, which was left out:"
     assert about in few.partition(head)[2]
     assert "| `rank` | `int64` | A column of the source, as it came. |" in few.partition(head)[2]
     assert about in more.partition(head)[0]
