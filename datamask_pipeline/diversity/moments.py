@@ -89,12 +89,12 @@ class DrawnGroup:
 
     @property
     def share(self) -> float:
-        """How often a mask holds one of them."""
+        """What a sum over them is multiplied by to be a mask's on average."""
         return self.count / self.moments.count
 
     @property
     def pairs(self) -> float:
-        """How often it holds an ordered pair of them; 0 where there is none."""
+        """The same of a sum over their pairs; 0 where there is none."""
         size = self.moments.count
         return self.count * (self.count - 1) / (size * (size - 1)) if size > 1 else 0.0
 

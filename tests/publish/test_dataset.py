@@ -334,6 +334,8 @@ def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_p
     assert "not stated" not in _selection(facts)
     facts = dataclasses.replace(facts, scorers=[scorer | {"revision": ""} for scorer in facts.scorers])
     assert "| not stated |" in _selection(facts)
+    bare = [scorer | {"revision": "1", "scale_min": None, "scale_max": None} for scorer in facts.scorers]
+    assert "| not stated |" in _selection(dataclasses.replace(facts, scorers=bare))
 
 
 def test_the_card_tells_the_budget_that_counts_quotas_and_what_an_earlier_release_holds(
