@@ -11,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+_PIECE = 1 << 16
+"""Different values at a time, of which what is made on the way takes little memory."""
+
 
 def string_bytes(strings: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Where each string begins and ends in the bytes of all, and those bytes; they are not copied.
@@ -95,13 +98,24 @@ def without_rows(batch: pa.RecordBatch, dropped: Sequence[int]) -> pa.RecordBatc
 
 
 def mean_ranks(values_N: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rank of each value from 0 to 1; equal values share the mean of their ranks. One value alone is 0.5."""
+    """Rank of each value from 0 to 1; equal values share the mean of their ranks. One value alone is 0.5.
+
+    Args:
+        values_N: Finite.
+    """
     if len(values_N) < 2:
         return np.full(len(values_N), 0.5)
-    _, inverse, counts = np.unique(values_N, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    middles = (last - counts + last - 1) / 2
-    ranks_N: NDArray[np.float64] = middles[inverse] / (len(values_N) - 1)
+    order_N = np.argsort(values_N)
+    ordered_N = values_N[order_N]
+    is_edge = np.ones(len(values_N) + 1, bool)
+    np.not_equal(ordered_N[1:], ordered_N[:-1], out=is_edge[1:-1])
+    edges = np.flatnonzero(is_edge)
+    del ordered_N, is_edge
+    ranks_N = np.empty(len(values_N))
+    for first in range(0, len(edges) - 1, _PIECE):
+        part = edges[first : first + _PIECE + 1]
+        middles = (part[:-1] + part[1:] - 1) / 2 / (len(values_N) - 1)
+        ranks_N[order_N[part[0] : part[-1]]] = np.repeat(middles, np.diff(part))
     return ranks_N
 
 

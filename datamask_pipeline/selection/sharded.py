@@ -18,6 +18,8 @@ from datamask_pipeline.errors import InputError
 
 OPEN_FILES = 256
 """Files kept mapped at a time: each holds a file descriptor, of which a process has about a thousand."""
+_PIECE = 1 << 18
+"""Places looked at together."""
 
 
 class ShardedVectors:
@@ -50,15 +52,17 @@ class ShardedVectors:
         first_FD = self._opened(self.files[0])
         self.dtype, self.shape = first_FD.dtype, (len(files_N), first_FD.shape[-1])
         lengths_F = np.array([self._length(file) for file in self.files])
-        outside_N = (rows_N < 0) | (rows_N >= lengths_F[files_N])
-        if outside_N.any():
-            place = int(np.argmax(outside_N))
-            raise InputError(
-                "an index names a row that its file does not have",
-                file=self.files[files_N[place]],
-                row=int(rows_N[place]),
-                remedy="make the index from these files",
-            )
+        for start in range(0, len(files_N), _PIECE):
+            rows_n, files_n = rows_N[start : start + _PIECE], files_N[start : start + _PIECE]
+            outside_n = (rows_n < 0) | (rows_n >= lengths_F[files_n])
+            if outside_n.any():
+                place = int(np.argmax(outside_n))
+                raise InputError(
+                    "an index names a row that its file does not have",
+                    file=self.files[files_n[place]],
+                    row=int(rows_n[place]),
+                    remedy="make the index from these files",
+                )
 
     ndim = 2
 

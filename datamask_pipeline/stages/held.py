@@ -207,9 +207,14 @@ def write_reserve(
 
 def reserve_places(totals_N: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """The rows of the largest total marginals, ascending; of equals the first."""
-    known_n = np.flatnonzero(~np.isnan(totals_N))
-    order_n = np.argsort(-totals_N[known_n], kind="stable")
-    return np.sort(known_n[order_n[:count]])
+    near_N = ~np.isnan(totals_N)
+    known_n = totals_N[near_N]
+    if 0 < count < len(known_n):
+        known_n.partition(len(known_n) - count)
+        near_N &= totals_N >= known_n[len(known_n) - count]
+    near_n = np.flatnonzero(near_N)
+    order_n = np.argsort(-totals_N[near_n], kind="stable")
+    return np.sort(near_n[order_n[:count]])
 
 
 def _places(

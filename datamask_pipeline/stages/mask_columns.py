@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from datamask_pipeline.disk import new_array
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
@@ -19,6 +19,7 @@ from datamask_pipeline.stages.held import Held
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.result import Certificate, Objective, SelectionResult
+    from datamask_pipeline.selection.shards.result import ShardedSelection
 
 _CERTIFIED: Final = "certified"
 
@@ -37,14 +38,14 @@ class BlockTold:
     record: dict[str, Any]
 
     @classmethod
-    def of(cls, result: "SelectionResult") -> Self:
+    def of(cls, result: "SelectionResult | ShardedSelection") -> Self:
         """Without what it says of each document."""
         shared = {name: getattr(result, name) for name in cls.__dataclass_fields__ if name != "selected"}
-        return cls(selected=int(result.mask.sum()), **shared)
+        return cls(selected=result.record["selected"], **shared)
 
 
 class MaskColumns:
-    """The columns of a mask, filled block by block; numbers are mapped from files.
+    """The columns of a mask, filled block by block, in files.
 
     Args:
         folder: Where; what lies there is replaced.
@@ -52,7 +53,8 @@ class MaskColumns:
         before: What an earlier release judged, if the arm goes on from one: it is as it was there.
 
     Attributes:
-        values: By name; N values each.
+        values: By name; N numbers each.
+        reasons: Why each document is in or out.
     """
 
     def __init__(self, folder: Path, num_rows: int, before: Held | None) -> None:
@@ -61,12 +63,13 @@ class MaskColumns:
         self._folder, self._num_rows = folder, num_rows
         self._certified: dict[str, NDArray[np.float64]] = {}
         self.values: dict[str, NDArray[Any]] = {}
+        self.reasons = _Words(_mapped(folder / "reason.npy", num_rows, np.uint8))
         for name, values_N in judged_before(num_rows, before):
-            if values_N.dtype == np.float64:
-                self.values[name] = _mapped(folder / f"{name}.npy", num_rows)
-                self.values[name][:] = values_N
+            if name == "reason":
+                self.reasons[:] = values_N
             else:
-                self.values[name] = values_N
+                self.values[name] = _mapped(folder / f"{name}.npy", num_rows, values_N.dtype)
+                self.values[name][:] = values_N
 
     def take(self, block: NDArray[np.int64], result: "SelectionResult") -> None:
         """Write what a block's result says of its documents.
@@ -82,13 +85,14 @@ class MaskColumns:
             "quality_marginal": result.marginals.quality_N,
             "diversity_marginal": result.marginals.diversity_N,
             "threshold": result.threshold,
-            "reason": result.reasons,
         }
         for name, values in of_block.items():
             self.values[name][block] = values
+        self.reasons[block] = result.reasons
         for name, values in result.certified_at.items():
             if name not in self._certified:
-                self._certified[name] = _mapped(self._folder / _CERTIFIED / f"{name}.npy", self._num_rows)
+                path = self._folder / _CERTIFIED / f"{name}.npy"
+                self._certified[name] = _mapped(path, self._num_rows, np.float64)
                 self._certified[name][:] = np.nan
             self._certified[name][block] = values
 
@@ -100,17 +104,45 @@ class MaskColumns:
             yield name, self._folder / _CERTIFIED / f"{name}.npy"
 
 
+class _Words:
+    """A word of each document, of few that there are: kept as their numbers.
+
+    Args:
+        numbers_N: Where the numbers are kept.
+    """
+
+    def __init__(self, numbers_N: NDArray[np.uint8]) -> None:
+        self._numbers_N = numbers_N
+        self._number_of: dict[str, int] = {}
+
+    def __setitem__(self, places: slice | NDArray[np.int64], words_n: NDArray[np.object_]) -> None:
+        words = words_n.tolist()
+        for word in sorted(set(words) - self._number_of.keys()):
+            self._number_of[word] = len(self._number_of)
+        self._numbers_N[places] = np.fromiter(map(self._number_of.__getitem__, words), np.uint8, len(words))
+
+    def __getitem__(self, places: slice) -> pa.StringArray:
+        numbers = pa.array(self._numbers_N[places])
+        return pa.DictionaryArray.from_arrays(numbers, [*self._number_of]).dictionary_decode()
+
+
 def judged_before(num_rows: int, before: Held | None) -> Iterator[tuple[str, NDArray[Any]]]:
     """The columns of documents that an earlier release judged, one after another; of all others nothing yet."""
     from datamask_pipeline.selection.result import CERTAIN
 
-    held_N = np.zeros(num_rows, bool) if before is None else before.held_N
-    yield "selected", held_N.copy()
-    yield "logit", np.where(held_N, CERTAIN, -CERTAIN)
-    yield "probability", held_N.astype(np.float64)
-    for name in ("quality_marginal", "diversity_marginal", "threshold"):
-        yield name, np.full(num_rows, np.nan)
-    yield "reason", np.array([PASSED_OVER, HELD], object)[held_N.astype(np.intp)]
+    out_and_in: dict[str, tuple[Any, Any]] = {
+        "selected": (False, True),
+        "logit": (-CERTAIN, CERTAIN),
+        "probability": (0.0, 1.0),
+        **dict.fromkeys(("quality_marginal", "diversity_marginal", "threshold"), (np.nan, np.nan)),
+        "reason": (PASSED_OVER, HELD),
+    }
+    for name, both in out_and_in.items():
+        values = np.array(both, object if name == "reason" else None)
+        yield (
+            name,
+            np.broadcast_to(values[0], num_rows) if before is None else values[before.held_N.astype(int)],
+        )
 
 
 def runners_up(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
@@ -120,6 +152,6 @@ def runners_up(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
     return totals_N
 
 
-def _mapped(path: Path, num_rows: int) -> NDArray[np.float64]:
+def _mapped(path: Path, num_rows: int, dtype: DTypeLike) -> NDArray[Any]:
     """A file of so many numbers, mapped."""
-    return np.asarray(new_array(path, np.float64, (num_rows,)))
+    return np.asarray(new_array(path, dtype, (num_rows,)))

@@ -4,11 +4,12 @@ Shape suffixes: R rows of the index, N of them with every score of the arm, n ro
 """
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,15 @@ from datamask_pipeline import schema
 from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.quality.combine import Normalisation, combine_scores
 from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.spill import Room
 from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
 from datamask_pipeline.storage import Ref, Store, array_files
+
+
+class Column(Protocol):
+    """Values of documents, read some at a time."""
+
+    def __getitem__(self, places: slice) -> NDArray[Any] | pa.Array: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +60,10 @@ def read_rows(
     weights: Mapping[str, float],
     normalisation: Normalisation,
     group_by: str | None,
+    room: Room | None = None,
 ) -> ReleaseRows:
-    """Read the index; memory holds a few numbers a document, neither ids nor vectors.
+    """Read the index: of a document a few numbers, neither its id nor its vector. They lie in files, see `spill`; while
+    scores are ranked, memory holds three numbers a document.
 
     Args:
         store: The record.
@@ -62,6 +72,7 @@ def read_rows(
         weights: Weight of each scorer; every scorer of the index, equally, if empty.
         normalisation: How scores are made comparable.
         group_by: The column of groups, if groups are asked for.
+        room: Where what is long lies; in the system's temporary folder by default.
 
     Raises:
         UnknownNameError: a scorer has no column in the index.
@@ -82,10 +93,10 @@ def read_rows(
     for name in weights:
         if name not in known:
             raise UnknownNameError("quality scorer with stored scores", name, known)
-    files_R, rows_R = np.empty(index.rows, np.int32), np.empty(index.rows, np.int64)
-    numbers = {
-        name: np.empty(index.rows) for name in ("token_count", *(SCORE_PREFIX + name for name in weights))
-    }
+    room = room or Room()
+    new = functools.partial(room.array, index.rows)
+    files_R, rows_R, scored_R = new(np.int32), new(np.int64), new(bool)
+    numbers = {name: new(np.float64) for name in ("token_count", *(SCORE_PREFIX + name for name in weights))}
     groups: list[str] = []
     columns = ["crawl", "shard", "row", *numbers, *([group_by] if group_by else [])]
     first = 0
@@ -95,22 +106,26 @@ def read_rows(
         rows_R[place] = batch.column("row").to_numpy()
         for name, values_R in numbers.items():
             values_R[place] = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        scored_R[place] = ~np.any([np.isnan(numbers[SCORE_PREFIX + name][place]) for name in weights], axis=0)
         if group_by:
             groups += batch.column(group_by).to_pylist()
         first += batch.num_rows
-    scores = {name: numbers[SCORE_PREFIX + name] for name in weights}
-    scored_R = ~np.any([np.isnan(values_R) for values_R in scores.values()], axis=0)
     if not scored_R.any():
         return ReleaseRows(scored_R, np.empty(0), np.empty(0), None, None)
-    scores = {name: values_R[scored_R] for name, values_R in scores.items()}
+    if not scored_R.all():
+        scored_N = np.flatnonzero(scored_R)
+        files_R, rows_R = room.taken(files_R, scored_N), room.taken(rows_R, scored_N)
+        numbers = {name: room.taken(values_R, scored_N) for name, values_R in numbers.items()}
+        groups = [groups[row] for row in scored_N] if group_by else []
+    scores = {name: numbers[SCORE_PREFIX + name] for name in weights}
+    quality_N = room.array(len(files_R), np.float64)
+    quality_N[:] = combine_scores(scores, weights, normalisation=normalisation)
     return ReleaseRows(
         scored_R=scored_R,
-        quality_N=combine_scores(scores, weights, normalisation=normalisation),
-        token_counts_N=numbers["token_count"][scored_R],
-        groups=[group for group, scored in zip(groups, scored_R, strict=True) if scored]
-        if group_by
-        else None,
-        vectors=ShardedVectors([path for _, path in files.values()], files_R[scored_R], rows_R[scored_R]),
+        quality_N=quality_N,
+        token_counts_N=numbers["token_count"],
+        groups=groups if group_by else None,
+        vectors=ShardedVectors([path for _, path in files.values()], files_R, rows_R),
     )
 
 
@@ -175,8 +190,25 @@ def _named(store: Store, index: Ref, rows: ReleaseRows, place: int) -> str:
     )
 
 
+def positions(store: Store, index: Ref, rows: ReleaseRows, room: Room) -> NDArray[np.int64]:
+    """The place of each document in the release's order.
+
+    Args:
+        store: The record.
+        index: The release's index.
+        rows: What was read of it.
+        room: Where what is long lies.
+    """
+    positions_R = room.array(index.rows, np.int64)
+    first = 0
+    for batch in store.iter_batches(index, ["position"]):
+        positions_R[first : first + batch.num_rows] = batch.column("position").to_numpy()
+        first += batch.num_rows
+    return positions_R if rows.scored_R.all() else room.taken(positions_R, np.flatnonzero(rows.scored_R))
+
+
 def with_index(
-    store: Store, index: Ref, rows: ReleaseRows, columns: Mapping[str, NDArray[Any]]
+    store: Store, index: Ref, rows: ReleaseRows, columns: Mapping[str, Column]
 ) -> Iterator[pa.RecordBatch]:
     """The selection's rows: what the index says of a document, then what the arm decided, a batch at a time.
 
@@ -208,7 +240,9 @@ def _file_numbers(
     return of_rows
 
 
-def _column(values_n: NDArray[Any]) -> pa.Array:
+def _column(values_n: NDArray[Any] | pa.Array) -> pa.Array:
+    if isinstance(values_n, pa.Array):
+        return values_n
     if values_n.dtype.kind != "f":
         return pa.array(values_n)
     return pa.array(values_n, pa.float64(), mask=~np.isfinite(values_n))

@@ -22,6 +22,7 @@ from datamask_pipeline.hardware import device_kind, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
+from datamask_pipeline.spill import Room
 from datamask_pipeline.stages.held import (
     RESERVE,
     SUMS_FILE,
@@ -33,8 +34,10 @@ from datamask_pipeline.stages.held import (
 )
 from datamask_pipeline.stages.mask_columns import BlockTold, MaskColumns, runners_up
 from datamask_pipeline.stages.release_rows import (
+    Column,
     ReleaseRows,
     naming_documents,
+    positions,
     read_rows,
     require_token_counts,
     with_index,
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from datamask_pipeline.diversity.moments import Moments
     from datamask_pipeline.selection.given import Given
     from datamask_pipeline.selection.result import SelectionResult
+    from datamask_pipeline.selection.shards.result import ShardedSelection
     from datamask_pipeline.selection.shards.source import Shard
 
 Constants = dict[str, tuple[float, float]]
@@ -55,6 +59,7 @@ STAGE: Final = "select"
 #: Columns of the mask whose values hardly repeat, or are cheap to spell; not `position`, whose bounds are read.
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
+_READ_ROWS: Final = 1 << 16
 VERSION: Final = "42"
 
 
@@ -239,7 +244,9 @@ def run(
         return done, curve_done
 
     group_by = config.quota_by if config.quotas else None
-    rows = read_rows(store, index, embeddings, config.scorers, config.score_normalisation, group_by)
+    scorers, scratch = config.scorers, builder.scratch()
+    room = Room(scratch)
+    rows = read_rows(store, index, embeddings, scorers, config.score_normalisation, group_by, room)
     if len(rows) == 0:
         raise ConfigurationError(f"release {release!r} has no eligible document with every score of {arm!r}")
     kind, where = device_kind(config.device), f"arm {arm!r} of release {release!r}"
@@ -248,31 +255,30 @@ def run(
             require_token_counts(store, index, rows)
         before = None
         if held is not None:
-            before = held_of(store, held, index, embeddings, rows, config, builder.scratch())
+            before = held_of(store, held, index, embeddings, rows, config, scratch)
         blocks = blocks_of(len(rows), config, None if before is None else before.open_N)
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         _tell_of_unmet_quotas(config, rows, blocks, f"{where}: ")
         rows = rows if before is None else before.with_reserve(rows)
-        columns = MaskColumns(builder.scratch() / "columns", len(rows), before)
+        columns = MaskColumns(scratch / "columns", len(rows), before)
         told_of, held_now = [], _Sums()
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
-            folder = builder.scratch() / f"{kind}-{number:05d}"
+            folder = scratch / f"{kind}-{number:05d}"
             with naming_documents(store, index, rows, block):
                 of_block = given_block(before, block)
-                if config.over == "shards":
-                    result = _select_shards(budgeted, rows, block, of_block, folder, compute, progress)
-                else:
-                    result = _select_block(budgeted, rows, block, of_block, folder, progress)
-            columns.take(block, result)
-            told_of.append(BlockTold.of(result))
-            held_now.add(result.held)
-            del result  # the next block is learnt without it in memory
+                told_of_block, held_by = _choose(
+                    budgeted, rows, block, of_block, folder, columns, compute, progress
+                )
+            told_of.append(told_of_block)
+            held_now.add(held_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from error
     except InputError as error:
         raise error.within(where) from error
-    values = {"quality": rows.quality_N, **columns.values}
-    part = builder.write_part("00000", with_index(store, index, rows, values), schema.SELECTION, plain=_PLAIN)
+    values = columns.values
+    told_columns: dict[str, Column] = {"quality": rows.quality_N, **values, "reason": columns.reasons}
+    batches = with_index(store, index, rows, told_columns)
+    part = builder.write_part("00000", batches, schema.SELECTION, plain=_PLAIN)
     curve = _curve_table(told_of)
     curve_part = curve_builder.write_part("00000", curve.to_batches(), curve.schema)
     selected, unscored = int(values["selected"].sum()), index.rows - len(rows)
@@ -306,12 +312,9 @@ def run(
     if sums is not None:
         builder.write_file(SUMS_FILE, npy_bytes(sums_array(sums)))
         if (count := reserve_size(config, values, before)) and takes_reserve(config):
-            folder = builder.scratch() / RESERVE
-            positions = np.concatenate(
-                [batch.column("position").to_numpy() for batch in store.iter_batches(index, ["position"])]
-            )
-            totals = runners_up(values)
-            metadata["reserve"] = write_reserve(folder, rows, positions[rows.scored_R], totals, count)
+            folder = scratch / RESERVE
+            positions_N = positions(store, index, rows, room)
+            metadata["reserve"] = write_reserve(folder, rows, positions_N, runners_up(values), count)
             builder.write_folder(RESERVE, folder)
     for name, path in columns.certificates():
         builder.write_file(f"{name}.npy", path)
@@ -421,6 +424,28 @@ def _tell_of_unmet_quotas(
         tell_of_unmet(config.quotas, {rows.groups[place] for place in np.concatenate(blocks)}, where)
 
 
+def _choose(
+    config: SelectConfig,
+    rows: ReleaseRows,
+    block: NDArray[np.int64],
+    of_block: BlockGiven,
+    folder: Path,
+    columns: MaskColumns,
+    compute: Compute | None,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> "tuple[BlockTold, Given | None]":
+    """Learn a block and write its columns; what is told of it, and what it holds now. Nothing of it stays in memory."""
+    if config.over == "blocks":
+        result = _select_block(config, rows, block, of_block, folder, progress)
+        columns.take(block, result)
+        return BlockTold.of(result), result.held
+    found = _select_shards(config, rows, block, of_block, folder, compute, progress)
+    for start in range(0, len(block), _READ_ROWS):
+        places = slice(start, start + _READ_ROWS)
+        columns.take(block[places], found.in_memory(places))
+    return BlockTold.of(found), found.held
+
+
 def _select_block(
     config: SelectConfig,
     rows: ReleaseRows,
@@ -464,7 +489,7 @@ def _select_shards(
     folder: Path,
     compute: Compute | None,
     progress: Callable[[str, int, int | None], None] | None,
-) -> "SelectionResult":
+) -> "ShardedSelection":
     """One selection over all documents, each process at those that it was dealt; vectors are read where they lie."""
     from datamask_pipeline.selection.shards.api import select_over_shards
 
@@ -478,10 +503,10 @@ def _select_shards(
         given=given,
         progress=progress,
         **_engine(config, constants),
-    ).in_memory()
+    )
     tokens_n = rows.token_counts_N[block]
     if not np.isnan(tokens_n).any():
-        found.record["selected_tokens"] = int(tokens_n[found.mask].sum())
+        found.record["selected_tokens"] = int(tokens_n[found.column("mask")].sum())
     return found
 
 

@@ -89,7 +89,9 @@ def select_over_shards(
     require_given(given)
     shards = numbered(shards)
     folder = Path(folder).absolute()
-    jobs = jobs_of(shards, config, members_of(engine, workers))
+    folder.mkdir(parents=True, exist_ok=True)
+    room = folder if engine in ("processes", "here") else None  # of other machines their own disk
+    jobs = jobs_of(shards, config, members_of(engine, workers), room)
     for left in reversed(range(TEAMS)):
         timings, curve = Timings(), Curve(progress)
         try:
@@ -184,8 +186,17 @@ def over_shards(
     return config, metrics
 
 
-def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> list[dict[str, Any]]:
-    """What each member needs to know, as JSON values."""
+def jobs_of(
+    shards: Sequence[Shard], config: SelectionConfig, workers: int, room: Path | None = None
+) -> list[dict[str, Any]]:
+    """What each member needs to know, as JSON values.
+
+    Args:
+        shards: Where the documents lie.
+        config: All settings.
+        workers: Members.
+        room: The folder of long columns, see `spill.Room`; of each machine its temporary one by default.
+    """
     own = config.model_dump(mode="json", exclude_unset=True)
     threads = config.num_workers or max(1, num_cores() // workers)
     return [
@@ -197,6 +208,7 @@ def jobs_of(shards: Sequence[Shard], config: SelectionConfig, workers: int) -> l
             "scores": sorted_scores(shards),
             "threads": threads,
             "place": place,
+            "room": None if room is None else str(room),
             "num_members": workers,
         }
         for place, part in enumerate(dealt(shards, workers, config.chunk_rows))

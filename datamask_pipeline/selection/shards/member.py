@@ -32,6 +32,7 @@ from datamask_pipeline.selection.result import log_odds
 from datamask_pipeline.selection.rows import MappedRows, Rows
 from datamask_pipeline.selection.shards.source import Shard, opened, unit_rows
 from datamask_pipeline.selection.shards.view import Span, Terms, View
+from datamask_pipeline.spill import Room
 
 WHOLE = "whole"
 ALIGNED = 64
@@ -65,7 +66,7 @@ class Member:
         self.shards = [Shard(**shard) for shard in job["shards"]]
         self.num_rows, self.tokens = job["num_rows"], job["tokens"]
         self.score_names = list(job["scores"])
-        self.place, self.num_members = job["place"], job["num_members"]
+        self.place, self.num_members, self.room = job["place"], job["num_members"], Room(job["room"])
         self.first = self.shards[0].first or 0 if self.shards else 0
         self.workers = Workers(job["threads"])
         self.metrics = {metric.name: metric for metric, _ in metrics_of(self.config)}
@@ -112,31 +113,38 @@ class Member:
             return {}, {"digests": np.zeros(0, np.uint8), "num_normalised": 0, "dim": 0}
         self.workers.device = self.device()
         with self._numbered():
-            held = opened(self.shards, self.tokens, self.config.quotas is not None)
+            held = opened(self.shards, self.tokens, self.config.quotas is not None, self.room)
             require_floats(held.vectors.dtype)
             num_rows = len(held.vectors)
             tokens_N, groups_N = held.columns.pop("\0token_counts", None), held.columns.pop("\0groups", None)
-            self.scores = checked_quality(held.columns, num_rows)
-            costs_N = np.ones(num_rows, np.int64) if tokens_N is None else _whole(tokens_N)
+            self.scores = {}
+            for name, scores_N in checked_quality(held.columns, num_rows).items():
+                self.scores[name] = torch.from_numpy(self.room.array(num_rows, np.float64)).copy_(scores_N)
+            costs_N = self.room.array(num_rows, np.int64)
+            costs_N[:] = 1 if tokens_N is None else _whole(tokens_N)
             chunk_rows = self.config.chunk_rows
             cpu = torch.device("cpu")
             source = MappedRows(held.vectors, chunk_rows, cpu, normalise=False)
-            digests, squared, num_normalised = [], [], 0
+            digests, num_normalised, first = [], 0, 0
+            squared_N = self.room.array(num_rows, np.float64)
             inspect = partial(inspected, source, chunk_rows)
             for count, digest, squared_n in self.workers.map(inspect, source.spans()):
                 num_normalised += count
                 digests.append(np.frombuffer(digest, np.uint8))
-                squared.append(squared_n)
+                squared_N[first : first + len(squared_n)] = squared_n.numpy()
+                first += len(squared_n)
             unit = unit_rows(self.num_rows, chunk_rows)
             spans = [(start, min(start + unit, num_rows)) for start in range(0, num_rows, unit)]
             num_groups = len(self.config.quotas or [None])
-            places_N = np.zeros(num_rows, np.int32)
-            names: list[str] = []
+            places_N, names = self.room.array(num_rows, np.int32), list[str]()
+            places_N[:] = 0
             if groups_N is not None:
-                places_N, names = self._places(groups_N)
-        numbers_N = np.arange(self.first, self.first + num_rows, dtype=np.int64)
-        self.views[WHOLE] = View(numbers_N, spans, places_N, costs_N, num_groups)
-        self.vectors, self.squared[WHOLE] = held.vectors, torch.cat(squared)
+                places_N[:], names = self._places(groups_N)
+        numbers_N = self.room.array(num_rows, np.int64)
+        for start, stop in spans:
+            numbers_N[start:stop] = np.arange(self.first + start, self.first + stop)
+        self.views[WHOLE] = View(numbers_N, spans, places_N, costs_N, num_groups, self.room)
+        self.vectors, self.squared[WHOLE] = held.vectors, torch.from_numpy(squared_N)
         told = {
             "digests": np.concatenate(digests),
             "num_normalised": num_normalised,
@@ -187,7 +195,7 @@ class Member:
         self.dim, self.normalise = dim, normalise
         if not self.shards:
             empty = np.zeros(0, np.int64)
-            self.views[WHOLE] = View(empty, [], empty.astype(np.int32), empty, num_groups)
+            self.views[WHOLE] = View(empty, [], empty.astype(np.int32), empty, num_groups, self.room)
             self.squared[WHOLE] = torch.zeros(0, dtype=torch.float64)
             self.scores = {name: torch.zeros(0, dtype=torch.float64) for name in self.score_names}
         else:
@@ -204,15 +212,16 @@ class Member:
             places_n = np.flatnonzero(view.costs_N <= most_cost)
             self.views[WHOLE] = view = view.at(places_n)
             self.rows[WHOLE] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
-            self.squared[WHOLE] = self.squared[WHOLE][places_n]
-            self.scores = {name: scores_N[places_n] for name, scores_N in self.scores.items()}
+            self.squared[WHOLE] = self._taken(self.squared[WHOLE], places_n)
+            self.scores = {name: self._taken(scores_N, places_n) for name, scores_N in self.scores.items()}
         if self.shards and normalise:
             self._fill(WHOLE, "squared", lambda rows_nD, span: squared_norms(rows_nD))
             self.squared[WHOLE] = torch.from_numpy(view.floats["squared"])
         view.floats["squared"] = self.squared[WHOLE].numpy()
         for name, scores_N in self.scores.items():
             view.floats[f"score/{name}"] = scores_N.numpy()
-        view.masks["all"] = np.ones(len(view), bool)
+        view.masks["all"] = view.column(bool)
+        view.masks["all"][:] = True
         left_out = [self.num_own - len(view), own_tokens - int(view.costs_N.sum())]
         told["most_cost"] = int(view.costs_N.max()) if len(view) else 0
         return {"counts": view.counts("all"), "left_out": np.array(left_out)}, told
@@ -222,14 +231,19 @@ class Member:
     ) -> Answer:
         """The weighted, normalised quality of each document."""
         pairs = {name: (zero, one) for name, (zero, one) in constants.items()}
-        self.views[WHOLE].floats["quality"] = combined_quality(self.scores, weights, pairs).numpy()
+        view = self.views[WHOLE]
+        quality_N = view.column(np.float64)
+        for piece in view.pieces():
+            scores = {name: scores_N[piece] for name, scores_N in self.scores.items()}
+            quality_N[piece] = combined_quality(scores, weights, pairs).numpy()
+        view.floats["quality"] = quality_N
         return {}, {}
 
     def do_view(self, name: str, mask: str, columns: Sequence[str]) -> Answer:
         """Some of the documents as a view of their own."""
         view, places_n = self.views[WHOLE].chosen(mask, columns)
         self.views[name] = view
-        self.squared[name] = self.squared[WHOLE][torch.from_numpy(places_n)]
+        self.squared[name] = self._taken(self.squared[WHOLE], places_n)
         if self.shards:
             self.rows[name] = self.rows[WHOLE].chosen(torch.from_numpy(places_n))
         view.masks["all"] = np.ones(len(view), bool)
@@ -240,6 +254,9 @@ class Member:
         for kept in (self.views, self.rows, self.squared):
             kept.pop(name, None)
         return {}, {}
+
+    def _taken(self, values_N: Tensor, places_n: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self.room.taken(values_N.numpy(), places_n))
 
     # -- vectors ------------------------------------------------------------------------------------------
 
@@ -253,7 +270,7 @@ class Member:
         def part(span: Span) -> tuple[Span, Tensor]:
             return span, function(_aligned(self.rows[view].chunk(*span)), span).to("cpu", torch.float64)
 
-        column_N = np.empty(len(of))
+        column_N = of.column(np.float64)
         for (start, stop), part_n in self.workers.map(part, _chunks(of.units, size)):
             column_N[start:stop] = part_n.numpy()
         of.floats[into] = column_N
@@ -355,10 +372,13 @@ class Member:
 
         self._fill(view, into, of_rows)
         if own is not None:
-            of.floats[own] = np.zeros(len(of))
-            for metric, factor in metrics:
-                if isinstance(metric, MomentMetric):
-                    of.floats[own] += factor * metric.self_products(at, self.squared[view]).numpy()
+            own_N = of.column(np.float64)
+            for piece in of.pieces():
+                own_N[piece] = 0
+                for metric, factor in metrics:
+                    if isinstance(metric, MomentMetric):
+                        own_N[piece] += factor * metric.self_products(at, self.squared[view][piece]).numpy()
+            of.floats[own] = own_N
         return {}, {}
 
     def do_reach(self, view: str, mask: str, rows: NDArray[np.float32]) -> Answer:
@@ -420,7 +440,8 @@ class Member:
         places_n = np.searchsorted(of.numbers_N, numbers)
         mine_n = places_n < len(of)
         mine_n[mine_n] = of.numbers_N[places_n[mine_n]] == numbers[mine_n]
-        mask_N = of.masks[mask].copy()
+        mask_N = of.column(bool)
+        mask_N[:] = of.masks[mask]
         mask_N[places_n[mine_n]] = selected[mine_n]
         of.masks[mask] = mask_N
         return {}, {}
@@ -467,7 +488,7 @@ class Member:
     def do_reasons(self, name: str, mask: str, cuts: NDArray[np.float64]) -> Answer:
         """What each document's marginal and mask say, as 0 to 3, see `reasons.decided`; how often each."""
         of = self.views[WHOLE]
-        self.reasons_N, counts = np.empty(len(of), np.uint8), np.zeros(4, np.int64)
+        self.reasons_N, counts = of.column(np.uint8), np.zeros(4, np.int64)
         for piece in of.pieces():
             reasons_n = of.masks[mask][piece] + 2 * (of.floats[name][piece] >= cuts[of.groups_N[piece]])
             self.reasons_N[piece], counts = reasons_n, counts + np.bincount(reasons_n, minlength=4)

@@ -72,11 +72,13 @@ class ShardedSelection:
         mapped: NDArray[Any] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
         return mapped
 
-    def in_memory(self) -> SelectionResult:
-        """The same with every column read."""
-        columns = {name: np.array(self.column(name)) for name in COLUMNS}
+    def in_memory(self, places: slice = slice(None)) -> SelectionResult:
+        """The same with the columns of all documents read, or of those at some places."""
+        columns = {name: np.array(self.column(name)[places]) for name in COLUMNS}
         rest = "dual" if self.held is None else "tangent"
-        certified_at = {rest: np.array(self.column(rest))} if self.certificate.bound is not None else {}
+        certified_at = {}
+        if self.certificate.bound is not None:
+            certified_at[rest] = np.array(self.column(rest)[places])
         return SelectionResult(
             mask=columns["mask"],
             counts=columns["mask"].astype(np.int64),
@@ -189,7 +191,6 @@ def _held(
 
 def _write(people: Population, folder: Path, num_rows: int, ended: Ended) -> None:
     """The files of columns: made here at their whole length, filled by every process with its own part."""
-    folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for name, kind in COLUMNS.items() | ({(ended.certified_at, "<f8")} if ended.bound is not None else set()):
         files[name] = str(folder / f"{name}.npy")

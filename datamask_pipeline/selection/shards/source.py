@@ -6,7 +6,7 @@ Shape suffixes: n rows of a shard or of a process.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.selection.groups import names_of
 from datamask_pipeline.selection.sharded import ShardedVectors, open_npy
+from datamask_pipeline.spill import Room
 
 MOST_CHUNKS = 16
 """Chunks of a unit, from 16 times `UNITS` chunks on."""
@@ -230,18 +231,26 @@ class Held:
     columns: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def opened(shards: Sequence[Shard], tokens: bool, groups: bool) -> Held:
+def opened(shards: Sequence[Shard], tokens: bool, groups: bool, room: Room) -> Held:
     """The documents of one process, at least one of them.
+
+    Args:
+        shards: Where they lie.
+        tokens: Whether their token counts are read.
+        groups: Whether their groups are.
+        room: Where what is long lies.
 
     Raises:
         InputError: a file that cannot be used, or one that is not named.
     """
     files = list(dict.fromkeys(str(shard.vectors) for shard in shards))
     places = {file: place for place, file in enumerate(files)}
-    files_n = [np.full(shard.num_rows or 0, places[str(shard.vectors)], np.int32) for shard in shards]
-    rows_n = [shard.places() for shard in shards]
+    num_rows = total_rows(shards)
+    files_n, rows_n = room.array(num_rows, np.int32), room.array(num_rows, np.int64)
+    for shard, span in _spans(shards):
+        files_n[span], rows_n[span] = places[str(shard.vectors)], shard.places()
     columns = {
-        name: np.concatenate([shard.column(shard.quality[name]) for shard in shards])
+        name: _together([shard.column(shard.quality[name]) for shard in shards], room)
         for name in shards[0].quality
     }
     for wanted, name in ((tokens, "token_counts"), (groups, "groups")):
@@ -256,10 +265,22 @@ def opened(shards: Sequence[Shard], tokens: bool, groups: bool) -> Held:
             if name == "groups" and len({values.dtype.kind for values in found}) > 1:
                 # As one array these would be of a kind in which they have other names.
                 found = [_named(*one) for one in zip(shards, found, strict=True)]
-            columns[f"\0{name}"] = np.concatenate(found)
-    return Held(
-        vectors=ShardedVectors(files, np.concatenate(files_n), np.concatenate(rows_n)), columns=columns
-    )
+            columns[f"\0{name}"] = _together(found, room)
+    return Held(vectors=ShardedVectors(files, files_n, rows_n), columns=columns)
+
+
+def _spans(shards: Sequence[Shard]) -> Iterator[tuple[Shard, slice]]:
+    """Each shard with the places of its documents among those of all these."""
+    first = 0
+    for shard in shards:
+        yield shard, slice(first, first + (shard.num_rows or 0))
+        first += shard.num_rows or 0
+
+
+def _together(parts: Sequence[NDArray[Any]], room: Room) -> NDArray[Any]:
+    """Columns one after the other, of the type that holds the numbers of all."""
+    whole_n = room.array(sum(map(len, parts)), np.result_type(*parts))
+    return np.concatenate(parts, out=whole_n)
 
 
 def _named(shard: Shard, groups_n: NDArray[Any]) -> NDArray[np.str_]:

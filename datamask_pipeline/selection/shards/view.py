@@ -2,20 +2,23 @@
 
 Shape suffixes: N documents of this process, G groups, P pairs of columns, B buckets.
 
-What is told to others are whole numbers that add up, the ends of ranges, or the few documents they ask for. A column is
-gone through piece by piece, so that what is made on the way stays in the processor's cache and takes no memory by N.
+What is told to others are whole numbers that add up, the ends of ranges, or the few documents they ask for. A column lies
+in a file, see `spill`, and is gone through piece by piece: what is made on the way stays in the processor's cache, and no
+memory is taken by N.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from datamask_pipeline.selection.budget import TIE
 from datamask_pipeline.selection.shards.keys import Keys, key_of, lots, shares
 from datamask_pipeline.selection.shards.sums import group_sums, limbs_of
+from datamask_pipeline.spill import Room
 
 Floats = NDArray[np.float64]
 Span = tuple[int, int]
@@ -35,6 +38,7 @@ class View:
         groups_N: Group of each.
         costs_N: What each takes of the budget: whole numbers.
         num_groups: G.
+        room: Where long columns lie.
     """
 
     def __init__(
@@ -44,11 +48,13 @@ class View:
         groups_N: NDArray[np.int32],
         costs_N: NDArray[np.int64],
         num_groups: int,
+        room: Room,
     ) -> None:
         self.numbers_N, self.units, self.groups_N, self.costs_N = numbers_N, list(units), groups_N, costs_N
-        self.num_groups = num_groups
+        self.num_groups, self.room = num_groups, room
         self.floats: dict[str, Floats] = {}
         self.masks: dict[str, NDArray[np.bool_]] = {}
+        self._alive_N: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.numbers_N)
@@ -56,17 +62,23 @@ class View:
     def at(self, places_n: NDArray[np.int64]) -> View:
         """The documents at some places, ascending, without their columns."""
         units = [(int(a), int(b)) for a, b in (np.searchsorted(places_n, span) for span in self.units)]
-        groups_n, costs_n = self.groups_N[places_n], self.costs_N[places_n]
-        return View(self.numbers_N[places_n], units, groups_n, costs_n, self.num_groups)
+        numbers_n, groups_n, costs_n = (
+            self.room.taken(values_N, places_n) for values_N in (self.numbers_N, self.groups_N, self.costs_N)
+        )
+        return View(numbers_n, units, groups_n, costs_n, self.num_groups, self.room)
 
     def chosen(self, mask: str, columns: Sequence[str]) -> tuple[View, NDArray[np.int64]]:
         """Some of the documents with some of their columns, and their places here; without quotas or costs."""
         places_n = np.flatnonzero(self.masks[mask])
         view = self.at(places_n)
-        view.groups_N, view.costs_N = np.zeros_like(view.groups_N), np.ones_like(view.costs_N)
+        view.groups_N[:], view.costs_N[:] = 0, 1
         view.num_groups = 1
-        view.floats = {name: self.floats[name][places_n] for name in columns}
+        view.floats = {name: self.room.taken(self.floats[name], places_n) for name in columns}
         return view, places_n
+
+    def column(self, dtype: DTypeLike) -> NDArray[Any]:
+        """A number of each document, yet to be written."""
+        return self.room.array(len(self), dtype)
 
     def part(self, name: str, span: slice) -> Floats:
         """Some of a column of numbers; of a mask, as zeros and ones."""
@@ -130,7 +142,7 @@ class View:
 
     def combine(self, into: str, terms: Terms) -> None:
         """The sum of columns times factors, and of numbers."""
-        total_N = np.empty(len(self))
+        total_N = self.column(np.float64)
         for piece in self.pieces():
             total_N[piece] = self._sum(terms, piece)
         self.floats[into] = total_N
@@ -148,22 +160,28 @@ class View:
 
     def combine_product(self, into: str, left: str, right: str) -> None:
         """The product of two columns."""
-        total_N = np.empty(len(self))
+        total_N = self.column(np.float64)
         for piece in self.pieces():
             total_N[piece] = self.part(left, piece) * self.part(right, piece)
         self.floats[into] = total_N
 
     def combine_between(self, into: str, name: str, low: float, high: float) -> None:
         """The mask of those whose number lies between these, both included."""
-        self.masks[into] = (self.floats[name] >= low) & (self.floats[name] <= high)
+        mask_N = self.column(bool)
+        for piece in self.pieces():
+            values_n = self.floats[name][piece]
+            mask_N[piece] = (values_n >= low) & (values_n <= high)
+        self.masks[into] = mask_N
 
     def combine_group(self, into: str, group: int) -> None:
         """The mask of a group."""
-        self.masks[into] = self.groups_N == group
+        mask_N = self.column(bool)
+        np.equal(self.groups_N, group, out=mask_N)
+        self.masks[into] = mask_N
 
     def combine_draw(self, into: str, weights: str, salted: int) -> None:
         """What to rank documents by so that each is among the first ones with its weight: Pareto sampling (Rosen 1997)."""
-        total_N = np.empty(len(self))
+        total_N = self.column(np.float64)
         for piece in self.pieces():
             weights_n, share_n = self.floats[weights][piece], shares(lots(self.numbers_N[piece], salted))
             with np.errstate(divide="ignore"):
@@ -173,7 +191,7 @@ class View:
 
     def combine_filling(self, into: str, mask: str, weights: str, salted: int) -> None:
         """What a budget in tokens is filled by: documents of a mask, then others of large weight."""
-        total_N = np.empty(len(self))
+        total_N = self.column(np.float64)
         for piece in self.pieces():
             lots_n = shares(lots(self.numbers_N[piece], salted))
             weights_n = np.clip(self.floats[weights][piece], 0, 1) + TIE * lots_n
@@ -212,7 +230,7 @@ class View:
 
     def clip(self, into: str, name: str, taus_G: Floats) -> None:
         """The relaxed mask at these thresholds."""
-        clipped_N = np.empty(len(self))
+        clipped_N = self.column(np.float64)
         for piece in self.pieces():
             clipped_N[piece] = self._clipped(name, taus_G, piece)
         self.floats[into] = clipped_N
@@ -238,7 +256,7 @@ class View:
             grouped: Whether each group is ranked by itself.
         """
         self._salted, self._grouped = salted, grouped
-        self._keys_N = np.empty(len(self), np.uint64)
+        self._keys_N = self.column(np.uint64)
         for piece in self.pieces():
             if name is None:
                 self._keys_N[piece] = self._lots(piece)
@@ -261,7 +279,7 @@ class View:
     def consider(self, mask: str | None, inside: bool, most_cost: int | None) -> None:
         """Rank only documents in or out of a mask, and of at most this cost."""
         self._considered = None if mask is None else self.masks[mask], inside, most_cost
-        self._alive_n: NDArray[np.int64] | None = None
+        self._num_alive: int | None = None
 
     def _is_considered(self, piece: slice) -> NDArray[np.bool_]:
         mask_N, inside, most_cost = self._considered
@@ -305,30 +323,40 @@ class View:
             for piece in self.pieces(WIDE_PIECE):
                 add(piece, self._keys_N[piece], None if everybody else self._is_considered(piece))
         else:
-            if self._alive_n is None:
-                parts = [
-                    piece.start
-                    + np.flatnonzero(
-                        meant(self._keys_N[piece], self._places(piece)) & self._is_considered(piece)
-                    )
-                    for piece in self.pieces()
-                ]
-                self._alive_n = np.concatenate([np.zeros(0, np.int64), *parts])
-            else:
-                index_n = self._alive_n
-                words_n = self._lots(index_n) if by_tie and not first else self._keys_N[index_n]
-                self._alive_n = index_n[meant(words_n, self._places(index_n))]
-            add(
-                self._alive_n,
-                self._lots(self._alive_n) if by_tie else self._keys_N[self._alive_n],
-                None,
-            )
+            for part_n in self._alive(meant, by_tie and not first):
+                add(part_n, self._lots(part_n) if by_tie else self._keys_N[part_n], None)
         return counts.reshape(num_places, 1 << bits)
+
+    def _alive(
+        self, meant: Callable[[Keys, NDArray[np.int32]], NDArray[np.bool_]], by_lot: bool
+    ) -> Iterator[NDArray[np.int64]]:
+        """The documents still in question, some at a time: of those before the ones that are meant by their words."""
+        number = 0
+        if self._num_alive is None:
+            if self._alive_N is None:
+                self._alive_N = self.column(np.int64)
+            for piece in self.pieces():
+                found_n = meant(self._keys_N[piece], self._places(piece)) & self._is_considered(piece)
+                index_n = piece.start + np.flatnonzero(found_n)
+                self._alive_N[number : number + len(index_n)] = index_n
+                number += len(index_n)
+                yield index_n
+        else:
+            assert self._alive_N is not None, "written with the number"
+            for start in range(0, self._num_alive, PIECE):
+                index_n = self._alive_N[start : min(start + PIECE, self._num_alive)]
+                words_n = self._lots(index_n) if by_lot else self._keys_N[index_n]
+                index_n = index_n[meant(words_n, self._places(index_n))]
+                self._alive_N[number : number + len(index_n)] = index_n
+                number += len(index_n)
+                yield index_n
+        self._num_alive = number
 
     def choose(self, into: str, keys_G: Keys, ties_G: Keys, beside: str | None) -> None:
         """The mask of those ranked above these by group, beside those of another mask."""
-        mask_N = np.zeros(len(self), bool) if beside is None else self.masks[beside].copy()
+        mask_N = self.column(bool)
         for piece in self.pieces():
+            mask_N[piece] = False if beside is None else self.masks[beside][piece]
             keys_n, places_n = self._keys_N[piece], self._places(piece)
             above_n = keys_n > keys_G[places_n]
             equal_n = np.flatnonzero(keys_n == keys_G[places_n])

@@ -1,0 +1,69 @@
+"""Long arrays that need no memory of their own: they lie in files without a name. Knows no meaning of their numbers.
+
+The system writes such an array out and reads it back as memory asks; of a folder that lies in memory nothing is won.
+"""
+
+import mmap
+import tempfile
+import weakref
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from datamask_pipeline.disk import take_blocks
+
+LONG = 1 << 20
+"""Bytes from which an array lies in a file."""
+
+
+class Room:
+    """Where long arrays lie. A file whose array is gone serves the next one of its size; all go with the last array.
+
+    Args:
+        folder: On which disk; the system's temporary folder by default.
+    """
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        self._folder = folder
+        self._free: dict[int, list[mmap.mmap]] = defaultdict(list)
+
+    def array(self, length: int, dtype: DTypeLike) -> NDArray[Any]:
+        """An array whose numbers are yet to be written.
+
+        Args:
+            length: Of how many.
+            dtype: Of what kind.
+
+        Raises:
+            OSError: there is no room, or the file system refuses.
+        """
+        num_bytes = length * np.dtype(dtype).itemsize
+        if num_bytes < LONG:
+            return np.empty(length, dtype)
+        free = self._free[num_bytes]
+        block = free.pop() if free else self._block(num_bytes)
+        array: NDArray[Any] = np.frombuffer(block, dtype)
+        weakref.finalize(array, free.append, block).atexit = False  # every part of it refers to it
+        return array
+
+    def taken(self, values_N: NDArray[Any], places_n: NDArray[np.integer]) -> NDArray[Any]:
+        """Some numbers of an array.
+
+        Args:
+            values_N: Of what.
+            places_n: Where each is found, from 0 on.
+
+        Raises:
+            OSError: there is no room, or the file system refuses.
+        """
+        found_n = self.array(len(places_n), values_N.dtype)
+        # Places are known to be there; with mode="raise" numpy would copy once more.
+        return np.take(values_N, places_n, out=found_n, mode="clip")
+
+    def _block(self, num_bytes: int) -> mmap.mmap:
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            take_blocks(file.fileno(), num_bytes)
+            return mmap.mmap(file.fileno(), num_bytes)
