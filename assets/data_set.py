@@ -6,7 +6,7 @@ import dagster as dg
 import pydantic
 
 from assets import partitions
-from assets.factory import OWNERS
+from assets.factory import OWNERS, RETRIES
 from assets.partitions import record_key
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.audit.publishable import publishable
@@ -81,6 +81,7 @@ def data_set_definitions(config: PipelineConfig) -> dg.Definitions:
         kinds={"parquet", "huggingface"},
         owners=OWNERS,
         code_version=VERSION,
+        retry_policy=RETRIES,
         description="One arm's subset as a data set of its own: shards, card, Croissant and manifest with a root digest.",
         check_specs=[
             dg.AssetCheckSpec(

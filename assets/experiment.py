@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.factory import OWNERS
+from assets.factory import OWNERS, RETRIES
 from assets.metadata import Metadata, image, table
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline.chain import Artefact
@@ -46,7 +46,11 @@ EXPERIMENT_ASSETS = [
 ]
 
 
-@dg.op(out=dg.DynamicOut(dict[str, Any]), description="Makes what all draws share, and lists them.")
+@dg.op(
+    out=dg.DynamicOut(dict[str, Any]),
+    description="Makes what all draws share, and lists them.",
+    retry_policy=RETRIES,
+)
 def draws_to_measure(
     context: dg.OpExecutionContext, experiment: ExperimentResource
 ) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
@@ -73,7 +77,7 @@ def draws_to_measure(
         )
 
 
-@dg.op(description="Measures every arm on one draw, or finds it measured.")
+@dg.op(description="Measures every arm on one draw, or finds it measured.", retry_policy=RETRIES)
 def measure(
     context: dg.OpExecutionContext, draw: dict[str, Any], experiment: ExperimentResource
 ) -> dict[str, Any]:
@@ -112,7 +116,11 @@ def measure(
     return draw
 
 
-@dg.op(ins={"draws": dg.In(list[dict[str, Any]])}, description="Judges all draws, and writes the report.")
+@dg.op(
+    ins={"draws": dg.In(list[dict[str, Any]])},
+    description="Judges all draws, and writes the report.",
+    retry_policy=RETRIES,
+)
 def report(
     context: dg.OpExecutionContext, draws: list[dict[str, Any]], experiment: ExperimentResource
 ) -> None:

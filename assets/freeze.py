@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from assets.factory import RETRIES
 from assets.partitions import RELEASES
-from datamask_pipeline.errors import ConfigurationError, DataMaskError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, StorageError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.rolling import Member, new_members
 from datamask_pipeline.stages import score
@@ -28,7 +29,10 @@ class FreezeConfig(dg.Config):
     given: str | None = None
 
 
-@dg.op(description="Freezes a release with the crawls given, or those that the configuration gives it.")
+@dg.op(
+    description="Freezes a release with the crawls given, or those that the configuration gives it.",
+    retry_policy=RETRIES,
+)
 def freeze_release(context: dg.OpExecutionContext, config: FreezeConfig, pipeline: PipelineResource) -> None:
     """Freeze a release, and name it as a partition; one that is frozen stays as it is."""
     chain = pipeline.pipeline()
@@ -36,6 +40,8 @@ def freeze_release(context: dg.OpExecutionContext, config: FreezeConfig, pipelin
         if config.rolls:
             chain.freeze(Member(config.release, config.rolls, tuple(config.crawls or ()), config.given))
         crawls = chain.release_crawls(config.release)
+    except StorageError:
+        raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     context.log.info(f"release {config.release} is frozen with {', '.join(crawls)}")

@@ -3,9 +3,10 @@
 import dagster as dg
 import pydantic
 
+from assets.factory import RETRIES
 from datamask_pipeline.cli.sweep import line
 from datamask_pipeline.compliance.retention import DAYS, MOST_DAYS, forget, leftovers
-from datamask_pipeline.errors import DataMaskError
+from datamask_pipeline.errors import DataMaskError, StorageError
 from resources import PipelineResource
 
 
@@ -22,7 +23,8 @@ class SweepConfig(dg.Config):
 
 
 @dg.op(
-    description="Tells what of the record nothing standing refers to, and removes it where `remove` is set."
+    description="Tells what of the record nothing standing refers to, and removes it where `remove` is set.",
+    retry_policy=RETRIES,
 )
 def sweep_record(context: dg.OpExecutionContext, config: SweepConfig, pipeline: PipelineResource) -> None:
     """One log line for each version; the sum is metadata of the output."""
@@ -34,6 +36,8 @@ def sweep_record(context: dg.OpExecutionContext, config: SweepConfig, pipeline: 
         for each in forget(store, found) if config.remove else found:  # each is told once it is gone
             versions, num_bytes = versions + 1, num_bytes + each.num_bytes
             context.log.info(line(each, done))
+    except StorageError:
+        raise
     except DataMaskError as error:
         raise dg.Failure(str(error), allow_retries=False) from error
     context.add_output_metadata({f"{done}: versions": versions, f"{done}: bytes": num_bytes})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import dagster as dg
@@ -16,7 +17,7 @@ from dagster._core.storage.tags import RUN_KEY_TAG
 from tiny_chain import write_crawl, write_tiny_config
 from typer.testing import CliRunner
 
-from assets.freeze import release_of
+from assets.freeze import freeze_job, release_of
 from assets.plan import Wanted, crawl_run, release_run
 from assets.schedules import monthly_release
 from assets.sensors import advance, discover, missing_runs, new_releases
@@ -26,7 +27,7 @@ from datamask_pipeline.errors import StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
 from datamask_pipeline.pipeline.rolling import Member
 from datamask_pipeline.sources.local import LocalSource
-from datamask_pipeline.storage import Ref, require
+from datamask_pipeline.storage import Ref, Store, require
 from datamask_pipeline.storage.releases import freeze
 from resources import PipelineResource
 
@@ -251,6 +252,29 @@ def test_the_schedule_freezes_what_is_scored_and_new(dagster_run, tmp_path: Path
                 tmp_path / "record/score/tiny-2024-18", tmp_path / f"record/score/tiny-2024-2{month - 1}"
             )
             files = files_of(tmp_path / "record")
+
+
+@pytest.mark.slow
+def test_storage_that_fails_once_keeps_no_release_from_being_frozen(
+    resource: PipelineResource, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, exclusive = list[str](), Store.exclusive
+
+    def broken_once(store: Store, stage: str, key: str, **more: bool) -> AbstractContextManager[bool]:
+        tries.append(key)
+        if len(tries) == 1:
+            raise StorageError("the storage did not answer")
+        return exclusive(store, stage, key, **more)
+
+    monkeypatch.setattr(Store, "exclusive", broken_once)
+    ended = freeze_job.execute_in_process(
+        instance=instance,
+        run_config={"ops": {"freeze_release": {"config": {"release": "first"}}}},
+        resources={"pipeline": resource},
+        raise_on_error=False,
+    )
+    assert ended.success
+    assert instance.get_dynamic_partitions("releases") == ["first"]
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:

@@ -12,7 +12,7 @@ import yaml
 
 import assets
 import resources
-from assets.factory import OWNERS, shown_of
+from assets.factory import OWNERS, RETRIES, shown_of
 from assets.launchpad import code_version, launchpad
 from datamask_pipeline.definitions import PRELOADED, build_defs
 from datamask_pipeline.errors import ConfigurationError
@@ -73,6 +73,14 @@ def test_every_asset_has_a_blocking_check_and_is_described(tiny_defs: dg.Definit
             continue
         assert key in checked, key
         assert node.code_version, key
+
+
+def test_a_step_is_tried_again_whatever_job_it_is_of(tiny_defs: dg.Definitions) -> None:
+    """But for the one that computes nothing: it says what failed."""
+    jobs = tiny_defs.get_repository_def().get_all_jobs()
+    steps = {node.definition.name: node.definition for job in jobs for node in job.nodes}
+    assert {"freeze_release", "sweep_record", "published_data_set", "measure"} <= set(steps)
+    assert {name for name, step in steps.items() if step.retry_policy != RETRIES} == {"all_made"}
 
 
 def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
