@@ -30,7 +30,7 @@ from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, releases, require
 from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
-from datamask_pipeline.storage.refusals import finding_room
+from datamask_pipeline.storage.refusals import writing
 from datamask_pipeline.storage.releases import Frozen
 
 logger = logging.getLogger(__name__)
@@ -362,7 +362,7 @@ class Pipeline:
             UnknownNameError: no such stage, release, arm or run.
             ConfigurationError: a stage that it reads from has not run, or a setting is wrong.
             TakenOverError: another run took the work over, and has not made this.
-            StorageError: there is no room for what is written.
+            StorageError: there is no room for what is written, or the disk is read-only.
         """
         made = self._run_or_find(stage, "/".join(names), overrides)
         self.made |= {(ref.stage, ref.key): ref for ref in made}
@@ -371,7 +371,7 @@ class Pipeline:
     def _run_or_find(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
         self.store.forget_made()
         try:
-            with finding_room(f"a scratch file of stage {stage!r} of {key!r}"):
+            with writing(f"a scratch file of stage {stage!r} of {key!r}"):
                 return self._run(stage, key, overrides)
         except TakenOverError:
             self.store.forget_made()

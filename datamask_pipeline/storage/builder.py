@@ -31,7 +31,7 @@ from datamask_pipeline.storage.ref import (
     pretty_json,
     ref_of,
 )
-from datamask_pipeline.storage.refusals import NO_ROOM
+from datamask_pipeline.storage.refusals import OF_WRITING
 from datamask_pipeline.storage.row_index import (
     INDEX_FILES,
     Begun,
@@ -425,14 +425,14 @@ class ArtefactBuilder:
 
 def _drawn(items: Iterable[Item], relative: str) -> Generator[Item]:
     """The items; an error of the system while they are read must not be told as one of writing. What is written meanwhile,
-    as to scratch, finds no room as a writer does, which says so around this.
+    as to scratch, fails as a writer does, which says so around this.
     """
     try:
         yield from items
     except DataMaskError:
         raise
     except OSError as error:
-        if error.errno in NO_ROOM:
+        if error.errno in OF_WRITING:
             raise
         raise StorageError(f"cannot read what {relative} is made from: {error}") from error
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 
-#: What the system says of writing alone: the disk, a quota or a limit on files is full.
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: What the system says of writing alone: the disk, a quota or a limit on files is full, or the disk is read-only by now.
+OF_WRITING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 #: What helps against a file that is lost or damaged.
 AGAIN: Final = "run its stage again, which writes a missing file anew; delete a damaged one before"
@@ -36,12 +36,14 @@ def storage_errors(what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def finding_room(what: str) -> Iterator[None]:
-    """Tell a want of room as ``storage_errors``, wherever inside something is written; other errors stay what they are."""
+def writing(what: str) -> Iterator[None]:
+    """Tell what is `OF_WRITING` as ``storage_errors``, wherever inside something is written; other errors stay what they
+    are.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in OF_WRITING:
             raise
         with storage_errors(what):
             raise

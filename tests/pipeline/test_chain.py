@@ -90,9 +90,13 @@ def test_a_run_name_says_arm_architecture_and_seed(pipeline: Pipeline) -> None:
 
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(errno.EFBIG, "would be larger than a file may be here"), (errno.ENOSPC, "no room left")],
+    [
+        (errno.EFBIG, "would be larger than a file may be here"),
+        (errno.ENOSPC, "no room left"),
+        (errno.EROFS, "Read-only file system.*check `store`"),
+    ],
 )
-def test_a_step_that_finds_no_room_for_scratch_says_so(
+def test_a_step_that_cannot_write_its_scratch_says_so(
     number: int, told: str, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:

@@ -248,9 +248,13 @@ def test_what_is_written_beside_rows_and_finds_no_room_at_its_end_is_told_once(
 
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(errno.EFBIG, "would be larger than a file may be here"), (errno.ENOSPC, "no room left while writing")],
+    [
+        (errno.EFBIG, "would be larger than a file may be here"),
+        (errno.ENOSPC, "no room left while writing"),
+        (errno.EROFS, "cannot write .*Read-only file system"),
+    ],
 )
-def test_what_is_written_while_rows_are_drawn_finds_no_room_as_a_writer(
+def test_what_is_written_while_rows_are_drawn_is_refused_as_to_a_writer(
     number: int, told: str, tmp_path: Path
 ) -> None:
     """As a checkpoint in scratch, which is no file that anything is made from."""
