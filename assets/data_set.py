@@ -95,9 +95,9 @@ def data_set_definitions(config: PipelineConfig) -> dg.Definitions:
     def published_data_set(
         context: dg.AssetExecutionContext, config: Publishing, pipeline: PipelineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
-        release, arm = record_key(context.partition_key)
         chain = pipeline.pipeline()
         try:
+            release, arm = record_key(context.partition_key)
             asked = config.settings(chain.config.source.license)
             settings = publishable(chain.store, release, arm, asked, even_stale=config.stale)
             done = publish(chain.store, release, arm, config.to, settings)

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.partitions.utils import get_tags_from_multi_partition_key
 
+from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.pipeline.config import PipelineConfig, split_run_name
 from datamask_pipeline.pipeline.stage import Scope
 
@@ -61,8 +62,18 @@ def dimension_tags(key: str) -> dict[str, str]:
 
 
 def record_key(key: str) -> tuple[str, ...]:
-    """The crawl, the release, or the release and its arm or run, out of a partition key."""
+    """The crawl, the release, or the release and its arm or run, out of a partition key.
+
+    Raises:
+        ConfigurationError: it has two dimensions that the run's tags do not name.
+    """
     if isinstance(key, dg.MultiPartitionKey):
         dimensions = dict(key.keys_by_dimension)
         return dimensions.pop(RELEASE), *dimensions.values()
+    if "|" in key:  # no name of a release has it
+        tags = f"dagster/partition/{RELEASE} and dagster/partition/{' or '.join(MEMBER.values())}"
+        raise ConfigurationError(
+            f"partition {key!r} was given by the tag dagster/partition alone; give {tags} with it, or launch this from its "
+            f"page or by `dagster asset materialize --partition {key!r}`"
+        )
     return (key,)

@@ -235,6 +235,18 @@ def test_a_later_step_of_wrong_settings_stops_the_run_before_its_first(dagster_r
     assert "batch_rows" in failure.step_failure_data.user_failure_data.description
 
 
+def test_a_partition_without_its_dimensions_is_refused_with_the_remedy(dagster_run) -> None:
+    """As of a client, or `dagster job execute`, that gives the tag of a partition of one dimension."""
+    job = dagster_run.defs(**dagster_run.settings)[0].resolve_job_def("arm_job")
+    tags = {"dagster/partition": "first|random"}
+    result = job.execute_in_process(instance=dagster_run.instance, tags=tags, raise_on_error=False)
+    assert not result.success
+    (failure,) = (event for event in result.all_events if event.is_step_failure)
+    assert "dagster/partition/release" in failure.step_failure_data.user_failure_data.description
+    dimensions = {"dagster/partition/release": "first", "dagster/partition/selection_arm": "random"}
+    assert job.execute_in_process(instance=dagster_run.instance, tags=tags | dimensions).success
+
+
 def test_the_launchpad_refuses_unknown_fields_and_choices(dagster_run) -> None:
     arm = partition_key("arm", "first/random")
     for config in ({"latio": 0.5}, {"dtype": "float8"}):
