@@ -169,7 +169,9 @@ class ArtefactBuilder:
         with self.store.staged(relative) as private:
             with private.open("wb") as stream:
                 record = write_blocks(stream, _drawn(blocks, relative), dtype, shape)
-            return record | {"bytes": private.stat().st_size}
+            record |= {"bytes": private.stat().st_size}
+        self.store.made.add(self.location)
+        return record
 
     def write_part(
         self,

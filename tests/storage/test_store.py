@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -271,6 +272,17 @@ def test_what_is_written_while_rows_are_drawn_is_refused_as_to_a_writer(
         with pytest.raises(StorageError, match=told) as caught:
             write_rows()
         assert "cannot read" not in str(caught.value)
+
+
+def test_an_array_that_was_lost_and_is_written_anew_is_told_as_made(tmp_path: Path) -> None:
+    """Though its part is kept, and its manifest stands."""
+    for _ in range(2):
+        builder = begin(Store(tmp_path))
+        array = builder.write_array("00000", [np.ones((3, 2), np.float16)], dtype="float16", shape=(3, 2))
+        record = builder.write_part("00000", ROWS.to_batches(), ROWS.schema, array=array)
+        assert builder.location in builder.store.made
+        if builder.finished() is None:
+            builder.commit([record])
 
 
 def test_below_the_root_directory_a_relative_place_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
