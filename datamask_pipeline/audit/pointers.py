@@ -6,7 +6,7 @@ from typing import Any
 
 from datamask_pipeline.audit.findings import Finding, contradiction, purged
 from datamask_pipeline.audit.stated import DAMAGE, check_link, read_manifest
-from datamask_pipeline.errors import UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, UnknownNameError
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.ref import CURRENT, MANIFEST, REF_FIELDS, pretty_json, ref_of
@@ -27,7 +27,8 @@ def pointers(files: Mapping[str, int], release: str, arm: str | None) -> list[st
     """Paths of the pointers to what is to be proved; a pointer may be missing where its artefacts are not.
 
     Raises:
-        UnknownNameError: nothing of the record belongs to such a release or arm.
+        UnknownNameError: nothing of the record belongs to such a release, or to such an arm of it.
+        ConfigurationError: the arm has a mask and no subset.
     """
     folders = {path.rpartition("/")[0] for path in files if path.endswith(f"/{CURRENT}")}
     folders |= {path.rsplit("/", 2)[0] for path in files if path.endswith(f"/{MANIFEST}")}
@@ -38,9 +39,14 @@ def pointers(files: Mapping[str, int], release: str, arm: str | None) -> list[st
     if arm is None:
         chosen = [folder for folder, key in keyed.items() if key.split("/")[0] == release]
     else:
-        arms = {key.partition("/")[2] for folder, key in keyed.items() if folder.startswith("materialise/")}
+        arms = {folder.split("/")[2] for folder in keyed if folder.startswith(f"materialise/{release}/")}
+        if arm not in arms and f"select/{release}/{arm}" in keyed:
+            raise ConfigurationError(
+                f"arm {arm!r} of release {release!r} has no subset yet; "
+                f"`datamask run --release {release} --until materialise` makes it"
+            )
         if arm not in arms:
-            raise UnknownNameError("arm", arm, arms)
+            raise UnknownNameError("arm", arm, arms, f"release {release!r}")
         stages = ("materialise", "select", "learning_curve")
         chosen = [folder for folder in keyed if folder in {f"{stage}/{release}/{arm}" for stage in stages}]
     return sorted(f"{folder}/{CURRENT}" for folder in chosen)

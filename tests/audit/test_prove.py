@@ -16,11 +16,11 @@ from old_record import unpack
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.findings import Finding, exit_status
-from datamask_pipeline.audit.prove import prove_record
+from datamask_pipeline.audit.prove import prove_record, root_of_record
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import IntegrityError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
@@ -161,6 +161,25 @@ def test_an_unknown_release_or_arm_is_an_error(tiny_run: Pipeline) -> None:
         list(prove_record(store, "second"))
     with pytest.raises(UnknownNameError, match="unknown arm 'greedy'"):
         list(prove_record(store, "first", "greedy"))
+
+
+def test_an_arm_of_another_release_is_not_proved_by_nothing(record: Path, tmp_path: Path) -> None:
+    shutil.copytree(record, tmp_path / "record")
+    pools = tmp_path / "record" / "pool"
+    shutil.copytree(pools / "first", pools / "second")
+    store = Store(tmp_path / "record")
+    for prove in (prove_record, root_of_record):
+        with pytest.raises(UnknownNameError, match="release 'second': unknown arm 'random'; there is none"):
+            list(prove(store, "second", "random"))
+
+
+def test_a_mask_without_its_subset_is_not_proved_to_be_one(record: Path, tmp_path: Path) -> None:
+    shutil.copytree(record, tmp_path / "record")
+    shutil.rmtree(tmp_path / "record" / "materialise" / "first" / "random")
+    with pytest.raises(
+        ConfigurationError, match=r"'random' of release 'first' has no subset yet; .* --until materialise"
+    ):
+        found(tmp_path / "record", "random")
 
 
 @pytest.fixture
