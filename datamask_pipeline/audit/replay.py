@@ -68,6 +68,17 @@ def check_replayed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findin
                 ):
                     found = first_difference(path, had, made)
                 yield found or contradiction(path, "its rows have another digest than its inputs make")
+        yield from _check_near_copy_index(manifest, again)
+
+
+def _check_near_copy_index(manifest: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[Finding]:
+    """The index of near-copies is that of the same vectors: a later release finds, or misses, near-copies by it."""
+    have, made = (
+        {file["name"]: file["sha256"] for file in each["files"] if file["name"].startswith("index/")}
+        for each in (manifest, again)
+    )
+    for name in sorted(name for name in {*have, *made} if have.get(name) != made.get(name)):
+        yield contradiction(f"{manifest['location']}/{name}", "is not what its inputs make")
 
 
 def check_content(store: Store, manifest: Mapping[str, Any]) -> Iterator[Finding]:
