@@ -42,7 +42,8 @@ def expected_coverage(
     workers: Workers,
     dtype: torch.dtype,
 ) -> float | None:
-    """The mean coverage of uniformly random masks, or None where masks hold so few documents that lists would be long.
+    """The mean coverage of uniformly random masks, or None where masks hold so few documents, of all or of a group,
+    that lists would be long.
 
     Args:
         documents_ND: Unit rows, float32.
@@ -53,15 +54,16 @@ def expected_coverage(
         dtype: Arithmetic of the search.
     """
     limits_G = torch.tensor(limits, dtype=torch.float64)
+    sizes_G = torch.bincount(groups_N, minlength=len(limits_G))
     candidates_C = torch.nonzero(limits_G[groups_N] > 0).squeeze(1)
-    ratio = float(limits_G.sum()) / len(candidates_C)
+    # A list may be of the group alone of which masks hold the smallest share.
+    ratio = float((limits_G / sizes_G)[limits_G > 0].min())
     length = 1 if ratio >= 1 else math.ceil(math.log(TAIL) / math.log1p(-ratio))
     length = min(length, len(candidates_C))
     references_r = sampled_references(references_R, len(documents_ND), length)
     if length * len(references_r) > 2 * ENTRIES:
         return None
     lists = nearest(documents_ND, references_r, length, workers, dtype=dtype, candidates_C=candidates_C)
-    sizes_G = torch.bincount(groups_N, minlength=len(limits_G))
     missing_rk = _none_held(groups_N[lists.documents_Rk], sizes_G, limits_G).cumprod(1)
     reached_rk = torch.ones_like(missing_rk)
     reached_rk[:, 1:] = missing_rk[:, :-1]

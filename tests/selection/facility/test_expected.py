@@ -63,10 +63,27 @@ def test_the_mean_over_many_drawn_masks(dtype):
     assert abs(expected(rows_ND, groups_N, (80,), dtype) - np.mean(values)) < 3.5 * error
 
 
+def test_a_group_of_which_masks_hold_few():
+    """Its lists are of its own documents, and ended before a mask held one: the mean came out a range or more too high."""
+    draws = np.random.default_rng(0)
+    groups_N = torch.arange(2).repeat_interleave(100)
+    centres_GD = torch.from_numpy(draws.standard_normal((2, 8)))
+    rows_ND = centres_GD[groups_N] + torch.from_numpy(draws.standard_normal((200, 8)))
+    rows_ND = torch.nn.functional.normalize(rows_ND).float()
+    masks = [
+        np.concatenate([draws.choice(100, 2, replace=False), 100 + draws.choice(100, 60, replace=False)])
+        for _ in range(400)
+    ]
+    values = [mean_over(rows_ND, [mask]) for mask in masks]
+    error = np.std(values) / len(values) ** 0.5
+    assert abs(expected(rows_ND, groups_N, (2, 60)) - np.mean(values)) < 3.5 * error
+
+
 def test_masks_of_very_few_documents_are_drawn_instead(monkeypatch):
     rows_ND = unit_rows(700, 8, seed=2)
     monkeypatch.setattr(module, "ENTRIES", 200_000)
     assert expected(rows_ND, torch.zeros(700, dtype=torch.int64), (7,)) is None
+    assert expected(rows_ND, torch.arange(700) % 2, (3, 200)) is None
 
 
 def test_many_references_are_sampled_alike_in_every_run(monkeypatch):
