@@ -183,6 +183,11 @@ def over_shards(
             f"{' beside others' if len(metrics) > 1 else ''}: use Pair_simi, DiSF_uncentred, LogDet, Vendi or DiSF "
             "together, or select in blocks"
         )
+    for metric, _ in metrics:
+        if isinstance(metric, CoverageMetric) and config.diversity_options.get(metric.name):
+            raise ConfigurationError(
+                f"over shards every document is a reference of {metric.name}; leave out diversity_options.{metric.name}"
+            )
     return config, metrics
 
 

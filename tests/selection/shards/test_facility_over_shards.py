@@ -142,6 +142,9 @@ def test_copies_of_one_document_are_chosen_by_lot(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_refused(cut: Any, columns: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="or Facility alone"):
         over_shards(None, {"diversity": {"Facility": 1.0, "Pair_simi": 1.0}})
+    landmarks = {"Facility": {"exact_rows": 500, "num_landmarks": 100}}
+    with pytest.raises(ConfigurationError, match=r"leave out diversity_options\.Facility"):
+        over_shards(None, {"diversity": "Facility", "diversity_options": landmarks})
     held = Given.of(columns["vectors"][:40], {"quality": columns["quality"][:40]})
     with pytest.raises(ConfigurationError, match="none of moments"):
         select_over_shards(cut(), tmp_path, engine="here", given=held, **SETTINGS)
