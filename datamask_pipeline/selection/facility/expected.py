@@ -74,10 +74,10 @@ def expected_coverage(
 
 def _none_held(groups_rk: Tensor, sizes_G: Tensor, limits_G: Tensor) -> Tensor:
     """The chance that a mask without the documents before one on its list lacks that one too: float64 (r, k)."""
-    lacks_rk = torch.empty(groups_rk.shape, dtype=torch.float64)
-    for group in range(len(limits_G)):
-        of_group_rk = groups_rk == group
-        left_rk = sizes_G[group] - (of_group_rk.cumsum(1) - of_group_rk.long())
-        chance_rk = 1 - limits_G[group] / left_rk.clamp(min=1)
-        lacks_rk[of_group_rk] = chance_rk.clamp_(min=0)[of_group_rk]
-    return lacks_rk
+    sorted_rk, order_rk = torch.sort(groups_rk, dim=1, stable=True)
+    places_k = torch.arange(groups_rk.shape[1])
+    starts_rk = places_k.expand_as(sorted_rk).clone()
+    starts_rk[:, 1:][sorted_rk[:, 1:] == sorted_rk[:, :-1]] = 0
+    earlier_rk = torch.empty_like(order_rk).scatter_(1, order_rk, places_k - starts_rk.cummax(1).values)
+    left_rk = (sizes_G[groups_rk] - earlier_rk).clamp_(min=1)
+    return (1 - limits_G[groups_rk] / left_rk).clamp_(min=0)
