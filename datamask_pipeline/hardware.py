@@ -141,6 +141,19 @@ def freed_pages_kept() -> Iterator[None]:
     finally:
         for parameter, value in _GIVE_BACK.items():
             library.mallopt(parameter, value)
+        give_free_pages_back()
+
+
+def give_free_pages_back() -> None:
+    """What this process freed, the system has again: between two pieces of long work, of which each frees what it took.
+
+    The C library, where it is glibc, and Arrow keep freed pages otherwise, in pieces that what comes next does not fit in.
+    """
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
 
 

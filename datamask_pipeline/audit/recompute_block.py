@@ -17,6 +17,7 @@ from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, d
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
 from datamask_pipeline.audit.recompute_bound import check_bound
 from datamask_pipeline.hardware import present_device
+from datamask_pipeline.spill import Room
 from datamask_pipeline.stages.release_rows import ReleaseRows
 from datamask_pipeline.stages.select import BlockGiven, SelectConfig, shards_of
 
@@ -135,7 +136,7 @@ def _scale_of_all(
     from datamask_pipeline.selection.shards.api import scale_over_shards
 
     with tempfile.TemporaryDirectory() as folder:
-        return scale_over_shards(shards_of(rows, block, Path(folder)), given, settings)
+        return scale_over_shards(shards_of(rows, block, Path(folder), Room(folder)), given, settings)
 
 
 def _check_scale(

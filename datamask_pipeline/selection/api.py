@@ -54,6 +54,7 @@ from datamask_pipeline.selection.reasons import Decided, decided
 from datamask_pipeline.selection.result import Certificate, Marginals, Objective, SelectionResult, log_odds
 from datamask_pipeline.selection.solution import Solution, told_bound
 from datamask_pipeline.selection.timings import Timings
+from datamask_pipeline.spill import Room
 
 
 def select_documents(
@@ -102,7 +103,7 @@ def select_documents(
         given: What is held already, as an earlier result's `held`: the budget is then that of the documents added, and
             objective, random value, marginals and bound are those of the union with what is held.
         checkpoint_dir: Folder where learners keep their state; a killed run given the same folder goes on and
-            ends with the same mask.
+            ends with the same mask. Of embeddings on disk, those that are read often lie in a file there, too.
         progress: Called with a line of text, the step and the number of steps.
         settings: Fields of `SelectionConfig`, and of the policy's own settings.
 
@@ -132,8 +133,10 @@ def select_documents(
             require_range(metrics, config, budget.num_documents + held_count)
             pruned = copied(prune(checked.rows, scores, budget, config, copies), copies)
             budget, token_counts = budget.repeated(copies), repeated(token_counts, copies)
-            squared_M = checked.squared_N.repeat_interleave(copies)[torch.from_numpy(pruned.kept_N)]
-            problem = raw_problem(config, metrics, pruned, workers, curve, squared_M)
+            squared_M = checked.squared_N
+            if copies > 1:
+                squared_M = squared_M.repeat_interleave(copies)
+            problem = raw_problem(config, metrics, pruned, workers, curve, pruned.left_of(squared_M))
             if given is not None:
                 problem = beside(problem, given, policy)
             policy.check(problem)
@@ -266,6 +269,7 @@ def normalised_problem(
         constants=constants,
         random_value=random_value,
         checkpoint=Checkpoint(folder, identity, config.checkpoint_seconds, curve),
+        room=None if folder is None else Room(folder),
     )
 
 

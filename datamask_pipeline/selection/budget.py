@@ -70,6 +70,8 @@ class Budget:
 
     def repeated(self, copies: int) -> Budget:
         """The same limits over so many copies of each document, one after another."""
+        if copies == 1:
+            return self
         costs_M, groups_M = (values.repeat_interleave(copies) for values in (self.costs_N, self.groups_N))
         return Budget(
             costs_N=costs_M, groups_N=groups_M, limits=self.limits, tokens=self.tokens, seed=self.seed

@@ -282,7 +282,7 @@ def checked_scores(values: Any, num_rows: int, name: str, what: str = "score") -
             remedy=f"convert them, and give every document a {what}",
         )
     try:
-        scores_N = array.astype(np.float64)
+        scores_N = np.require(array, np.float64, ["C", "A", "W"])  # a copy only where torch cannot read it
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"a {what} is missing, or no number that float64 holds",
@@ -382,7 +382,7 @@ def budget_of(
         ConfigurationError: nothing or more than everything to select, quotas that do not fit.
         InputError: token counts or groups that are missing.
     """
-    costs_N = torch.ones(num_rows, dtype=torch.float64)
+    costs_N = torch.ones(1, dtype=torch.float64).expand(num_rows)
     if config.num_tokens is not None:
         if token_counts is None:
             raise InputError("a budget in tokens needs token_counts", field="token_counts")
@@ -401,7 +401,7 @@ def budget_of(
                 f"num_tokens {config.num_tokens} is more than the block's {copies * int(costs_N.sum())} tokens"
             )
         limits: tuple[float, ...] = (float(config.num_tokens),)
-        groups_N = torch.zeros(num_rows, dtype=torch.int64)
+        groups_N = torch.zeros(1, dtype=torch.int64).expand(num_rows)
     else:
         if token_counts is not None:
             checked_token_counts(token_counts, num_rows)
@@ -432,7 +432,7 @@ def _quotas(
     config: SelectionConfig, num_rows: int, total: int, groups: Sequence[Any] | None, copies: int
 ) -> tuple[Tensor, tuple[float, ...]]:
     if config.quotas is None:
-        return torch.zeros(num_rows, dtype=torch.int64), (float(total),)
+        return torch.zeros(1, dtype=torch.int64).expand(num_rows), (float(total),)
     if groups is None or len(groups) != num_rows:
         raise InputError("quotas need a group for each document", field="groups")
     names, groups_N = sorted(config.quotas), groups_of(config.quotas, groups)

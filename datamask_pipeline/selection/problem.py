@@ -20,6 +20,7 @@ from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunc
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.rows import Rows
 from datamask_pipeline.selection.solution import Report
+from datamask_pipeline.spill import Room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class Problem:
             with a mask.
         tells_apart: Whether half precision tells the block's documents apart, where a metric looks for the most similar.
         start_N: float64: a relaxed mask of the budget that is near the best, if one is known.
+        room: Where rows that are read once lie, if the caller gave a folder.
     """
 
     config: SelectionConfig
@@ -48,6 +50,7 @@ class Problem:
     held: Moments | None = None
     tells_apart: bool = True
     start_N: Tensor | None = None
+    room: Room | None = None
 
     @property
     def num_rows(self) -> int:

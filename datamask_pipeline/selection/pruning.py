@@ -27,6 +27,7 @@ from datamask_pipeline.selection.rows import Rows
 
 COUNTED = {PRUNED: "rows_pruned_by_quality", TOO_LONG: "rows_too_long", OUTLYING: "rows_outlying"}
 """What the record calls the number of documents left out for a reason."""
+_WHY = ("", *COUNTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,23 +35,24 @@ class Pruned:
     """The block that is left, and how to speak of the whole one.
 
     Attributes:
-        why_N: Why a document of the whole block is left out; empty where it is not.
+        why_N: For which of the reasons a document of the whole block is left out, from 1 on; 0 where it is not.
     """
 
     rows: Rows
     scores: dict[str, Tensor]
     budget: Budget
-    why_N: NDArray[np.object_]
+    why_N: NDArray[np.uint8]
 
     @cached_property
     def kept_N(self) -> NDArray[np.bool_]:
         """Who is left: bool over the whole block."""
-        return np.asarray(self.why_N == "", dtype=bool)
+        return np.asarray(self.why_N == 0, dtype=bool)
 
     @property
     def left_out(self) -> str:
         """Why documents are left out, each reason once; empty where none is."""
-        return ", ".join(why for why in COUNTED if (self.why_N == why).any())
+        numbers = np.flatnonzero(np.bincount(self.why_N, minlength=len(_WHY))[1:]) + 1
+        return ", ".join(_WHY[number] for number in numbers)
 
     def spread(self, values_n: NDArray[Any], missing: Any) -> NDArray[Any]:
         """Values of the documents left, over the whole block."""
@@ -63,13 +65,18 @@ class Pruned:
 
     def reasons(self, reasons_n: NDArray[np.object_]) -> NDArray[np.object_]:
         """The reasons of the documents left, and why the others are not."""
-        whole_N = self.why_N.copy()
+        whole_N: NDArray[np.object_] = np.array(_WHY, dtype=object)[self.why_N]
         whole_N[self.kept_N] = reasons_n
         return whole_N
 
+    def left_of(self, values_N: Tensor) -> Tensor:
+        """Of values over the whole block those of the documents left."""
+        return values_N if self.kept_N.all() else values_N[torch.from_numpy(self.kept_N)]
+
     def counts(self) -> dict[str, int]:
         """How many documents are left out for which reason, as the record has it."""
-        found = {why: int((self.why_N == why).sum()) for why in COUNTED}
+        numbers = np.bincount(self.why_N, minlength=len(_WHY)).tolist()
+        found = dict(zip(_WHY, numbers, strict=True))
         return {name: found[why] for why, name in COUNTED.items() if why == PRUNED or found[why]}
 
     def without(self, out_n: Tensor, why: str) -> Pruned:
@@ -78,7 +85,7 @@ class Pruned:
             return self
         index_n = torch.nonzero(~out_n).squeeze(1)
         why_N = self.why_N.copy()
-        why_N[np.flatnonzero(self.kept_N)[out_n.numpy()]] = why
+        why_N[np.flatnonzero(self.kept_N)[out_n.numpy()]] = _WHY.index(why)
         costs_n, groups_n = self.budget.costs_N[index_n], self.budget.groups_N[index_n]
         return Pruned(
             rows=self.rows.chosen(index_n),
@@ -99,7 +106,7 @@ def prune(
         ConfigurationError: too few documents stay for the budget.
         InputError: all but one are too long.
     """
-    whole = Pruned(rows=rows, scores=scores, budget=budget, why_N=np.full(rows.num_rows, "", dtype=object))
+    whole = Pruned(rows=rows, scores=scores, budget=budget, why_N=np.zeros(rows.num_rows, np.uint8))
     left = _short_enough(whole)
     if config.outlier_deviations is not None:
         with Workers(config.num_workers, present_device(config.device)) as workers:

@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamask_pipeline.selection.sharded import ShardedVectors
+from datamask_pipeline.spill import Room
 from datamask_pipeline.vectors import UNIT_TOLERANCE
 
 SMALLEST = 1e-12
 """Norms below this, or above its reciprocal, are taken in float64."""
 SUMMED = 1e-5
 """More than float32 loses of a norm when it sums squares."""
+ROUNDED = 4_096
+"""Rows of a block that is kept in a file: a multiple of this."""
 
 
 class Rows(ABC):
@@ -57,6 +60,15 @@ class Rows(ABC):
     def chosen(self, index_n: Tensor) -> Rows:
         """Some rows, an ascending int64 index, as a block of their own; read when asked for."""
         return ChosenRows(self, index_n)
+
+    def copied(self, index_n: Tensor, room: Room | None) -> Rows:
+        """Some rows, as a block of their own that is read once and kept as it is stored.
+
+        Args:
+            index_n: int64 on the CPU.
+            room: Where rows of a block on disk are kept; in memory if nowhere.
+        """
+        return MemoryRows(self.take(index_n, self.stored_dtype), self.chunk_rows)
 
     def everything(self) -> Tensor:
         """Every row in float32, shape (N, D): for learners that need the block in memory."""
@@ -129,6 +141,15 @@ class MappedRows(Rows):
     def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         return self._ready(self.array_ND[index_n.numpy()], dtype)
 
+    def copied(self, index_n: Tensor, room: Room | None) -> Rows:
+        if room is None or self.device.type != "cpu":
+            return super().copied(index_n, room)
+        length = -(-len(index_n) // ROUNDED) * ROUNDED  # so that a file serves again for about as many
+        rows_nD = room.array(length * self.dim, self.array_ND.dtype).reshape(-1, self.dim)[: len(index_n)]
+        for span in self.spans(len(index_n)):
+            rows_nD[slice(*span)] = self.take(index_n[slice(*span)], self.stored_dtype).numpy()
+        return MemoryRows(torch.from_numpy(rows_nD), self.chunk_rows)
+
     def _ready(self, rows_nD: NDArray[np.floating], dtype: torch.dtype) -> Tensor:
         # A slice of a map is the file itself, read-only; everything else was read into an array of its own.
         own_nD = rows_nD if rows_nD.flags.owndata else np.array(rows_nD)
@@ -157,6 +178,9 @@ class ChosenRows(Rows):
 
     def take(self, index_n: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         return self.rows.take(self.index_n[index_n], dtype)
+
+    def copied(self, index_n: Tensor, room: Room | None) -> Rows:
+        return self.rows.copied(self.index_n[index_n], room)
 
 
 def _converted(rows_nD: Tensor, dtype: torch.dtype) -> Tensor:

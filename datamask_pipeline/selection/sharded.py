@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.spill import Room
 
 OPEN_FILES = 256
 """Files kept mapped at a time: each holds a file descriptor, of which a process has about a thousand."""
@@ -86,9 +87,10 @@ class ShardedVectors:
         ordered_nD[order_n] = vectors_nD
         return ordered_nD
 
-    def chosen(self, index_n: NDArray[np.int64]) -> ShardedVectors:
-        """Some of the vectors; only their places are copied."""
-        return ShardedVectors(self.files, self.files_N[index_n], self.rows_N[index_n])
+    def chosen(self, index_n: NDArray[np.int64], room: Room | None = None) -> ShardedVectors:
+        """Some of the vectors; only their places are copied, to a room in the system's temporary folder by default."""
+        room = room or Room()
+        return ShardedVectors(self.files, room.taken(self.files_N, index_n), room.taken(self.rows_N, index_n))
 
     def _length(self, file: str) -> int:
         stored_RD = self._opened(file)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from datamask_pipeline.selection.shards.result import ShardedSelection
 
 _CERTIFIED: Final = "certified"
+_PIECE: Final = 1 << 16
+"""Words looked up together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +118,13 @@ class _Words:
         self._number_of: dict[str, int] = {}
 
     def __setitem__(self, places: slice | NDArray[np.int64], words_n: NDArray[np.object_]) -> None:
-        words = words_n.tolist()
-        for word in sorted(set(words) - self._number_of.keys()):
-            self._number_of[word] = len(self._number_of)
-        self._numbers_N[places] = np.fromiter(map(self._number_of.__getitem__, words), np.uint8, len(words))
+        numbers_n = np.empty(len(words_n), np.uint8)
+        for start in range(0, len(words_n), _PIECE):
+            words = words_n[start : start + _PIECE].tolist()
+            for word in sorted(set(words) - self._number_of.keys()):
+                self._number_of[word] = len(self._number_of)
+            numbers_n[start : start + len(words)] = [self._number_of[word] for word in words]
+        self._numbers_N[places] = numbers_n
 
     def __getitem__(self, places: slice) -> pa.StringArray:
         numbers = pa.array(self._numbers_N[places])
@@ -141,7 +146,7 @@ def judged_before(num_rows: int, before: Held | None) -> Iterator[tuple[str, NDA
         values = np.array(both, object if name == "reason" else None)
         yield (
             name,
-            np.broadcast_to(values[0], num_rows) if before is None else values[before.held_N.astype(int)],
+            np.broadcast_to(values[0], num_rows) if before is None else values[before.held_N.view(np.uint8)],
         )
 
 

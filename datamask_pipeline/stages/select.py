@@ -18,7 +18,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
-from datamask_pipeline.hardware import device_kind, present_device
+from datamask_pipeline.hardware import device_kind, give_free_pages_back, present_device
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
@@ -256,7 +256,7 @@ def run(
         before = None
         if held is not None:
             before = held_of(store, held, index, embeddings, rows, config, scratch)
-        blocks = blocks_of(len(rows), config, None if before is None else before.open_N)
+        blocks = blocks_of(len(rows), config, None if before is None else before.open_N, room)
         budgets = budgets_of(config, blocks, before, rows.token_counts_N)
         _tell_of_unmet_quotas(config, rows, blocks, f"{where}: ")
         rows = rows if before is None else before.with_reserve(rows)
@@ -264,13 +264,15 @@ def run(
         told_of, held_now = [], _Sums()
         for number, (block, budgeted) in enumerate(zip(blocks, budgets, strict=True)):
             folder = scratch / f"{kind}-{number:05d}"
+            give_free_pages_back()
             with naming_documents(store, index, rows, block):
                 of_block = given_block(before, block)
                 told_of_block, held_by = _choose(
-                    budgeted, rows, block, of_block, folder, columns, compute, progress
+                    budgeted, rows, block, of_block, folder, columns, room, compute, progress
                 )
             told_of.append(told_of_block)
             held_now.add(held_by)
+        give_free_pages_back()
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from error
     except InputError as error:
@@ -345,19 +347,26 @@ def told(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def blocks_of(
-    num_rows: int, config: SelectConfig, open_N: NDArray[np.bool_] | None = None
+    num_rows: int, config: SelectConfig, open_N: NDArray[np.bool_] | None = None, room: Room | None = None
 ) -> list[NDArray[np.int64]]:
     """Random blocks of nearly equal size; one block, as over shards, keeps the canonical order. What the arm may not select,
-    as it was judged before and is not of the reserve, is in none; where nothing is added there is no block.
+    as it was judged before and is not of the reserve, is in none; where nothing is added there is no block. The places lie
+    in a room.
     """
-    rows_n = np.arange(num_rows) if open_N is None else np.flatnonzero(open_N)
-    if not len(rows_n):
+    open_n = None if open_N is None else np.flatnonzero(open_N)
+    num_open = num_rows if open_n is None else len(open_n)
+    if not num_open:
         return []
-    num_blocks = 1 if config.over == "shards" else -(-len(rows_n) // config.block_rows)
+    order_n = (room or Room()).array(num_open, np.int64)
+    order_n[:] = np.arange(num_open) if open_n is None else open_n
+    num_blocks = 1 if config.over == "shards" else -(-num_open // config.block_rows)
     if num_blocks == 1:
-        return [rows_n]
-    order = np.random.default_rng(config.seed).permutation(len(rows_n))
-    return [rows_n[np.sort(block)] for block in np.array_split(order, num_blocks)]
+        return [order_n]
+    np.random.default_rng(config.seed).shuffle(order_n)
+    blocks = np.array_split(order_n, num_blocks)
+    for block in blocks:
+        block.sort()
+    return blocks
 
 
 def judged_in(reasons_N: pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -431,15 +440,16 @@ def _choose(
     of_block: BlockGiven,
     folder: Path,
     columns: MaskColumns,
+    room: Room,
     compute: Compute | None,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> "tuple[BlockTold, Given | None]":
     """Learn a block and write its columns; what is told of it, and what it holds now. Nothing of it stays in memory."""
     if config.over == "blocks":
-        result = _select_block(config, rows, block, of_block, folder, progress)
+        result = _select_block(config, rows, block, of_block, folder, room, progress)
         columns.take(block, result)
         return BlockTold.of(result), result.held
-    found = _select_shards(config, rows, block, of_block, folder, compute, progress)
+    found = _select_shards(config, rows, block, of_block, folder, room, compute, progress)
     for start in range(0, len(block), _READ_ROWS):
         places = slice(start, start + _READ_ROWS)
         columns.take(block[places], found.in_memory(places))
@@ -452,18 +462,19 @@ def _select_block(
     block: NDArray[np.int64],
     of_block: BlockGiven,
     checkpoint_dir: Path,
+    room: Room,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> "SelectionResult":
     """One block's selection, given what is held; its vectors are read where they lie."""
     from datamask_pipeline.selection.api import select_documents
 
     assert rows.vectors is not None
-    tokens_n = rows.token_counts_N[block]
+    tokens_n = room.taken(rows.token_counts_N, block)
     given, constants = of_block
     engine = _engine(config, constants)
     return select_documents(
-        rows.vectors.chosen(block),
-        rows.quality_N[block],
+        rows.vectors.chosen(block, room),
+        room.taken(rows.quality_N, block),
         token_counts=None if np.isnan(tokens_n).any() else tokens_n,
         groups=[rows.groups[place] for place in block] if rows.groups else None,
         known_groups=config.quotas or (),
@@ -487,6 +498,7 @@ def _select_shards(
     block: NDArray[np.int64],
     of_block: BlockGiven,
     folder: Path,
+    room: Room,
     compute: Compute | None,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> "ShardedSelection":
@@ -495,7 +507,7 @@ def _select_shards(
 
     given, constants = of_block
     found = select_over_shards(
-        shards_of(rows, block, folder),
+        shards_of(rows, block, folder, room),
         folder / "columns",
         workers=1 if compute is None else compute.workers,
         engine="processes" if compute is None else compute.engine,
@@ -510,12 +522,12 @@ def _select_shards(
     return found
 
 
-def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path) -> "list[Shard]":
+def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path, room: Room) -> "list[Shard]":
     """The documents as shards, one for each file of vectors; their numbers are written to a folder, for every process."""
     from datamask_pipeline.selection.shards.source import Shard
 
     assert rows.vectors is not None
-    vectors = rows.vectors.chosen(block)
+    vectors = rows.vectors.chosen(block, room)
     columns: dict[str, NDArray[Any]] = {"rows": vectors.rows_N, "quality": rows.quality_N[block]}
     if not np.isnan(rows.token_counts_N[block]).any():
         columns["token_counts"] = rows.token_counts_N[block]

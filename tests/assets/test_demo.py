@@ -44,6 +44,7 @@ def test_a_refused_setting_is_one_line_and_a_failure(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_failing_step_is_one_line_and_a_failure(tiny_config_file: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "crawls" / "broken").mkdir(parents=True)

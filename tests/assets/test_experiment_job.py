@@ -73,6 +73,7 @@ def test_one_job_goes_from_subsets_to_the_report(launched: Any) -> None:
         assert (folder / "by-job.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_draws_are_of_the_experiments_own_collection_whatever_another_makes_current(
     launched: Any, tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_failed_blocking_check_stops_what_follows_and_is_asked_again(dagster_r
         assert run().success
 
 
+@pytest.mark.slow
 def test_an_arm_that_fails_keeps_no_other_from_being_made_and_measured(dagster_run, tmp_path: Path) -> None:
     """As in `datamask run`: what needs the arm is not made, though an earlier run left a mask of it."""
     shutil.copytree(dagster_run.pipeline.store.root, tmp_path / "record")

@@ -321,6 +321,7 @@ def test_an_arm_that_goes_on_adds_as_it_was_told(record: Record, budget: dict[st
     assert told > 10
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("budget", [{"ratio": 0.3}, {"num_tokens": 150}])
 def test_an_arm_that_goes_on_is_told_of_what_it_judged(record: Record, budget: dict[str, Any]) -> None:

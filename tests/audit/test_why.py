@@ -365,6 +365,7 @@ def test_a_copy_and_what_stands_for_it_lead_to_each_other(tiny_run: Pipeline) ->
     assert places == {True, False}
 
 
+@pytest.mark.slow
 def test_the_text_of_a_near_duplicate_or_near_copy_is_not_in(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

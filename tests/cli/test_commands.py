@@ -237,6 +237,7 @@ def test_a_run_says_what_was_left_out_and_why(tiny_run: Pipeline, tiny_config_fi
         assert any(line.startswith(stage) and unit in line for line in lines), stage
 
 
+@pytest.mark.slow
 def test_a_release_that_fails_stops_those_that_go_on_from_it_and_no_other(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:
@@ -331,6 +332,7 @@ def test_an_arm_that_fails_stops_what_is_made_of_it_and_no_other(
     assert sorted(store.keys("materialise")) == ["first/large", "first/last", "first/small"]
 
 
+@pytest.mark.slow
 def test_of_a_release_that_goes_on_only_the_arm_that_failed_is_not_made(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def copy_of(store: Store, folder: Path) -> Store:
     return Store(folder)
 
 
+@pytest.mark.slow
 def test_a_purge_killed_between_the_documents_and_the_vectors_of_a_crawl_keeps_the_vectors(
     copied: Pipeline, tmp_path: Path, writes: Writes
 ) -> None:

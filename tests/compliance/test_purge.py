@@ -132,6 +132,7 @@ def test_vectors_and_scores_stay_those_of_their_documents(copied: Pipeline) -> N
     assert by_id() == {name: of for name, of in before.items() if name not in gone}
 
 
+@pytest.mark.slow
 def test_what_held_a_text_under_another_id_is_told_after_the_purge_too(copied: Pipeline) -> None:
     store = copied.store
     names = [row["id"] for row in withdrawn_rows(store)]

@@ -192,6 +192,7 @@ def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file:
         assert (after == left) if left else (after < before)
 
 
+@pytest.mark.slow
 def test_a_sweep_by_dagster_that_fails_midway_has_told_what_is_gone(
     tiny_config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -795,6 +795,7 @@ def test_what_a_shared_stage_would_refuse_is_refused_before_any_of_them(
     assert not Store(str(tmp_path / "record")).keys("ingest")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_pool", [False, True])
 def test_sequences_without_room_for_an_answer_are_refused_as_soon_as_questions_exist(
     of_pool: bool, tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path

@@ -129,6 +129,7 @@ def test_dagsters_pages(hostile: Hostile) -> None:
     assert seen
 
 
+@pytest.mark.slow
 def test_terminals(hostile: Hostile, hostile_ids: list[str], tmp_path: Path) -> None:
     assert all(map(is_inert_on_a_terminal, hostile.lines))
     told = [ask(hostile, "report"), ask(hostile, "report", "--json"), ask(hostile, "report", "--csv")]

@@ -79,6 +79,7 @@ def test_borderline_documents_stand_by_their_distance(store: Store, tmp_path: Pa
     assert all_rows(store, tmp_path, release="first", arm="random", view="borderline") == []
 
 
+@pytest.mark.slow
 def test_a_cut_is_a_quality_where_qualities_were_compared_and_that_of_the_group(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

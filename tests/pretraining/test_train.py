@@ -98,6 +98,7 @@ def test_it_learns(run: Run, config: PretrainConfig, directory: Path, architectu
     assert result.validation.bits_per_byte < 0.9 * untrained.validation.bits_per_byte
 
 
+@pytest.mark.slow
 def test_a_run_killed_twice_ends_with_the_same_bytes(
     run: Run,
     config: PretrainConfig,

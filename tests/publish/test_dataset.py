@@ -412,6 +412,7 @@ def test_what_may_not_be_published_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("kind", "settings", "match"),
@@ -440,6 +441,7 @@ def test_a_column_of_a_type_that_a_data_set_cannot_have_is_refused(
     assert not (tmp_path / "mask").exists()
 
 
+@pytest.mark.slow
 def test_a_column_that_two_crawls_have_in_two_types_is_in_the_way_of_nobody_who_leaves_it_out(
     tmp_path: Path,
 ) -> None:

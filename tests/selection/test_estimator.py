@@ -106,6 +106,7 @@ def test_likeness_alone_is_the_quality_where_no_other_is_given(diversity: str, n
     assert (weighed.fit(X, **{name: shown}).get_support() == made[1].get_support()).all()
 
 
+@pytest.mark.slow
 def test_it_fits_at_the_end_of_a_pipeline(clustered) -> None:
     pipeline = make_pipeline(StandardScaler(), DataMaskSelector(num_documents=30)).fit(*clustered)
     assert pipeline[-1].get_support().sum() == 30

@@ -229,6 +229,7 @@ def test_what_is_held_changes_what_is_chosen(clustered) -> None:
     assert side[far][beside.mask].mean() < side[far][alone.mask].mean()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["greedy", "random", "quality_topk", "semdedup"])
 def test_other_policies_are_valued_with_what_is_held(clustered, policy: str) -> None:
@@ -274,6 +275,7 @@ def test_what_cannot_be_taken_as_held_is_refused(clustered) -> None:
         select_documents(rows, {"edu": quality}, given=given, **FAST)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_beside_the_same_documents_only(clustered, tmp_path) -> None:
     rows, quality = clustered
     settings: dict[str, Any] = {"diversity": "DiSF_uncentred", "checkpoint_seconds": 0, **FAST}
@@ -330,6 +332,7 @@ def test_sums_are_those_of_lists_and_of_files_too(tmp_path: Any) -> None:
         select_documents(held, quality, given=longer, num_documents=5)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", EVERY)
 def test_a_share_of_what_is_held_spans_more_than_it_counts(metric: str) -> None:

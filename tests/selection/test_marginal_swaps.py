@@ -140,6 +140,7 @@ def drawn(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), draws.random(size)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}])
@@ -165,6 +166,7 @@ def test_of_few_masks_the_best_is_found_by_values_alone(
     assert "all masks were tried" in str(found.certificate)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lamb", [0.0, 0.5])
 def test_exchanges_by_values_end_where_none_gains_and_the_scale_is_what_they_reach(lamb: float) -> None:

@@ -92,6 +92,7 @@ def test_in_tokens_no_full_count_vector_exceeds_the_bound(name: str) -> None:
     assert max(map(value, full)) - 1e-6 <= result.certificate.bound <= max(map(value, full)) + 0.3
 
 
+@pytest.mark.slow
 def test_counts_keep_budgets_quotas_and_pruning() -> None:
     rows, quality = block(60)
     groups = ["a"] * 20 + ["b"] * 40
@@ -136,6 +137,7 @@ def test_what_is_no_number_of_copies_or_too_much_is_refused() -> None:
         select_documents(rows, quality, max_copies=2, num_documents=21)
 
 
+@pytest.mark.slow
 def test_more_copies_than_the_budget_holds_are_as_many_as_it_holds() -> None:
     rows, quality = block(40)
     found, most = (

@@ -1,15 +1,16 @@
 """The same vectors give the same rows wherever they lie: in memory, in one file, in several files by an index."""
 
+import mmap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from datamask_pipeline import select_documents
+from datamask_pipeline import select_documents, spill
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.selection import sharded
-from datamask_pipeline.selection.rows import ChosenRows, MappedRows, MemoryRows, Rows
+from datamask_pipeline.selection.rows import ROUNDED, ChosenRows, MappedRows, MemoryRows, Rows
 from datamask_pipeline.selection.sharded import ShardedVectors
 
 D, FILES = 24, 7
@@ -67,6 +68,25 @@ def test_chunks_and_lists_are_the_same_wherever_rows_lie(
         chosen = rows.chosen(some)
         assert torch.equal(torch.cat([chosen.chunk(*span, dtype) for span in chosen.spans()]), expected[some])
         assert torch.equal(chosen.take(torch.tensor([3, 1, 3]), dtype), expected[some[[3, 1, 3]]]), name
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_rows_kept_in_a_file_are_those_kept_in_memory(
+    shards: Shards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalise: bool
+) -> None:
+    monkeypatch.setattr(spill, "LONG", 1)
+    rows = MappedRows(shards.index, 7, CPU, normalise=normalise)
+    index, some = torch.randperm(rows.num_rows)[:60], torch.arange(3, rows.num_rows)
+    made: list[int] = []
+    room = spill.Room(tmp_path)
+    monkeypatch.setattr(room, "_block", lambda size: made.append(size) or mmap.mmap(-1, size))
+    for block, places in ((rows, index), (rows.chosen(some), index % len(some))):
+        in_file, in_memory = block.copied(places, room), block.copied(places, None)
+        assert torch.equal(in_file.everything(), in_memory.everything())
+        assert torch.equal(in_file.everything(), block.take(places, torch.float16).float())
+        assert (in_file.stored_dtype, in_file.chunk_rows) == (in_memory.stored_dtype, in_memory.chunk_rows)
+        del in_file
+    assert made == [2 * ROUNDED * D], "one file serves both"
 
 
 def test_rows_that_are_handed_out_do_not_belong_to_the_file(shards: Shards) -> None:

@@ -104,6 +104,7 @@ def test_every_budget_of_every_metric(budget: str, metric: str, device: str) -> 
     same(device, rows, quality, metric, **BUDGETS[budget], **SHORT["datamask"], **columns)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "Facility"])
 @pytest.mark.parametrize("special", SPECIAL)
@@ -121,6 +122,7 @@ def test_every_estimator(estimator: str, device: str) -> None:
     same(device, rows, quality, "Pair_simi", **settings)
 
 
+@pytest.mark.slow
 def test_what_is_held_and_what_is_shown(device: str) -> None:
     rows, quality, _ = block()
     settings = {"num_documents": 20, **SHORT["datamask"], "target": rows[:3], "avoid": rows[5:9]}
@@ -140,6 +142,7 @@ def test_lists_from_clusters_and_learning_in_bands(
     same(device, rows, quality, metric, ratio=0.1)
 
 
+@pytest.mark.slow
 def test_the_record_names_the_same_vectors_wherever_they_lay(device: str) -> None:
     """Read in larger chunks there."""
     rows, quality, _ = block(300)
@@ -157,6 +160,7 @@ def test_greedy_without_a_matrix_of_similarities(device: str, monkeypatch: pytes
     same(device, rows, quality, "Facility", policy="greedy", num_documents=20)
 
 
+@pytest.mark.slow
 def test_a_frontier(device: str) -> None:
     rows, quality, _ = block()
     settings = {"diversity": "DiSF_uncentred", "num_documents": 20, "dtype": "float32", **SHORT["datamask"]}

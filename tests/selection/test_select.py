@@ -99,6 +99,7 @@ def test_a_planted_subset_is_found(policy) -> None:
     assert result.mask[300:].mean() >= 0.95
 
 
+@pytest.mark.slow
 def test_identical_rows_are_chosen_uniformly_over_seeds() -> None:
     rows = np.tile(np.random.default_rng(0).standard_normal(24).astype(np.float32), (50, 1))
     quality = np.zeros(50)

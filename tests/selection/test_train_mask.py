@@ -124,6 +124,7 @@ def run_select(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.slow
 def test_select_takes_the_best_learner_and_proves_it(source: Path) -> None:
     target = source.with_name("out.parquet")
     outcome = run_select("-i", str(source), "-o", str(target), "--diversity", "DiSF_uncentred")

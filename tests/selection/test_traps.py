@@ -53,6 +53,7 @@ def test_quotas_on_the_worse_group_take_its_best(policy: str) -> None:
     assert result.objective.value > result.objective.random
 
 
+@pytest.mark.slow
 def test_the_value_of_random_masks_is_theirs_under_quotas() -> None:
     draws = np.random.default_rng(0)
     groups = ["news", "forum"] * 300

@@ -35,6 +35,7 @@ def test_a_columns_hashes_are_those_of_its_texts(texts: list[str], chunk: int, c
     assert found.to_pylist() == [content_hash(text) for text in texts[cut:]]
 
 
+@pytest.mark.slow
 def test_every_character_that_composition_may_change_is_doubted() -> None:
     """Held against the decompositions themselves: an inert character is no mark, no part and has no parts."""
     parts = {

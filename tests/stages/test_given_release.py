@@ -278,6 +278,7 @@ def test_runners_up_are_judged_again_and_nobody_else(chain: Any) -> None:
     assert given["from_reserve"] == sum(row["selected"] for row in mask if row["id"] in kept)
 
 
+@pytest.mark.slow
 def test_tables_of_the_earlier_crawls_are_carried_over(chain: Any, tmp_path: Path) -> None:
     """They are the earlier release's, byte for byte; the indexes beside them are those that would be made anew."""
     pipeline, _, _ = chain

@@ -86,6 +86,7 @@ def test_rows_follow_the_documents_and_the_scorers(tmp_path: Path, store: Store)
     assert (about["rows"], about["scored"], about["mean"]) == (40, len(known), pytest.approx(np.mean(known)))
 
 
+@pytest.mark.slow
 def test_shards_that_are_the_same_keep_their_scores(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

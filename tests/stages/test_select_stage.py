@@ -241,6 +241,7 @@ def test_a_selection_holds_no_vector_and_no_id_in_memory(
     assert not list(tmp_path.rglob("*.f16")), "nothing is gathered"
 
 
+@pytest.mark.slow
 def test_a_budget_in_tokens_has_a_bound_from_this_version_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

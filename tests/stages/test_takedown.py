@@ -134,6 +134,7 @@ def test_ids_that_differ_in_blanks_at_their_ends_are_told_apart(
         withdrawn(store, documents, "edge ")
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_document_names_that_document_alone(
     store: Store, documents: Ref, tmp_path: Path
 ) -> None:

@@ -28,7 +28,6 @@ from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, SwapResult, sw
 from datamask_pipeline.selection.objective import MomentObjective
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
-from datamask_pipeline.selection.rows import MemoryRows
 from datamask_pipeline.selection.solution import TANGENT, Solution
 
 LEAST_BAND, BAND_SHARE = 16_384, 1 / 16
@@ -198,9 +197,8 @@ def _swapped(
 def _beside(problem: Problem, index_B: Tensor, inside_N: Tensor) -> RelaxedObjective:
     objective, statistics, budget = problem.objective, problem.statistics, problem.budget
     num_inside = int(inside_N.sum())
-    rows = problem.rows
     part = Statistics(
-        rows=MemoryRows(rows.take(index_B, rows.stored_dtype), rows.chunk_rows),
+        rows=problem.rows.copied(index_B, problem.room),
         workers=problem.workers,
         squared_N=problem.squared_N[index_B],
         needs_second=objective.needs_second,

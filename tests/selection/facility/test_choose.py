@@ -172,6 +172,7 @@ def test_of_full_masks_none_exceeds_the_bound(lamb: float):
     assert min(gaps) < 0.1
 
 
+@pytest.mark.slow
 def test_blocks_beyond_exact_lists_are_certified_too():
     embeddings, quality = clumped(1500, seed=4)
     options = {"Facility": {"exact_rows": 1000, "num_landmarks": 700}}

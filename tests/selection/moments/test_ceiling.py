@@ -68,6 +68,7 @@ def test_a_selection_of_disf_has_a_bound_and_one_in_tokens_has_none() -> None:
     assert tokens.certificate.bound is None
 
 
+@pytest.mark.slow
 def test_dimensions_of_next_to_nothing_promise_nothing() -> None:
     """Eight of sixteen dimensions are so small that correlations leave them out: they do not count as varying."""
     draws = np.random.default_rng(0)

@@ -96,6 +96,7 @@ def test_the_bound_of_weights_of_either_sign_holds_and_is_theirs() -> None:
     assert result.certificate.gap < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("lamb", [0.1, 0.5])

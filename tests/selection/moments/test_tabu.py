@@ -112,6 +112,7 @@ def test_by_a_model_a_mask_that_nothing_can_be_exchanged_for_stays() -> None:
     assert walked(modelled(problem, whole_N), whole_N, problem.groups_N, 5, draws).all()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("seed", "least"), [(100, 1.04), (101, 1.018)])
 def test_masks_that_no_exchange_improves_are_left(seed: int, least: float) -> None:

@@ -70,6 +70,7 @@ def test_no_cut_order_or_process_changes_a_byte(
         assert other.curve.drop_columns("wall_seconds").equals(one.curve.drop_columns("wall_seconds"))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("metric", "budget", "short"),
@@ -164,6 +165,7 @@ def test_marginals_of_the_mask_prove_as_much_as_another_pass(
     assert found.certificate.bound <= whole.certificate.bound + 0.001 * distance
 
 
+@pytest.mark.slow
 def test_the_ascent_goes_on_where_half_precision_said_too_early_that_it_is_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +282,7 @@ def test_the_bound_holds_for_every_mask(metric: str, tmp_path: Path) -> None:
     assert found.objective.value >= max(values) - 0.1 * (max(values) - np.mean(values))
 
 
+@pytest.mark.slow
 def test_what_is_held_counts(cut: Any, columns: dict[str, Any], tmp_path: Path) -> None:
     held = Given.of(columns["vectors"][:40], {"quality": columns["quality"][:40]})
     wanted = {**SETTINGS, "ratio": 0.05, "num_steps": 30, "diversity": "DiSF_uncentred"}
@@ -404,6 +407,7 @@ def test_processes_that_end_again_and_again_stop_it(
     assert len({id(team) for team in begun}) == 3
 
 
+@pytest.mark.slow
 def test_what_is_too_long_is_left_out_with_that_reason(
     cut: Any, columns: dict[str, Any], tmp_path: Path
 ) -> None:
