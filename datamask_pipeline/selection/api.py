@@ -103,7 +103,7 @@ def select_documents(
         given: What is held already, as an earlier result's `held`: the budget is then that of the documents added, and
             objective, random value, marginals and bound are those of the union with what is held.
         checkpoint_dir: Folder where learners keep their state; a killed run given the same folder goes on and
-            ends with the same mask. Of embeddings on disk, those that are read often lie in a file there, too.
+            ends with the same mask. Of embeddings on disk, a copy of those that are read again and again lies there, too.
         progress: Called with a line of text, the step and the number of steps.
         settings: Fields of `SelectionConfig`, and of the policy's own settings.
 

@@ -34,7 +34,7 @@ class Problem:
             with a mask.
         tells_apart: Whether half precision tells the block's documents apart, where a metric looks for the most similar.
         start_N: float64: a relaxed mask of the budget that is near the best, if one is known.
-        room: Where rows that are read once lie, if the caller gave a folder.
+        room: Where vectors that are taken out of a block on disk, to be read again and again, lie; in memory if nowhere.
     """
 
     config: SelectionConfig

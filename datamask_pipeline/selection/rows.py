@@ -62,7 +62,7 @@ class Rows(ABC):
         return ChosenRows(self, index_n)
 
     def copied(self, index_n: Tensor, room: Room | None) -> Rows:
-        """Some rows, as a block of their own that is read once and kept as it is stored.
+        """A copy of some rows, as they are stored, as a block of their own.
 
         Args:
             index_n: int64 on the CPU.

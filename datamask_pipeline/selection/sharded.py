@@ -88,8 +88,17 @@ class ShardedVectors:
         return ordered_nD
 
     def chosen(self, index_n: NDArray[np.int64], room: Room | None = None) -> ShardedVectors:
-        """Some of the vectors; only their places are copied, to a room in the system's temporary folder by default."""
-        room = room or Room()
+        """Some of the vectors; only their places are copied.
+
+        Args:
+            index_n: Which.
+            room: Where their places lie; in memory if nowhere. `index_n` must then be of numbers from 0 on that are there.
+
+        Raises:
+            IndexError: one is not there.
+        """
+        if room is None:
+            return ShardedVectors(self.files, self.files_N[index_n], self.rows_N[index_n])
         return ShardedVectors(self.files, room.taken(self.files_N, index_n), room.taken(self.rows_N, index_n))
 
     def _length(self, file: str) -> int:

@@ -105,6 +105,12 @@ def test_chosen_vectors_are_views(shards: Shards) -> None:
     assert chosen.shape == (4, D)
     np.testing.assert_array_equal(chosen[0:4], shards.gathered[places])
     assert chosen.files == shards.index.files
+    assert (shards.index.chosen(places, spill.Room())[0:4] == chosen[0:4]).all()
+    mask = np.isin(np.arange(len(shards.gathered)), places)
+    np.testing.assert_array_equal(shards.index.chosen(mask)[0:3], shards.gathered[mask])
+    np.testing.assert_array_equal(shards.index.chosen(np.array([-1]))[0:1], shards.gathered[-1:])
+    with pytest.raises(IndexError):
+        shards.index.chosen(np.array([len(shards.gathered)]))
 
 
 def test_no_more_files_are_open_than_allowed(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
