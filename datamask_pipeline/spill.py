@@ -30,38 +30,39 @@ class Room:
         self._folder = folder
         self._free: dict[int, list[mmap.mmap]] = defaultdict(list)
 
-    def array(self, length: int, dtype: DTypeLike) -> NDArray[Any]:
+    def array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array whose numbers are yet to be written.
 
         Args:
-            length: Of how many.
+            shape: Its shape, or how many.
             dtype: Of what kind.
 
         Raises:
             OSError: there is no room, or the file system refuses.
         """
-        num_bytes = length * np.dtype(dtype).itemsize
+        num_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         if num_bytes < LONG:
-            return np.empty(length, dtype)
+            return np.empty(shape, dtype)
         free = self._free[num_bytes]
         block = free.pop() if free else self._block(num_bytes)
         array: NDArray[Any] = np.frombuffer(block, dtype)
         weakref.finalize(array, free.append, block).atexit = False  # every part of it refers to it
-        return array
+        return array.reshape(shape)
 
-    def taken(self, values_N: NDArray[Any], places_n: NDArray[np.integer]) -> NDArray[Any]:
-        """Some numbers of an array.
+    def taken(self, values: NDArray[Any], places_n: NDArray[np.integer], axis: int = 0) -> NDArray[Any]:
+        """Some of an array: numbers, rows or columns.
 
         Args:
-            values_N: Of what.
+            values: Of what.
             places_n: Where each is found, from 0 on.
+            axis: Along which.
 
         Raises:
             OSError: there is no room, or the file system refuses.
         """
-        found_n = self.array(len(places_n), values_N.dtype)
+        found = self.array((*values.shape[:axis], len(places_n), *values.shape[axis + 1 :]), values.dtype)
         # Places are known to be there; with mode="raise" numpy would copy once more.
-        return np.take(values_N, places_n, out=found_n, mode="clip")
+        return np.take(values, places_n, axis, out=found, mode="clip")
 
     def _block(self, num_bytes: int) -> mmap.mmap:
         with tempfile.TemporaryFile(dir=self._folder) as file:

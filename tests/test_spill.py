@@ -43,6 +43,16 @@ def test_some_numbers_of_an_array(long: int, monkeypatch: pytest.MonkeyPatch) ->
     assert Room().taken(np.arange(5.0), places[:0]).tolist() == []
 
 
+@pytest.mark.parametrize("long", [1, spill.LONG])
+@pytest.mark.parametrize("axis", range(3))
+def test_some_rows_or_columns_of_an_array(axis: int, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "LONG", long)
+    values, places = np.arange(60).reshape(3, 4, 5), np.array([2, 0, 2])
+    assert (
+        Room().taken(values, places, axis) == np.stack([values.take(place, axis) for place in places], axis)
+    ).all()
+
+
 def test_a_file_serves_again_once_nothing_refers_to_its_array(tmp_path: Path) -> None:
     room = Room(tmp_path)
     first = room.array(spill.LONG, np.uint8)

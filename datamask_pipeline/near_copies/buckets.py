@@ -19,7 +19,7 @@ from datamask_pipeline.near_copies.signatures import BAND_BITS, Keys, apart
 
 MOST_PAIRS = 2**20
 """Pairs told apart at a time; memory holds about 400 bytes for each."""
-MOST_HITS = 2**20
+MOST_HITS = 2**19
 """Held vectors put in order at a time; memory holds about 100 bytes for each."""
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 

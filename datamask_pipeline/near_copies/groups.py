@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.near_copies.buckets import Held, Pairs, pairs_between, pairs_within
 from datamask_pipeline.near_copies.signatures import Keys
 from datamask_pipeline.near_copies.vectors import Vectors, cosines
+from datamask_pipeline.spill import Room
 
 MOST_LISTED = 2**20
 """Pairs compared before others are sought; a group of so many is taken by halves, not pair by pair."""
@@ -32,6 +33,7 @@ class Block:
         keys: Their signatures, of Q vectors.
         representatives_Q: int64 row of what stands for each; -1 where it is not yet found.
         cosines_Q: float64 cosine to it.
+        room: Where signatures of some of them lie.
     """
 
     most_apart: int
@@ -41,20 +43,22 @@ class Block:
     keys: Keys
     representatives_Q: NDArray[np.int64]
     cosines_Q: NDArray[np.float64]
+    room: Room
 
     def match(self, asked_n: NDArray[np.int64], held: Sequence[Held]) -> int:
         """Find what stands for these rows of the block among held vectors, which stand for themselves.
 
         Args:
-            asked_n: Rows of the block.
+            asked_n: Rows of the block, ascending.
             held: The held vectors.
 
         Returns:
             How many pairs were compared.
         """
         compared, nobody = 0, np.iinfo(np.int64).max
+        keys = self.keys.chosen(asked_n, self.room)
         best_n = np.full(len(asked_n), nobody)
-        for asked_P, rows_P in _gathered(pairs_between(self.keys.chosen(asked_n), held, self.most_apart)):
+        for asked_P, rows_P in _gathered(pairs_between(keys, held, self.most_apart)):
             better_P = rows_P < best_n[asked_P]
             asked_P, rows_P = asked_P[better_P], rows_P[better_P]
             cosines_P = self._cosines(asked_n[asked_P], rows_P)
@@ -78,7 +82,7 @@ class Block:
             Those that stand for themselves.
         """
         listed, num_listed = [], 0
-        for pairs in _gathered(pairs_within(self.keys.chosen(asked_n), self.most_apart)):
+        for pairs in _gathered(pairs_within(self.keys.chosen(asked_n, self.room), self.most_apart)):
             listed.append(pairs)
             num_listed += len(pairs[0])
             if num_listed > MOST_LISTED and len(asked_n) > 1:
@@ -101,7 +105,7 @@ class Block:
         """The same: of a large group the first half has one representative, which then stands for the second."""
         middle = len(asked_n) // 2
         first_n, second_n = self.decide(asked_n[:middle]), asked_n[middle:]
-        self.match(second_n, [Held.of(self.keys.chosen(first_n), self.first_row + first_n)])
+        self.match(second_n, [Held.of(self.keys.chosen(first_n, self.room), self.first_row + first_n)])
         return np.concatenate([first_n, self.decide(second_n[self.representatives_Q[second_n] < 0])])
 
     def _cosines(self, asked_P: NDArray[np.int64], rows_P: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -26,12 +26,13 @@ from datamask_pipeline.near_copies.groups import Block
 from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.near_copies.signatures import SKETCH_PLANES, Signatures, sample_of, signatures_for
 from datamask_pipeline.near_copies.vectors import Vectors, require_shape, require_unit
+from datamask_pipeline.spill import Room
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 4
 BLOCK_ROWS = 2**18
-"""Vectors decided at a time: their signatures are in memory, half a kilobyte to one a vector."""
+"""Vectors decided at a time: their signatures lie in files of the index's folder, up to half a kilobyte a vector."""
 MOST_ROWS = 2**32
 """Rows are told apart by half of a word."""
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.9, 0.9999
@@ -233,8 +234,9 @@ class NearCopyIndex:
                 remedy="give fewer crawls to one release",
             )
         self._require_held(vectors)
+        room = Room(self.folder)
         for start in range(len(self), vectors.shape[0], block_rows):
-            self._add_block(vectors, start, min(start + block_rows, vectors.shape[0]))
+            self._add_block(vectors, start, min(start + block_rows, vectors.shape[0]), room)
 
     def representatives(self) -> Iterator[Representatives]:
         """What stands for every vector, block by block in order; arrays are mapped from their files."""
@@ -246,16 +248,17 @@ class NearCopyIndex:
             )
             first_row += segment["num_rows"]
 
-    def _add_block(self, vectors: Vectors, start: int, stop: int) -> None:
+    def _add_block(self, vectors: Vectors, start: int, stop: int, room: Room) -> None:
         num_rows = stop - start
         block = Block(
             self.signatures.most_apart,
             vectors,
             self.threshold,
             start,
-            self.signatures.keys(vectors, start, stop),
+            self.signatures.keys(vectors, start, stop, room),
             np.full(num_rows, -1),
             np.zeros(num_rows),
+            room,
         )
         compared = block.match(np.arange(num_rows), self._held())
         own_n = block.decide(np.flatnonzero(block.representatives_Q < 0))
@@ -275,8 +278,8 @@ class NearCopyIndex:
         for left_behind in (private, target):
             shutil.rmtree(left_behind, ignore_errors=True)
         private.mkdir()
-        save_array(private / "bands.npy", np.ascontiguousarray(block.keys.bands_LN[:, own_n]))
-        save_array(private / "sketches.npy", block.keys.sketches_NS[own_n])
+        save_array(private / "bands.npy", block.room.taken(block.keys.bands_LN, own_n, 1))
+        save_array(private / "sketches.npy", block.room.taken(block.keys.sketches_NS, own_n))
         save_array(private / "rows.npy", block.first_row + own_n)
         save_array(private / "representatives.npy", block.representatives_Q)
         save_array(private / "cosines.npy", block.cosines_Q.astype(np.float32))

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datamask_pipeline.near_copies.vectors import Vectors, read_unit
+from datamask_pipeline.spill import Room
 
 BAND_BITS = 24
 UNCERTAIN_BITS = 3
@@ -56,11 +57,19 @@ class Keys:
     uncertain_LUN: NDArray[np.uint8]
     sketches_NS: NDArray[np.int8]
 
-    def chosen(self, index_n: NDArray[np.int64]) -> Keys:
-        """Those of some vectors."""
-        bands_Ln, uncertain_LUn = self.bands_LN[:, index_n], self.uncertain_LUN[..., index_n]
+    def chosen(self, index_n: NDArray[np.int64], room: Room) -> Keys:
+        """Those of some vectors.
+
+        Args:
+            index_n: Which, ascending.
+            room: Where they lie.
+        """
+        if len(index_n) == len(self.sketches_NS):
+            return self
         return Keys(
-            np.ascontiguousarray(bands_Ln), np.ascontiguousarray(uncertain_LUn), self.sketches_NS[index_n]
+            room.taken(self.bands_LN, index_n, 1),
+            room.taken(self.uncertain_LUN, index_n, 2),
+            room.taken(self.sketches_NS, index_n),
         )
 
     def asked(self, band: int) -> list[NDArray[np.uint32]]:
@@ -94,15 +103,22 @@ class Signatures:
         """L."""
         return self.planes_DB.shape[1] // BAND_BITS
 
-    def keys(self, vectors: Vectors, start: int, stop: int) -> Keys:
+    def keys(self, vectors: Vectors, start: int, stop: int, room: Room | None = None) -> Keys:
         """The signatures of these rows.
+
+        Args:
+            vectors: Unit rows, (N, D).
+            start: The first row.
+            stop: Behind the last one.
+            room: Where the signatures lie; in the system's temporary folder by default, if they are long.
 
         Raises:
             InputError: a vector is not of unit norm.
         """
-        bands_LN = np.empty((self.num_bands, stop - start), np.uint32)
-        uncertain_LUN = np.empty((self.num_bands, UNCERTAIN_BITS, stop - start), np.uint8)
-        sketches_NS = np.empty((stop - start, SKETCH_PLANES), np.int8)
+        room = room or Room()
+        bands_LN = room.array((self.num_bands, stop - start), np.uint32)
+        uncertain_LUN = room.array((self.num_bands, UNCERTAIN_BITS, stop - start), np.uint8)
+        sketches_NS = room.array((stop - start, SKETCH_PLANES), np.int8)
         step = round(self.sketch_step * self._scale())
         for first, sides_bLn in self.sides(vectors, start, stop):
             here = slice(first - start, first - start + sides_bLn.shape[2])

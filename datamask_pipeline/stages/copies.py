@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, IntegrityError
+from datamask_pipeline.hardware import give_free_pages_back
 from datamask_pipeline.near_copies import NearCopyIndex
 from datamask_pipeline.near_copies.index import LEAST_THRESHOLD, MOST_THRESHOLD
 from datamask_pipeline.near_copies.recall import FEW
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.settings import Settings
+from datamask_pipeline.spill import Room
 from datamask_pipeline.stages import windows
 from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store, array_files, link_or_copy, new_map
@@ -99,11 +101,13 @@ def run(
     folder, begun = builder.scratch() / "index", None
     if held is not None:
         begun = _begun(store, held, config, embeddings, builder.scratch(), folder)
-    rows_N, eligible_N = _rows(store, candidates, embeddings, begun)
-    vectors = _vectors(store, embeddings, rows_N)
+    room = Room(builder.scratch())
+    rows_N, eligible_N = _rows(store, candidates, embeddings, begun, room)
+    vectors = _vectors(store, embeddings, rows_N, room)
     index = NearCopyIndex.of(folder, vectors, threshold=config.threshold)
     save_array(folder / ROWS_FILE, rows_N)
     found = _found(index, rows_N, eligible_N, builder.scratch())
+    give_free_pages_back()
     by_parts = ("candidates",)
     stands = begun is not None and goes_on(
         store, held, version=VERSION, settings=settings, inputs=inputs, by_parts=by_parts
@@ -183,7 +187,7 @@ def _begun(
         shutil.rmtree(private, ignore_errors=True)
         shutil.copytree(kept, private, copy_function=_taken_over)
         private.rename(folder)
-    return np.load(kept / ROWS_FILE), len(crawls)
+    return np.load(kept / ROWS_FILE, mmap_mode="r"), len(crawls)
 
 
 def _taken_over(source: str, target: str) -> str:
@@ -202,7 +206,11 @@ def _segments(store: Store, held: Ref | None) -> set[str]:
 
 
 def _rows(
-    store: Store, candidates: Ref, embeddings: Mapping[str, Ref], begun: tuple[NDArray[np.int64], int] | None
+    store: Store,
+    candidates: Ref,
+    embeddings: Mapping[str, Ref],
+    begun: tuple[NDArray[np.int64], int] | None,
+    room: Room,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The rows of the candidates that the index takes in, in its order, and which of all are eligible.
 
@@ -221,14 +229,20 @@ def _rows(
         first += table.num_rows
         eligible.append(table.column("eligible").to_numpy())
     eligible_R = np.concatenate(eligible)
-    if begun is None:
-        return np.flatnonzero(eligible_R), eligible_R
-    before_n, num_crawls = begun
-    begin = starts[num_crawls]
-    return np.concatenate([before_n, begin + np.flatnonzero(eligible_R[begin:])]), eligible_R
+    before_n, num_crawls = (np.empty(0, np.int64), 0) if begun is None else begun
+    begin = [*starts, first][num_crawls]
+    rows_N = room.array(len(before_n) + int(eligible_R[begin:].sum()), np.int64)
+    rows_N[: (filled := len(before_n))] = before_n
+    for start in range(begin, first, windows.ROWS):
+        rows_n = start + np.flatnonzero(eligible_R[start : start + windows.ROWS])
+        rows_N[filled : filled + len(rows_n)] = rows_n
+        filled += len(rows_n)
+    return rows_N, eligible_R
 
 
-def _vectors(store: Store, embeddings: Mapping[str, Ref], rows_N: NDArray[np.int64]) -> ShardedVectors:
+def _vectors(
+    store: Store, embeddings: Mapping[str, Ref], rows_N: NDArray[np.int64], room: Room
+) -> ShardedVectors:
     """The vectors of rows over all crawls, where they lie."""
     paths: list[Path] = []
     sizes: list[int] = []
@@ -236,8 +250,12 @@ def _vectors(store: Store, embeddings: Mapping[str, Ref], rows_N: NDArray[np.int
         paths += array_files(store, ref).values()
         sizes += [int(part["rows"]) for part in store.manifest(ref)["parts"]]
     ends_F: NDArray[np.int64] = np.cumsum(sizes, dtype=np.int64)
-    files_N = np.searchsorted(ends_F, rows_N, side="right")
-    return ShardedVectors(paths, files_N.astype(np.int32), rows_N - (ends_F - np.array(sizes))[files_N])
+    files_N, places_N = room.array(len(rows_N), np.int32), room.array(len(rows_N), np.int64)
+    for start in range(0, len(rows_N), windows.ROWS):
+        here = slice(start, start + windows.ROWS)
+        files_N[here] = np.searchsorted(ends_F, rows_N[here], side="right")
+        places_N[here] = rows_N[here] - (ends_F - np.array(sizes))[files_N[here]]
+    return ShardedVectors(paths, files_N, places_N)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline import lineage
 from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
+from datamask_pipeline.hardware import give_free_pages_back
 from datamask_pipeline.storage.earlier import Earlier, earlier_parts, is_whole
 from datamask_pipeline.storage.hashed import sha256_file
 from datamask_pipeline.storage.npy import write_blocks
@@ -339,6 +340,7 @@ class ArtefactBuilder:
             with self.store.fs.open(path, "rb") as stream:
                 digests += digests_of(stream)
         known = {} if rows_of is None else stated_indexes(self.store, rows_of)
+        give_free_pages_back()
         with ThreadPoolExecutor(_INDEXES_AT_ONCE) as pool:
             indexed = partial(self._indexed, paths, begun, known)
             for column, (record, pieces) in zip(columns, pool.map(indexed, columns), strict=True):

@@ -91,6 +91,7 @@ def test_what_is_found_under_a_changed_setting_is_told_again(dagster_run, tmp_pa
     assert questions.tags[CODE_VERSION_TAG] == version
 
 
+@pytest.mark.slow
 def test_what_dagster_knows_is_seen_and_neither_told_nor_checked_again(told_run) -> None:
     result = told_run.job("chain_job", "first")
     assert result.success
@@ -143,6 +144,7 @@ def test_what_dagster_does_not_know_is_told_and_checked(dagster_run) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_run_is_told_and_checked_by_what_it_made_itself(
     dagster_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

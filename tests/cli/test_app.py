@@ -74,6 +74,7 @@ def test_a_misspelt_command_or_option_gets_the_nearest_name_and_status_2() -> No
         assert nearest in result.output
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_one_line_and_status_1(rows: Path, tmp_path: Path) -> None:
     output = str(tmp_path / "out.parquet")
     for arguments, words in (

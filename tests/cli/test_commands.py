@@ -309,6 +309,7 @@ def test_a_crawl_that_cannot_be_read_stops_its_own_releases_and_no_other(
     assert str(alone.exception).startswith("not a whole Parquet file")
 
 
+@pytest.mark.slow
 def test_an_arm_that_fails_stops_what_is_made_of_it_and_no_other(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:

@@ -334,6 +334,7 @@ def test_nothing_is_erased_by_an_altered_table(copied: Pipeline, stage: str) -> 
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_the_commands(copied: Pipeline) -> None:
     store, record = copied.store, ["-s", f"store={copied.store.root}"]
     name = withdrawn_rows(store)[0]["id"]

@@ -104,6 +104,7 @@ def test_levels_keep_the_sum_and_the_largest() -> None:
                     assert held >= float(eigenvalues_D[:taken].sum()) - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SPECTRAL)
 @pytest.mark.parametrize("seed", range(3))

@@ -75,6 +75,7 @@ def asked(documents: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFac
     return Asked(questions, scored, found)
 
 
+@pytest.mark.slow
 def test_an_oracle_scores_one(asked: Asked) -> None:
     questions, found = asked.questions, asked.found
     values = {(row.task, row.metric): row.value for row in found[Oracle].results}

@@ -221,6 +221,7 @@ print(len(found.answers))
 """
 
 
+@pytest.mark.slow
 def test_it_needs_no_network_and_writes_nowhere_else(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,

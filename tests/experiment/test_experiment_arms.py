@@ -57,6 +57,7 @@ ARMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_every_arm_learns_from_equally_many_tokens(arm: ArmConfig, half: Documents) -> None:
     places = places_of(arm, half)

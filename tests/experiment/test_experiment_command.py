@@ -218,6 +218,7 @@ def means_of(store: Store, pool: str, arm: str) -> tuple[float, float]:
     return float(np.mean(list(found.values()))), float(np.mean(held_out))
 
 
+@pytest.mark.slow
 def test_a_subset_chosen_elsewhere_is_an_arm(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

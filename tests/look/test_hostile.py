@@ -57,6 +57,7 @@ def hostile_ids(hostile: Hostile) -> list[str]:
     return [*found, next(row["id"] for row in rejected if row["reason"] == "nul_byte")]
 
 
+@pytest.mark.slow
 def test_the_page(hostile: Hostile) -> None:
     for arm in ("random", "datamask"):
         text = page(selected(hostile.store, "first", arm))

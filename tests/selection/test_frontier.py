@@ -12,6 +12,7 @@ from datamask_pipeline.selection.moments import band
 LAMBS = (0.8, 0.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "Facility"])
 def test_quality_never_falls_and_diversity_never_rises_with_lambda(name: str, clustered) -> None:

@@ -161,6 +161,7 @@ def test_marginals_are_changes_of_the_union(metric: str) -> None:
     np.testing.assert_allclose(result.marginals.quality_N, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "budget", [{"num_documents": 40}, {"num_tokens": 4_000}, {"quotas": {"a": 0.3, "b": 0.7}}]

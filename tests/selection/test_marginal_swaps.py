@@ -33,6 +33,7 @@ def objectives(result: Any, rows: Any, quality: Any, names: list[str], masks_GN:
     return total_G
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", MIXTURES, ids="+".join)
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.5}], ids=["free", "quotas"])
@@ -87,6 +88,7 @@ def test_two_documents_are_the_best_two(names: list[str], kind: str) -> None:
         assert result.objective.value == pytest.approx(best, abs=1e-5), seed
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "names", [*MIXTURES, ["Pair_simi"], ["DiSF_uncentred"], ["Facility"], ["LogDet"]], ids="+".join

@@ -57,6 +57,7 @@ def test_total_value_and_certificate_are_those_of_every_count_vector(name: str, 
     assert top.counts[best].tolist() == ([2, 2, 1, 0, 0, 0] if max_copies == 2 else [3, 2, 0, 0, 0, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "Facility"])
 def test_in_tokens_no_full_count_vector_exceeds_the_bound(name: str) -> None:
     import torch

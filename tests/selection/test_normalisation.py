@@ -61,6 +61,7 @@ def test_the_mean_over_random_masks_is_that_of_all_masks(
     assert metric.mean_over_masks(groups, beside) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_zero_is_exact_under_quotas(name: str) -> None:
     rows, quality = block(11, 5)

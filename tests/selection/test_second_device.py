@@ -171,6 +171,7 @@ def test_a_frontier(device: str) -> None:
     assert here == there
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS.names())
 def test_over_shards(metric: str, device: str, tmp_path: Path) -> None:

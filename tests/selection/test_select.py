@@ -76,6 +76,7 @@ def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(m
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", [*CONCAVE, "DiSF"])
 def test_datamask_is_no_worse_than_greedy(metric, clustered) -> None:

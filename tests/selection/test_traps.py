@@ -65,6 +65,7 @@ def test_the_value_of_random_masks_is_theirs_under_quotas() -> None:
     assert abs(np.mean(reached) - found[0].objective.random) < 4 * np.std(reached) / np.sqrt(20)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["datamask", "policy_gradient"])
 @pytest.mark.parametrize("groups", [["a", "b"] * 150, ["a"] * 300])

@@ -210,6 +210,7 @@ def test_off_there_is_no_trace_and_turned_off_again_all_is_as_before(
     assert "near-copy" not in "\n".join(story_lines(document_story(again.store, copy)))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("program", "number"), [(PLAIN, 1), (DAGSTER, 2)], ids=["plain", "dagster"])
 def test_any_number_of_threads_makes_the_same_plain_and_through_dagster(

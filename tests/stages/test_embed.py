@@ -98,6 +98,7 @@ def test_a_kill_between_the_two_files_of_a_shard_ends_with_the_same_bytes(
     assert resumed == embedded(other, crawl(tmp_path, other, {"a": 6, "b": 3}))
 
 
+@pytest.mark.slow
 def test_shards_whose_documents_are_the_same_keep_their_vectors(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def test_identical_documents_are_chosen_uniformly_over_seeds():
     assert counts.max() < 60 + 4 * 6.7
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_isotropic_vectors_are_never_worse_than_random(seed: int):
@@ -138,6 +139,7 @@ def test_quotas_are_met_and_bounded():
     assert free.objective.value > found.objective.value
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lamb", [0.0, 0.7])
 def test_a_token_budget_is_kept_and_certified(lamb: float):
@@ -195,6 +197,7 @@ def test_blocks_beyond_exact_lists_are_certified_too():
     assert large.certificate.bound == again.certificate.bound
 
 
+@pytest.mark.slow
 def test_blocks_of_many_documents_have_lists_from_clusters(monkeypatch):
     """Every document is a reference of the metric, and still not every similarity is looked at."""
     embeddings, quality = clumped(1500, seed=4)

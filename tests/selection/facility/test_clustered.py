@@ -113,6 +113,7 @@ def test_what_lists_miss_is_bounded(small_pools, seed):
     assert 0 < held <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("value", "chance"), [(1.0, 0.01), (1.0, 0.3), (0.05, 0.1), (0.5, 0.002)])
 def test_the_mean_bound_fails_no_more_often_than_it_says(monkeypatch, value, chance):

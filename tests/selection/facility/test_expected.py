@@ -127,6 +127,7 @@ def test_a_quota_of_a_group_that_no_document_has(quotas):
     assert result.mask.sum() == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.01, 0.02, 1.0])
 def test_half_precision_is_not_asked_who_is_more_alike_in_a_narrow_cone(sigma):
     """There it tells nobody apart: the mean of random masks came out half a range too low."""

@@ -55,6 +55,7 @@ def test_it_is_met_where_directions_count_alike() -> None:
     assert value == pytest.approx(least_correlated(6, 3.0))
 
 
+@pytest.mark.slow
 def test_a_selection_of_disf_has_a_bound_and_one_in_tokens_has_none() -> None:
     rows_ND, quality_N = drawn(0, 0).numpy(), np.linspace(0, 1, N)
     found = select_documents(rows_ND, quality_N, num_documents=K, diversity="DiSF", num_workers=1)

@@ -186,6 +186,7 @@ def test_clusters_with_near_copies_are_climbed_in_forty_steps(seed: int) -> None
     assert min(left) < 5e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi"])
 def test_in_tokens_the_ascent_ends_where_its_bound_is_met(name: str) -> None:
     """Positive vectors: few have a mean near none, where Pair_simi would be a question of how few."""

@@ -65,6 +65,7 @@ def test_no_cut_order_or_process_changes_a_byte(
         }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_regions")
 def test_near_one_block_and_its_bound_holds_there(
     cut: Any, columns: dict[str, Any], budgets: dict[str, Any], tmp_path: Path

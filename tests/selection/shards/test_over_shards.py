@@ -193,6 +193,7 @@ def test_the_ascent_goes_on_where_half_precision_said_too_early_that_it_is_near(
     assert found.objective.value <= found.certificate.bound
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("metric", "kind"), [*CASES, ("Vendi", "documents")])
 def test_as_good_as_in_one_process(
