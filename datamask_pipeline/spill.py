@@ -5,8 +5,8 @@ The system writes such an array out and reads it back as memory asks; of a folde
 
 import mmap
 import tempfile
+import threading
 import weakref
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ LONG = 1 << 20
 
 
 class Room:
-    """Where long arrays lie. A file whose array is gone serves the next one of its size; all go with the last array.
+    """Where long arrays lie. A file whose array is gone serves the next one that fills half of it; all go with the last one.
 
     Args:
         folder: On which disk; the system's temporary folder by default.
@@ -28,7 +28,8 @@ class Room:
 
     def __init__(self, folder: Path | str | None = None) -> None:
         self._folder = folder
-        self._free: dict[int, list[mmap.mmap]] = defaultdict(list)
+        self._free: list[mmap.mmap] = []
+        self._taking = threading.Lock()
 
     def array(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array whose numbers are yet to be written.
@@ -40,13 +41,13 @@ class Room:
         Raises:
             OSError: there is no room, or the file system refuses.
         """
-        num_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        length = int(np.prod(shape, dtype=np.int64))
+        num_bytes = length * np.dtype(dtype).itemsize
         if num_bytes < LONG:
             return np.empty(shape, dtype)
-        free = self._free[num_bytes]
-        block = free.pop() if free else self._block(num_bytes)
-        array: NDArray[Any] = np.frombuffer(block, dtype)
-        weakref.finalize(array, free.append, block).atexit = False  # every part of it refers to it
+        block = self._free_block(num_bytes) or self._block(num_bytes)
+        array: NDArray[Any] = np.frombuffer(block, dtype, length)
+        weakref.finalize(array, self._free.append, block).atexit = False  # every part of it refers to it
         return array.reshape(shape)
 
     def taken(self, values: NDArray[Any], places_n: NDArray[np.integer], axis: int = 0) -> NDArray[Any]:
@@ -63,6 +64,16 @@ class Room:
         found = self.array((*values.shape[:axis], len(places_n), *values.shape[axis + 1 :]), values.dtype)
         # Places are known to be there; with mode="raise" numpy would copy once more.
         return np.take(values, places_n, axis, out=found, mode="clip")
+
+    def _free_block(self, num_bytes: int) -> mmap.mmap | None:
+        """The shortest that is free and long enough, unless more than half of it would lie idle."""
+        with self._taking:
+            fitting = [block for block in self._free if num_bytes <= len(block) <= 2 * num_bytes]
+            if not fitting:
+                return None
+            shortest = min(fitting, key=len)
+            self._free.remove(shortest)
+            return shortest
 
     def _block(self, num_bytes: int) -> mmap.mmap:
         with tempfile.TemporaryFile(dir=self._folder) as file:

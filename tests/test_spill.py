@@ -64,3 +64,21 @@ def test_a_file_serves_again_once_nothing_refers_to_its_array(tmp_path: Path) ->
     assert part.tolist() == [7] * 8, "a part of it is still in use"
     del part
     assert (room.array(spill.LONG, np.uint8) == 7).all(), "taken over as it was left"
+
+
+def test_a_file_serves_an_array_that_fills_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, made = Room(tmp_path), []
+    take_blocks = spill.take_blocks
+    monkeypatch.setattr(spill, "take_blocks", lambda file, size: made.append(size) or take_blocks(file, size))
+    for length in (8, 5, 4, 7, 3, 9, 8):
+        array = room.array((length, spill.LONG), np.uint8)
+        array[:] = length
+        assert array.sum(dtype=np.int64) == length * length * spill.LONG
+        del array
+    assert [size // spill.LONG for size in made] == [8, 3, 9]
+    first, second = (room.array(8 * spill.LONG, np.uint8) for _ in range(2))
+    first[:], second[:] = 1, 2
+    assert (first == 1).all(), "no file serves two"
+    assert [size // spill.LONG for size in made] == [8, 3, 9], "both were free"

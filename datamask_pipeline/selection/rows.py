@@ -22,8 +22,6 @@ SMALLEST = 1e-12
 """Norms below this, or above its reciprocal, are taken in float64."""
 SUMMED = 1e-5
 """More than float32 loses of a norm when it sums squares."""
-ROUNDED = 4_096
-"""Rows of a block that is kept in a file: a multiple of this."""
 
 
 class Rows(ABC):
@@ -144,8 +142,7 @@ class MappedRows(Rows):
     def copied(self, index_n: Tensor, room: Room | None) -> Rows:
         if room is None or self.device.type != "cpu":
             return super().copied(index_n, room)
-        length = -(-len(index_n) // ROUNDED) * ROUNDED  # so that a file serves again for about as many
-        rows_nD = room.array(length * self.dim, self.array_ND.dtype).reshape(-1, self.dim)[: len(index_n)]
+        rows_nD = room.array((len(index_n), self.dim), self.array_ND.dtype)
         for span in self.spans(len(index_n)):
             rows_nD[slice(*span)] = self.take(index_n[slice(*span)], self.stored_dtype).numpy()
         return MemoryRows(torch.from_numpy(rows_nD), self.chunk_rows)
