@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -70,6 +71,8 @@ class DataMaskSelector(BaseEstimator):
             InputError: what `select_documents` refuses.
         """
         self._require_once(given)
+        if isinstance(X, torch.Tensor) and X.dtype == torch.bfloat16:
+            X = X.float()  # numpy knows no bfloat16
         X = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_min_samples=2, ensure_min_features=2
         )

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Examples:
         texts: What is judged.
         labels_N: Finite numbers, higher is better.
         vectors_ND: Their embeddings, of unit norm as the documents' are, or ``None``.
-        num_unlabelled: Rows of the file left out because text or label is null.
+        num_unlabelled: Rows of the file left out because text or label is null or not there.
         held_by: The text by which each is held out or not: a shuffled one goes where its original goes.
         num_normalised: Vectors of the file that were not of unit norm, and were made so.
     """
@@ -63,16 +63,20 @@ def examples_digest(config: ExamplesConfig) -> str:
 
 
 def check_examples(config: ExamplesConfig) -> None:
-    """Refuse a file that is not there or lacks a column; reads its first row at most.
+    """Refuse a file that is not there, lacks a column or labels no row; reads on until a row has every column.
 
     Raises:
         InputError: naming file and column.
     """
     if config.examples != INSTALLED:
         path = _existing(config.examples)
-        for _ in _rows(path, _wanted(config)):
-            return
-        raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
+        any_labelled = False
+        for entry in _rows(path, _wanted(config)):
+            if None not in entry.values():
+                return
+            any_labelled |= _is_labelled(entry, config)
+        if not any_labelled:
+            raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
 
 
 def read_examples(config: ExamplesConfig) -> Examples:
@@ -87,12 +91,7 @@ def read_examples(config: ExamplesConfig) -> Examples:
         return _installed(config.per_class)
     path = _existing(config.examples)
     rows = list(_rows(path, _wanted(config)))
-    labelled = [
-        (row, entry)
-        for row, entry in enumerate(rows)
-        if entry[config.text_column] is not None
-        and (config.label_column is None or entry[config.label_column] is not None)
-    ]
+    labelled = [(row, entry) for row, entry in enumerate(rows) if _is_labelled(entry, config)]
     if not labelled:
         raise InputError("no row has both a text and a label", file=str(path), remedy="label some rows")
     labels = [1.0] * len(labelled)
@@ -161,6 +160,12 @@ def _installed(per_class: int) -> Examples:
     return Examples(texts, texts, np.array(labels), None, 0)
 
 
+def _is_labelled(entry: Mapping[str, Any], config: ExamplesConfig) -> bool:
+    return entry[config.text_column] is not None and (
+        config.label_column is None or entry[config.label_column] is not None
+    )
+
+
 def _wanted(config: ExamplesConfig) -> list[str]:
     return [name for name in (config.text_column, config.label_column, config.vector_column) if name]
 
@@ -194,6 +199,7 @@ def _parquet_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
+    found: dict[str, None] = {}  # in any row: one that has no label may leave the column out
     with path.open("rb") as stream:
         lines = (line.removeprefix(codecs.BOM_UTF8) for line in raw_lines(stream, str(path)))
         for row, line in enumerate(line for line in lines if line.strip()):
@@ -202,9 +208,10 @@ def _json_rows(path: Path, wanted: list[str]) -> Iterator[dict[str, Any]]:
                 raise InputError(
                     f"a line is no JSON object: {entry}", file=str(path), row=row, remedy="repair the line"
                 )
-            if row == 0:
-                _check_columns(list(entry), wanted, path)
+            found |= dict.fromkeys(entry)
             yield {name: entry.get(name) for name in wanted}
+    if found:
+        _check_columns(list(found), wanted, path)
 
 
 def _check_columns(found: list[str], wanted: list[str], path: Path) -> None:

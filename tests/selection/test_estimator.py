@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -49,6 +50,15 @@ def test_it_chooses_what_the_function_chooses(clustered) -> None:
     tokens = np.arange(400) + 10
     spent = DataMaskSelector(settings={"num_tokens": 3000}).fit(rows, quality, token_counts=tokens)
     assert tokens[spent.get_support()].sum() <= 3000
+
+
+def test_a_tensor_of_bfloat16_is_taken_as_its_numbers(clustered) -> None:
+    rows, quality = clustered
+    half = torch.from_numpy(np.asarray(rows)).to(torch.bfloat16)
+    made, expected = (
+        DataMaskSelector(num_documents=30).fit(X, quality) for X in (half, half.float().numpy())
+    )
+    assert np.array_equal(made.get_support(), expected.get_support())
 
 
 @pytest.mark.parametrize(

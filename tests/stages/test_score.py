@@ -19,7 +19,7 @@ from datamask_pipeline.quality.probe import ProbeConfig
 from datamask_pipeline.quality.rules import RulesScorer, rule_score
 from datamask_pipeline.schema import FINEWEB, SCORES
 from datamask_pipeline.stages import embed, ingest, score
-from datamask_pipeline.stages.probe_examples import read_examples
+from datamask_pipeline.stages.probe_examples import check_examples, read_examples
 from datamask_pipeline.storage import Ref, Store, array_files, require
 
 TOPICS = ("The cat sleeps on the mat all day", "def f(x): return x + 1  # code")
@@ -244,6 +244,21 @@ def test_a_line_of_examples_that_says_two_things_or_none_is_refused(
     path.write_bytes(lines)
     with pytest.raises(InputError, match=f"a line is no JSON object: .*{told}"):
         read_examples(probe_config(path))
+
+
+def test_a_first_line_may_be_without_a_label_and_a_label_that_no_line_has_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    path.write_text('{"text": "a"}\n{"text": "b", "label": 1}\n{"label": 0}\n{"text": "c", "label": 0}\n')
+    check_examples(probe_config(path))
+    found = read_examples(probe_config(path))
+    assert (found.texts, found.labels_N.tolist(), found.num_unlabelled) == (["b", "c"], [1.0, 0.0], 2)
+    path.write_text('{"text": "a", "lable": 1}\n{"text": "b"}\n')
+    for asked in (check_examples, read_examples):
+        with pytest.raises(InputError, match=r"a column is missing; there are: text, lable .*field label"):
+            asked(probe_config(path))
+    path.write_text('{"text": "a"}\n{"label": 1}\n')
+    with pytest.raises(InputError, match="no row has both a text and a label"):
+        check_examples(probe_config(path))
 
 
 def test_a_file_of_examples_that_says_two_things_or_none_is_refused(tmp_path: Path) -> None:
