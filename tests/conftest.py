@@ -17,6 +17,9 @@ from tiny_chain import write_tiny_config
 from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.pipeline import Pipeline, PipelineConfig, load_config
 
+# Most of what is imported while tests are collected stays; nothing of it is looked through until then.
+gc.disable()
+
 # The same examples every time, however slow the machine.
 settings.register_profile("exact", deadline=None, derandomize=True)
 settings.load_profile("exact")
@@ -75,6 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported by now stays: the garbage collector would go through it again after every few tests."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -77,6 +77,7 @@ def test_every_pick_of_block_lazy_greedy_has_the_largest_gain(
     assert shortfall_of_pairs(task, picks, squared) < 2e-6
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_pick_of_lazy_greedy_for_facility_has_the_largest_gain(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +103,7 @@ def correlation_value(rows: NDArray[np.float64]) -> float:
     return float(len(rows[0]) - np.square(np.corrcoef(rows.T)).sum())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_every_pick_of_exact_greedy_for_correlations_has_the_largest_value(seed: int) -> None:
     task = correlation_task(seed, 45, 25)
@@ -130,6 +132,7 @@ def test_block_lazy_greedy_for_correlations_ends_where_exact_greedy_does(
     assert value(correlation.block_lazy_greedy(task)) > value(correlation.exact_greedy(task)) - 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", [PairSimilarity, DiSFUncentred, DiSF, FacilityLocation])
 def test_an_opponent_is_measured_as_the_engine_is(metric: type[DiversityMetric]) -> None:
@@ -160,6 +163,7 @@ EXCHANGED = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", list(EXCHANGED))
 def test_no_exchange_is_left_to_an_opponent_that_gains(name: str, seed: int) -> None:
@@ -184,6 +188,7 @@ def test_no_exchange_is_left_to_an_opponent_that_gains(name: str, seed: int) -> 
             assert value(other) <= reached + 2e-5
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["LogDet", "Vendi", "DiSF"])
 def test_the_engine_ends_above_an_opponent_with_exchanges(name: str) -> None:

@@ -429,6 +429,7 @@ def test_a_release_that_goes_on_waits_for_the_one_before(
     assert asked() == ["after"]
 
 
+@pytest.mark.slow
 def test_a_crawl_that_the_source_has_no_more_holds_nothing_up(
     dagster_run, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -594,6 +595,7 @@ def test_a_rolling_release_makes_one_of_all_crawls_and_then_one_with_each_that_a
     assert pipeline.given("web-tiny-2024-22") == "web-tiny-2024-19"
 
 
+@pytest.mark.slow
 def test_in_a_record_that_is_another_or_was_emptied_all_is_asked_for_again(
     resource: PipelineResource, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def bucket() -> Iterator[dict[str, Any]]:
         yield {"endpoint_url": url, **KEYS}
 
 
+@pytest.mark.slow
 def test_it_goes_to_an_object_store_by_the_records_options(
     tiny_run: Pipeline, tiny_config_file: Path, bucket: dict[str, Any]
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_taken_port_is_refused_before_anything_is_started() -> None:
     assert "make dev PORT=" in said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", ["select: {latio: 0.1}\n", "select: [\n", "- 1\n"])
 def test_a_broken_configuration_is_refused_instead_of_shown_as_an_empty_graph(
     text: str, tmp_path: Path

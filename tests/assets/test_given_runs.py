@@ -19,6 +19,9 @@ NEW, MIRROR = "tiny-2024-22", "tiny-2024-26"
 ARM = partition_key("arm", "second/datamask")
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def second(dagster_run: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The tiny record with a third crawl, and a release that adds it, up to the subset of one arm; then one that adds a

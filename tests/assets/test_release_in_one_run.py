@@ -49,6 +49,7 @@ def test_it_has_a_step_for_each_stage_and_one_that_fails_with_any() -> None:
     assert {node.name for node in chain_job.nodes} == {"all_made", *(f"all_{stage.name}" for stage in FLOW)}
 
 
+@pytest.mark.slow
 def test_nothing_that_it_made_is_outdated(told_run, tiny_defs: dg.Definitions) -> None:
     """Neither by its code version nor by its inputs."""
     graph = tiny_defs.resolve_asset_graph()

@@ -477,6 +477,7 @@ def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
     assert turns_of(flip)["weight of probe"].kind == "first order"
 
 
+@pytest.mark.slow
 def test_a_mask_whose_sides_contradict_its_reasons_is_refused(record: Record) -> None:
     record.select("swapped", policy="datamask", **ARMS["plain"])
     ref = require(record.store, "select", "r/swapped")
@@ -510,6 +511,7 @@ def test_the_command_is_read_by_people_and_programs(record: Record) -> None:
     assert json.loads(line) == json.loads(json.dumps(dataclasses.asdict(flip)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("small", [0.0, 0.2])
 def test_no_budget_takes_what_its_quota_leaves_no_place(record: Record, small: float) -> None:
     """Nor one that asks more of another group than it has; the engine refuses that."""

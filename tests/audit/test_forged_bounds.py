@@ -111,7 +111,7 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_found_out(many_arms: Callable[..., Pipeline], tmp_path: Path, name: str) -> None:
     forger = forger_of(many_arms, name.split()[0], tmp_path)

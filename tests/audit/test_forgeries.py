@@ -190,7 +190,7 @@ FORGERIES: dict[str, tuple[Forgery, str]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_found_out(forger: Forger, name: str, seed: int) -> None:

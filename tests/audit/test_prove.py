@@ -200,6 +200,7 @@ def seal(folder: Path, changed: Path) -> None:
     (folder / "manifest.json").write_bytes(manifest_bytes(sealed(manifest)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", [flip, truncate, swap, edit])
 def test_every_corruption_of_a_data_set_is_noticed_and_named(
     data_set: Path, damage: Callable[..., None]
@@ -293,7 +294,7 @@ def without(manifest: dict[str, Any], stage: str) -> None:
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -341,7 +342,7 @@ def objective_of(text: str) -> str:
     return re.findall(r"\| objective of the mask \| (\S+) \|", text)[0]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "change", "kind", "told"),
     [

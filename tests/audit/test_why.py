@@ -342,6 +342,7 @@ def test_a_takedown_forgets_no_model(tiny_run: Pipeline, copied: Pipeline) -> No
     assert any(item["key"] == trained for item in document_story(store, left_in)["models"])
 
 
+@pytest.mark.slow
 def test_a_copy_and_what_stands_for_it_lead_to_each_other(tiny_run: Pipeline) -> None:
     store = tiny_run.store
     candidates = store.read_table(require(store, "pool", RELEASE)).to_pylist()

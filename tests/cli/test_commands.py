@@ -35,6 +35,7 @@ def test_a_second_run_recomputes_nothing_and_says_so(tiny_run: Pipeline, tiny_co
     assert "validation bits per byte" in output
 
 
+@pytest.mark.slow
 def test_another_lambda_recomputes_selection_and_what_follows(
     tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path
 ) -> None:

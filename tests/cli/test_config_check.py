@@ -57,6 +57,7 @@ def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file
     assert "compare.baseline: unknown arm to compare with 'random'" in str(refused.exception)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     ("setting", "told"),
     [

@@ -148,6 +148,7 @@ def test_imported_vectors_leave_nothing_to_embed_examples_by(config: Path) -> No
     assert isinstance(result.exception, ConfigurationError)
 
 
+@pytest.mark.slow
 def test_a_user_without_labels_is_scored_by_rules_and_told_of_no_probe(config: Path) -> None:
     result = CliRunner().invoke(app, ["run", "-c", str(config), "--until", "score"])
     assert result.exit_code == 0, result.output

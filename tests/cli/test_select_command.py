@@ -75,6 +75,7 @@ def test_a_column_that_was_not_named_is_asked_for(
     assert "field" not in str(result.exception)
 
 
+@pytest.mark.slow
 def test_vectors_made_unit_are_told(tmp_path: Path) -> None:
     values = columns()
     told = "embeddings were not of unit norm and have been normalised"
@@ -83,6 +84,7 @@ def test_vectors_made_unit_are_told(tmp_path: Path) -> None:
     assert f"5 of {NUM_ROWS} {told}" in selected(tmp_path, values).output
 
 
+@pytest.mark.slow
 def test_the_scale_and_its_zero_are_told(tmp_path: Path) -> None:
     help_text = " ".join(CliRunner().invoke(app, ["select", "--help"]).output.split())
     assert "1 an estimate of the best each reaches alone" in help_text
@@ -143,6 +145,7 @@ def test_a_setting_that_is_given_twice_is_refused(
     assert told in str(result.exception)
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_given_once_or_twice_alike_is_taken(tmp_path: Path) -> None:
     for options in (("-s", "lamb=0.9"), ("--lamb", "0.9", "-s", "lamb=0.9", "-s", "lamb=0.9")):
         result = selected(tmp_path, columns(), *options)

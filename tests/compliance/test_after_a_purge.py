@@ -285,6 +285,7 @@ def test_what_rested_on_a_purged_document_is_still_told(purged: Pipeline, withdr
     assert "purged by request 1 (letter 17)" in pages.get("/find", params={"id": name}).text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("settings", [[], ["--stale"]])
 def test_what_a_purge_took_the_ground_of_is_not_published_and_the_remedy_is_said_once(
     copied: Pipeline, tmp_path: Path, settings: list[str]

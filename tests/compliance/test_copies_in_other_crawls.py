@@ -123,6 +123,7 @@ def test_one_run_withdraws_it_where_the_crawl_of_the_copy_is_new(
         assert pipeline.store.manifest(pool)["counts"]["dropped_takedown"] == (1 if release == "one" else 2)
 
 
+@pytest.mark.slow
 def test_what_is_in_the_way_of_a_purge_is_named_with_its_entry_and_what_reaches_it(
     chain: tuple[Pipeline, dict[str, Any], str], tiny_config_file: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_it_is_left_out_of_all_that_is_told_and_said_to_be(
     assert funnel.stdout.count(LINE) == 1
 
 
+@pytest.mark.slow
 def test_what_a_run_makes_anew_is_not_left_out(left: Pipeline, copied: Pipeline) -> None:
     """Nor does a mask of a retired release count as one that runs make."""
     assert {*left_over(left.store, masks_made(left))} == {"first/datamask"}

@@ -177,6 +177,7 @@ def test_days_that_no_calendar_has_are_refused(tiny_config_file: Path, days: str
     assert "Invalid value for '--days'" in result.output
 
 
+@pytest.mark.slow
 def test_the_job_tells_and_removes_alike(superseded: Pipeline, tiny_config_file: Path) -> None:
     from datamask_pipeline.definitions import build_defs
 

@@ -40,7 +40,7 @@ def forms_without(model: CorrelationSwaps, inside: np.ndarray) -> set[type]:
     return {type(form) for _, form in model._without(inside, 1)}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", [Joined, Settled])
 @pytest.mark.parametrize("kind", ["dense", "still", "sparse", "copies"])
 @pytest.mark.parametrize("count", [3, 5, 9])

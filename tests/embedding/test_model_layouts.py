@@ -162,6 +162,7 @@ def test_a_tokenizer_that_cuts_the_left_side_sees_the_end_of_a_text(tmp_path: Pa
     assert_alike(ours(model, tmp_path), theirs(model))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_modules_after_pooling_compute_whatever_the_weights_are_stored_in(

@@ -128,6 +128,7 @@ def test_an_end_of_text_that_a_question_writes_out_is_text(
     assert answer.gold_bits == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_model_gives_the_same_table_from_a_directory_too(
     evaluation: Evaluation,
     questions: list[QuestionSet],

@@ -53,6 +53,7 @@ def test_the_difference_is_the_mean_over_tasks_of_all_bits_over_all_bytes() -> N
     assert found.difference == pytest.approx((one + other) / 2, abs=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("draws", "of_draw", "of_item"), [(20, 0.02, 0.0), (8, 0.0, 0.0), (12, 0.02, 0.3)])
 def test_intervals_hold_the_truth_as_often_as_they_say(draws: int, of_draw: float, of_item: float) -> None:
     """Independent experiments in which draws, neither, or questions too have luck of their own."""

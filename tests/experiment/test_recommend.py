@@ -31,6 +31,7 @@ def recommended(bits: NDArray[np.float32], seed: int = 0):  # type: ignore[no-un
     return recommend(NAMES, NAMES[2:], "today", "random", bits, BYTES, ITEMS, seed=seed)
 
 
+@pytest.mark.slow
 def test_among_equals_the_interval_holds_nothing_as_often_as_it_says() -> None:
     """Chosen and judged on the same draws and questions, the best of 18 equals would look better far too often."""
     generator, held, naive, number = np.random.default_rng(1), 0, 0, 150

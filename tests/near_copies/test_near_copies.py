@@ -75,7 +75,7 @@ def found(index: NearCopyIndex) -> tuple[Rows, NDArray[np.float32]]:
     return np.concatenate([part.rows_Q for part in parts]), np.concatenate([part.cosines_Q for part in parts])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("threshold", [0.95, 0.98, 0.995])
 def test_finds_what_an_exhaustive_search_finds(tmp_path: Path, seed: int, threshold: float) -> None:
@@ -122,6 +122,7 @@ def test_later_crawls_leave_the_groups_that_all_at_once_make(
     assert by_crawl.num_representatives == len(np.unique(found(at_once)[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("block_rows", [7, 60, 499])
 def test_the_first_near_one_stands_for_a_vector_however_many_segments_are_sought_through(

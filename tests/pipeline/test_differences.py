@@ -45,6 +45,7 @@ def asking(record: Pipeline, **update: object) -> Pipeline:
     return Pipeline(record.config.model_copy(update={"pool": settings}))
 
 
+@pytest.mark.slow
 def test_what_the_record_was_made_by_differs_in_nothing(record: Pipeline) -> None:
     assert of_subset(record) == {}
 

@@ -163,6 +163,7 @@ def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig,
     assert again.curve == undisturbed.curve
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("largest", ["checkpoint-4/model.safetensors", "checkpoint-4/optimizer.pt"])
 def test_a_want_of_room_for_the_state_is_told_and_the_run_goes_on_after_it(
     largest: str, run: Run, config: PretrainConfig, directory: Path

@@ -137,6 +137,7 @@ def test_rows_stand_in_canonical_order_with_columns_of_the_source(licensed: Stor
     assert all(b"description" in field.metadata for field in pq.read_schema(first))
 
 
+@pytest.mark.slow
 def test_a_stale_subset_is_refused_unless_it_is_asked_for(licensed: Store, tmp_path: Path) -> None:
     shutil.copytree(Path(licensed.root).parent, tmp_path / "chain")
     config = ["-c", str(tmp_path / "chain" / "tiny.yaml"), "-s", f"store={tmp_path / 'chain' / 'record'}"]

@@ -93,6 +93,7 @@ def test_the_ratio_is_the_engine_s_unless_another_budget_is_given(clustered) -> 
     assert DataMaskSelector(num_documents=7, settings=few).fit(*clustered).get_support().sum() == 7
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("diversity", ["Pair_simi", "Facility"])
 @pytest.mark.parametrize("name", ["target", "avoid"])
@@ -123,6 +124,7 @@ def test_it_fits_at_the_end_of_a_pipeline(clustered) -> None:
     assert not hasattr(pipeline, "transform")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("made", [{"policy": "quality_topk"}, {"settings": {"quality_pruning": 0.5}}])
 def test_what_goes_by_quality_needs_some(made, clustered) -> None:
     with pytest.raises(ConfigurationError, match=r"goes by quality.*y of fit"):

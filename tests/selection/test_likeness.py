@@ -70,7 +70,7 @@ def test_what_is_to_be_avoided_is(name: str) -> None:
     assert unwanted[kept.mask].mean() < 0.05
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 @pytest.mark.parametrize(("held", "in_tokens"), [(False, False), (True, False), (False, True)])
 def test_the_objective_is_its_formula_and_the_bound_holds_of_every_mask(

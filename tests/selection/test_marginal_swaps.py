@@ -63,6 +63,7 @@ def test_no_exchange_of_two_documents_raises_a_mixture(
             assert objectives(result, rows, quality, names, masks_CN).max() <= value + 1e-6, (seed, leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["free", "quotas", "tokens"])
 @pytest.mark.parametrize(
@@ -296,6 +297,7 @@ def test_where_masks_are_large_not_all_are_tried_nor_exchanges_begun_that_would_
     assert "all masks" not in str(found.certificate)
 
 
+@pytest.mark.slow
 def test_exchanges_by_values_keep_a_budget_in_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"num_epochs": 40}
     monkeypatch.setattr(datamask, "PolicyGradientPolicy", lambda: POLICIES.make("policy_gradient", few))

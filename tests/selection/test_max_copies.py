@@ -17,7 +17,7 @@ def block(size: int, seed: int = 0):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True), draws.random(size)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "Facility", "LogDet"])
 @pytest.mark.parametrize("max_copies", [2, 3])
 def test_total_value_and_certificate_are_those_of_every_count_vector(name: str, max_copies: int) -> None:

@@ -65,6 +65,7 @@ def test_values_are_spread_over_the_whole_block() -> None:
     assert whole.spread(np.arange(50), -1).tolist() == list(range(50))
 
 
+@pytest.mark.slow
 def test_documents_too_long_for_a_token_budget_are_left_out_and_counted() -> None:
     """One of 5 000 tokens and one of exactly half, among 48 of 10 to 57."""
     draws = np.random.default_rng(0)
@@ -97,6 +98,7 @@ def test_a_quota_that_pruning_leaves_too_few_for_is_refused() -> None:
         prune(rows(), {"quality": quality_N}, quotas, SelectionConfig(quality_pruning=0.4))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("setting", [{"outlier_deviations": 50.0}, {"quality_pruning": 0.1}])
 def test_tokens_that_too_long_documents_take_away_are_not_missed_by_another_setting(setting: dict) -> None:
     """One document is longer than half of the budget; without it there are fewer tokens, whatever else is asked."""

@@ -21,6 +21,7 @@ def test_log_odds_are_exact_between_and_ordered_by_score_at_the_ends() -> None:
     assert np.abs(odds).max() <= CERTAIN + 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", POLICIES.names())
 def test_the_logit_is_that_of_the_probability(policy, clustered) -> None:
     few = {"num_epochs": 20, "num_rollouts": 8, "partial": 0.5} if policy == "policy_gradient" else {}

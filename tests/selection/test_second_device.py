@@ -94,6 +94,7 @@ def test_every_policy_of_every_metric(policy: str, metric: str, device: str) -> 
     same(device, rows, quality, metric, policy=policy, num_documents=20, **SHORT.get(policy, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS.names())
 @pytest.mark.parametrize("budget", BUDGETS)

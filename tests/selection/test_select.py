@@ -24,6 +24,7 @@ def fast(policy: str) -> dict[str, float]:
     return FAST if policy == "policy_gradient" else {}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("policy", POLICIES.names())
 @pytest.mark.parametrize("metric", ["Pair_simi", "Facility"])
 def test_every_policy_meets_the_budget_and_reports(policy, metric, clustered) -> None:
@@ -87,6 +88,7 @@ def test_datamask_is_no_worse_than_greedy(metric, clustered) -> None:
     assert ours.value > ours.random + 0.5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("policy", ["datamask", "greedy", "policy_gradient"])
 def test_a_planted_subset_is_found(policy) -> None:
     draws = np.random.default_rng(5)
@@ -122,6 +124,7 @@ def test_identical_rows_are_chosen_uniformly_over_seeds() -> None:
     assert float(((counts - expected) ** 2 / (expected * 0.8)).sum()) < 86
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "LogDet"])
@@ -236,6 +239,7 @@ def test_quotas_are_met_exactly(clustered) -> None:
         assert policy != "datamask" or result.certificate.gap < 0.05
 
 
+@pytest.mark.slow
 def test_quality_pruning_leaves_the_worst_out(clustered) -> None:
     rows, quality = clustered
     result = select_documents(rows, quality, quality_pruning=0.45, lamb=0.0)

@@ -46,6 +46,7 @@ def source(clustered, tmp_path: Path) -> Path:
     return tmp_path / "in.parquet"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", ["DiSF", "Facility", "Pair_simi"])
 def test_the_quick_test(algorithm: str, source: Path) -> None:
     target = source.with_name("out.parquet")

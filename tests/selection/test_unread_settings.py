@@ -22,7 +22,7 @@ OTHERS: dict[str, Any] = {
 UNREAD = [(name, setting) for name in POLICIES.names() for setting in sorted(POLICIES.find(name).unread)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("policy", "setting"), UNREAD)
 def test_an_unread_setting_changes_no_mask(policy: str, setting: str) -> None:
     draw = np.random.default_rng(8)

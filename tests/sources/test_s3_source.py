@@ -94,6 +94,7 @@ def test_an_object_that_changes_after_it_was_listed_is_refused(endpoint: str, bu
     assert "changed since it was listed" in str(caught.value)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "jsonl.gz"])
 def test_a_storage_that_fails_while_a_file_is_read_is_told_and_the_file_is_not_called_damaged(
     endpoint: str, bucket: Any, suffix: str
@@ -140,6 +141,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         source_at("http://127.0.0.1:9", **options).crawls()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -131,6 +131,7 @@ def test_shards_whose_documents_are_the_same_keep_their_vectors(
     assert written == ["a", "b", "c"], "with other settings nothing is"
 
 
+@pytest.mark.slow
 def test_what_changes_vectors_changes_the_fingerprint(tmp_path: Path, store: Store) -> None:
     documents = crawl(tmp_path, store, {"a": 6})
     plain = embedded(store, documents)

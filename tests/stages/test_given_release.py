@@ -160,6 +160,7 @@ def test_copies_of_what_is_held_are_not_taken_again(chain: Any) -> None:
     assert not any("planted" in row["id"] for row in rows_of(pipeline, "select", ARM))
 
 
+@pytest.mark.slow
 def test_the_card_says_of_which_release_its_near_copies_are(chain: Any, tmp_path: Path) -> None:
     """Two sentences with two numbers, and nothing else, contradicted each other."""
     store = chain[0].store

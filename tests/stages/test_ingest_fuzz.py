@@ -289,6 +289,7 @@ HARM = st.one_of(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     records=st.lists(st.tuples(PAYLOADS, HARM), max_size=6),

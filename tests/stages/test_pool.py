@@ -311,6 +311,7 @@ def test_a_small_pool_holds_out_enough_documents_to_validate_on(
     assert sum(bool(row["validation"]) for row in found.values()) == held_out
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("settings", [{}, {"takedown": ["id:two 7"]}, {"near_duplicates": {}}])
 def test_what_an_earlier_release_held_out_stays_held_out(settings: dict[str, object], store: Store) -> None:
     """Whether its judgements are carried over or, for a takedown or near-duplicates, every crawl is judged again."""

@@ -124,6 +124,7 @@ def test_shards_that_are_the_same_keep_their_scores(
     assert sum(judged) == 25, "of other vectors nothing is kept"
 
 
+@pytest.mark.slow
 def test_windows_do_not_change_the_scores(tmp_path: Path, store: Store) -> None:
     refs = prepared(tmp_path, store)
     one = scored(store, refs, scorers=("rules",), window_documents=3)
@@ -165,6 +166,7 @@ def test_every_probe_setting_changes_the_probe(tmp_path: Path, store: Store) -> 
     assert scored(store, refs, scorers=("probe",), options={"probe": names}).rows == plain.rows
 
 
+@pytest.mark.slow
 def test_examples_with_vectors_serve_imported_embeddings(tmp_path: Path, store: Store) -> None:
     documents, embeddings = prepared(tmp_path, store)
     flat = np.concatenate([np.load(path).ravel() for path in array_files(store, embeddings).values()])
@@ -366,6 +368,7 @@ def test_documents_are_scored_by_the_nearest_target(tmp_path: Path, store: Store
             )
 
 
+@pytest.mark.slow
 def test_a_probe_without_labels_tells_texts_from_their_shuffled_words(tmp_path: Path, store: Store) -> None:
     """Documentation of NumPy's functions; pairs are held out together."""
     pages = {str(getattr(np, name).__doc__) for name in np.__all__}
@@ -390,6 +393,7 @@ def test_a_probe_without_labels_tells_texts_from_their_shuffled_words(tmp_path: 
         read_examples(config.model_copy(update={"vector_column": "text"}))
 
 
+@pytest.mark.slow
 def test_two_probes_learn_two_labels(tmp_path: Path, store: Store) -> None:
     refs = prepared(tmp_path, store)
     path = write_examples(tmp_path)
@@ -514,6 +518,7 @@ def stopped_at_window(
             scored(store, refs, scorers=("rules",), window_documents=window_documents)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_windows_of_another_size(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

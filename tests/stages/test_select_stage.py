@@ -161,6 +161,7 @@ def test_a_block_that_would_select_one_document_is_told(tmp_path: Path) -> None:
         Inputs(Store(tmp_path)).select(policy="random", ratio=0.025, block_rows=45)
 
 
+@pytest.mark.slow
 def test_a_token_budget_is_shared_by_the_blocks(tmp_path: Path) -> None:
     inputs = Inputs(Store(tmp_path))
     _, rows = inputs.select(policy="quality_topk", num_tokens=900, block_rows=50)
@@ -195,6 +196,7 @@ def test_documents_are_found_in_the_mask_by_their_ids(tmp_path: Path, unscored: 
     assert path.read_bytes() == (tmp_path / "anew").read_bytes()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("damage", ["turned round", "cut", "lost"])
 def test_a_damaged_index_of_the_release_is_not_taken_for_the_mask(tmp_path: Path, damage: str) -> None:
     store = Store(str(tmp_path / "record"))
@@ -292,6 +294,7 @@ def test_a_document_too_long_for_the_budget_is_a_row_with_that_reason(tmp_path: 
     assert 0 < sum(row["selected"] for row in rows) < len(rows) - len(long)
 
 
+@pytest.mark.slow
 def test_what_a_bound_was_computed_from_stands_beside_the_mask(tmp_path: Path) -> None:
     """For each row of the part in its order, whatever the blocks; and nothing where there is no bound."""
     inputs = Inputs(Store(tmp_path))

@@ -199,6 +199,7 @@ ROBOTS = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("agents", "found"),
     [
@@ -303,6 +304,7 @@ def with_another_crawl(store: Store) -> Ref:
     return ingested(store, "one", rows)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("entry", "found"),
     [

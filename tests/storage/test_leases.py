@@ -305,6 +305,7 @@ def test_a_creation_that_met_another_is_no_failure(endpoint: str, monkeypatch: p
     assert met
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["probe-", "/embed/"])
 def test_a_creation_whose_answer_was_lost_is_ones_own(
     endpoint: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, what: str
@@ -406,7 +407,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["begins", "points"])
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_step_whose_run_was_killed_neither_begins_nor_points(

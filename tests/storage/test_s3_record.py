@@ -62,6 +62,7 @@ def invoke(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_the_chain_runs_on_s3_as_on_a_disk(
     config_file: Path, bucket: Any, tiny_run: Pipeline, tmp_path: Path
 ) -> None:

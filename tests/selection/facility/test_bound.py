@@ -43,6 +43,7 @@ def relaxed_value(similarity_RN, linear_N, weight, quotas):
     return -solved.fun
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("seed", range(12))
 def test_no_mask_exceeds_the_bound(seed, dtype):

@@ -263,6 +263,7 @@ def test_near_copies_do_not_crowd_out_the_rest_whatever_the_arithmetic(num_templ
     assert coarse.certificate.gap <= fine.certificate.gap + 0.005
 
 
+@pytest.mark.slow
 def test_little_is_left_for_a_swap():
     for seed in range(3):
         embeddings, quality = clumped(240, seed)

@@ -44,6 +44,7 @@ def test_the_mean_over_every_mask(limits):
     assert expected(rows_ND, groups_N, limits) == pytest.approx(mean_over(rows_ND, masks), abs=1e-6)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_mean_over_many_drawn_masks(dtype):
     rows_ND, groups_N = unit_rows(800, 24, seed=1), torch.zeros(800, dtype=torch.int64)
@@ -112,6 +113,7 @@ def test_the_zero_of_the_scale_hardly_moves_with_the_seed(settings):
     assert zeros.std() <= room * widths.mean()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("quotas", [{"a": 1.0, "z": 0.0}, {"a": 0.999, "z": 0.001}, {"z": 0.0, "*": 1.0}])
 def test_a_quota_of_a_group_that_no_document_has(quotas):
     rows_ND, quality = unit_rows(80, 5, seed=0).numpy(), np.linspace(0, 1, 80)

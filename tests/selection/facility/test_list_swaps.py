@@ -29,7 +29,7 @@ def value(lists, floor_R, linear_N, weight, chosen_T) -> float:
     return float(linear_N[chosen_T].sum()) + weight * total / lists.num_references
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("length", [12, 80])
 @pytest.mark.parametrize("num_groups", [1, 3])
 @pytest.mark.parametrize("seed", range(4))

@@ -29,6 +29,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(band, "LEAST_SELECTED", 50)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["isotropic", "shifted", "copies"])

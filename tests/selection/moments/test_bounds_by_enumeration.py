@@ -149,7 +149,7 @@ def test_no_mask_exceeds_a_bound(name: str, tokens: bool) -> None:
     assert np.quantile(left, 0.2) < (0.05 if tokens else 1e-3)  # where bounds are met a wrong one is told
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("tokens", [False, True], ids=["documents", "tokens"])
 @pytest.mark.parametrize("name", CONCAVE)
 def test_no_union_with_what_is_held_exceeds_a_bound(name: str, tokens: bool) -> None:

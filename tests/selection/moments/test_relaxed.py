@@ -111,6 +111,7 @@ def test_the_objective_never_falls_and_masks_stay_feasible(name: str) -> None:
     assert values[-1] > values[0] + 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CONCAVE)
 def test_the_optimum_is_that_of_an_independent_solver(name: str) -> None:
     with Workers(1) as workers, torch.inference_mode():

@@ -23,6 +23,7 @@ def budget(seed: int, limits: tuple[float, ...], size: int, costs_N: torch.Tenso
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limits", [(6.0,), (4.0, 2.0), (5.0, 0.0)])
 def test_documents_are_drawn_with_their_weights(limits: tuple[float, ...]) -> None:
     size, repeats = 24, 1500

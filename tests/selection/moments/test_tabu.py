@@ -124,6 +124,7 @@ def test_masks_that_no_exchange_improves_are_left(seed: int, least: float) -> No
     assert found.objective.value > least
 
 
+@pytest.mark.slow
 def test_by_models_masks_that_no_exchange_improves_are_left() -> None:
     """Restarts and kicks alone ended at .4415."""
     vectors_ND = np.random.default_rng(101).normal(size=(400, 64)).astype(np.float32)

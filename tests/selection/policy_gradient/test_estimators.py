@@ -127,6 +127,7 @@ def exact_gradient_independent(batch: Batch) -> torch.Tensor:
     return gradient
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EXACT)
 def test_counterfactual_expectation_is_the_gradient(name: str) -> None:
     batch = make_batch(name)

@@ -556,6 +556,7 @@ def test_scores_are_added_up_in_the_same_order_however_shards_name_them() -> Non
     assert sorted_scores([shard("c", "a", "b"), shard("b", "c", "a")]) == ["a", "b", "c"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["LogDet", "Vendi"])
 def test_zero_is_told_from_as_many_random_masks_as_in_one_process(
     metric: str, cut: Any, columns: dict[str, Any], tmp_path: Path
