@@ -71,8 +71,9 @@ class DataMaskSelector(BaseEstimator):
             InputError: what `select_documents` refuses.
         """
         self._require_once(given)
-        if isinstance(X, torch.Tensor) and X.dtype == torch.bfloat16:
-            X = X.float()  # numpy knows no bfloat16
+        if isinstance(X, torch.Tensor):
+            X = X.detach().cpu()  # where and how it is kept is nothing that numpy takes
+            X = X.float() if X.dtype == torch.bfloat16 else X
         X = validate_data(
             self, X, dtype=[np.float64, np.float32], ensure_min_samples=2, ensure_min_features=2
         )

@@ -103,6 +103,8 @@ def find_files(target: str, revision: str | None, endpoint: str | None = None) -
     """
     path = Path(target)
     if path.is_file():
+        if not path.name.lower().endswith(_SUFFIXES):
+            raise _nothing_to_read("is no file of a kind that is read", target)
         return Files(paths=[path], names=[path.name], card={}, card_text="")
     if path.is_dir():
         found = sorted(
@@ -193,9 +195,11 @@ def _is_data(relative: Path) -> bool:
 
 def _require_files(found: Sequence[Any], target: str) -> None:
     if not found:
-        raise InputError(
-            "holds no file to read", file=target, remedy=f"its files must end in {', '.join(_SUFFIXES)}"
-        )
+        raise _nothing_to_read("holds no file to read", target)
+
+
+def _nothing_to_read(why: str, target: str) -> InputError:
+    return InputError(why, file=target, remedy=f"files must end in {', '.join(_SUFFIXES)}")
 
 
 def _card(text: str) -> tuple[dict[str, Any], str]:

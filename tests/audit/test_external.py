@@ -299,6 +299,16 @@ def test_a_mark_of_the_byte_order_costs_no_row(tiny_run: Pipeline, tmp_path: Pat
     assert [place["row"] for place in report["examples"]["unreadable"]] == [2]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a"])
+def test_a_file_of_another_kind_is_not_taken_for_json_lines(
+    tiny_run: Pipeline, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("id,text\na,b\n")
+    for target in (tmp_path / name, tmp_path):
+        with pytest.raises(InputError, match=r"no file (to read|of a kind).*must end in \.parquet, "):
+            audit(tiny_run, target)
+
+
 @pytest.mark.parametrize("stated", ["updated: 2024-02-30", "license: mit\nlicense: odc-by"])
 def test_a_card_whose_yaml_says_nothing_is_told_and_the_rows_are_read(
     tiny_run: Pipeline, planted: list[dict[str, Any]], tmp_path: Path, stated: str

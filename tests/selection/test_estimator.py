@@ -61,6 +61,13 @@ def test_a_tensor_of_bfloat16_is_taken_as_its_numbers(clustered) -> None:
     assert np.array_equal(made.get_support(), expected.get_support())
 
 
+def test_a_tensor_that_takes_part_in_training_is_taken_as_its_numbers(clustered) -> None:
+    rows, quality = clustered
+    trained = torch.from_numpy(np.asarray(rows)).requires_grad_()
+    made, expected = (DataMaskSelector(num_documents=30).fit(X, quality) for X in (trained, rows))
+    assert np.array_equal(made.get_support(), expected.get_support())
+
+
 @pytest.mark.parametrize(
     ("made", "given", "said"),
     [
