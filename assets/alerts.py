@@ -7,6 +7,7 @@ import threading
 import dagster as dg
 import urllib3
 from dagster._core.storage.tags import RUN_KEY_TAG, WILL_RETRY_TAG
+from dagster._utils.error import SerializableErrorInfo
 
 from assets.freeze import freeze_job, release_of
 from datamask_pipeline.printable import inert
@@ -71,6 +72,13 @@ def _post(url: str, text: str) -> str:
     return "" if status < 400 else f"status {status}"
 
 
+def _said(error: SerializableErrorInfo) -> str:
+    """What an error says, without the name of its class where that is Dagster's or ours: these say it in words."""
+    name, _, words = error.message.partition(": ")
+    is_known = name.startswith(("dagster.", "datamask_pipeline.")) and name.endswith(f".{error.cls_name}")
+    return words if is_known and words.strip() else error.message
+
+
 def message(context: dg.RunFailureSensorContext) -> str:
     """What failed, of what, and its first error; without any setting, which may hold a secret."""
     run = context.dagster_run
@@ -84,7 +92,7 @@ def message(context: dg.RunFailureSensorContext) -> str:
     ]
     if not errors and whole is not None:
         errors = [whole.cause or whole]
-    first = errors[0].message if errors else _WITHOUT_AN_ERROR
+    first = _said(errors[0]) if errors else _WITHOUT_AN_ERROR
     of = f" of {partition}" if partition else ""
     lines = [line.strip() for line in first.strip().splitlines()]
     # A check that failed is named below the line that says so.
