@@ -11,6 +11,7 @@ Shape suffixes: B documents of a batch, T tokens, H hidden width, N documents.
 import copy
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = "HuggingFaceFW/fineweb-edu-classifier"
 MAX_TOKENS = 512
+#: What the configuration of its encoder calls it.
+ENCODER = "bert"
 
 #: Raised when the same text would be put to the model in another form. The text goes in as it is.
 NORMALISER = "plain-1"
@@ -106,8 +109,33 @@ class FineWebEduScorer(HeadScorer):
         self.revision = f"{revision}+{NORMALISER}+{config.dtype}+{config.max_tokens}"
 
     def check(self) -> None:
+        """Refuse what loading the classifier would refuse, as far as it shows without reading a weight.
+
+        Raises:
+            ConfigurationError: the device is not there, a directory is another model's, or has a revision, which none reads.
+        """
         if self.config.device not in ("auto", "cpu"):
             present_device(self.config.device)
+        if self._is_directory:
+            if self.config.revision:
+                raise ConfigurationError(
+                    f"revision {self.config.revision!r} of fineweb_edu is the commit of a model on the hub, but its model "
+                    f"{self.config.model!r} is on this disk; leave `revision` out"
+                )
+            if (stated := _stated(Path(self.config.model))) is not None:
+                self._require_fit(*stated)
+
+    def _require_fit(self, kind: str, num_labels: int, positions: int) -> None:
+        where = self.config.model
+        if kind != ENCODER or num_labels != 1:
+            raise ConfigurationError(
+                f"classifier {where!r} is a {kind} model of {num_labels} labels; one regression label on a BERT encoder is "
+                "needed"
+            )
+        if self.config.max_tokens > positions:
+            raise ConfigurationError(
+                f"max_tokens {self.config.max_tokens} is more than the {positions} positions of classifier {where!r}"
+            )
 
     def identity(self) -> dict[str, Any]:
         batch_tokens = resolve_batch_tokens(self.config.batch_tokens, self.config.device)
@@ -148,16 +176,10 @@ class FineWebEduScorer(HeadScorer):
             raise ConfigurationError(
                 f"classifier {where!r} lacks tensors: {', '.join(sorted(about['missing_keys'])[:3])}"
             )
-        if model.config.num_labels != 1 or not hasattr(model, "bert"):
-            raise ConfigurationError(
-                f"classifier {where!r} is a {type(model).__name__} of {model.config.num_labels} labels; "
-                "one regression label on a BERT encoder is needed"
-            )
-        positions = int(model.config.max_position_embeddings)
-        if self.config.max_tokens > positions:
-            raise ConfigurationError(
-                f"max_tokens {self.config.max_tokens} is more than the {positions} positions of classifier {where!r}"
-            )
+        about_model = model.config
+        self._require_fit(
+            about_model.model_type, about_model.num_labels, int(about_model.max_position_embeddings)
+        )
         model.eval().requires_grad_(False).float()
         encoder, pooler = model.bert, model.bert.pooler
         encoder.pooler = None
@@ -196,6 +218,19 @@ class FineWebEduScorer(HeadScorer):
                 states_BTH = encoder(**padded.to(device)).last_hidden_state.float()
                 scores_N[rows] = head(states_BTH).double().cpu().numpy()
         return scores_N
+
+
+def _stated(directory: Path) -> tuple[str, int, int] | None:
+    """Kind, labels and positions of a classifier, as its directory states them; ``None`` where it does not.
+
+    Only loading the model tells whether that is right.
+    """
+    try:
+        stated = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        labels = len(stated["id2label"]) if "id2label" in stated else int(stated.get("num_labels", 2))
+        return str(stated["model_type"]), labels, int(stated["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 SCORER = FineWebEduScorer

@@ -3,6 +3,7 @@
 Real classes and architecture (BERT with a regression label, as the published classifier), small weights made here.
 """
 
+import json
 import shutil
 from pathlib import Path
 
@@ -285,3 +286,22 @@ def test_a_classifier_that_lacks_tensors_or_positions_is_refused(
     weights.write_bytes(b"")
     with pytest.raises(ConfigurationError, match="cannot be loaded"):
         SCORERS.make("fineweb_edu", {"model": str(tmp_path / "edu")}).load()
+
+
+@pytest.mark.parametrize(
+    ("stated", "more", "words"),
+    [
+        ({"id2label": {"0": "low", "1": "high"}}, {}, "is a bert model of 2 labels"),
+        ({"model_type": "roberta"}, {}, "is a roberta model of 1 labels"),
+        ({}, {"max_tokens": 100_000}, "positions of classifier"),
+        ({}, {"revision": "a" * 40}, "on this disk; leave `revision` out"),
+    ],
+)
+def test_a_directory_that_is_no_such_classifier_is_refused_before_any_work(
+    stated: dict[str, object], more: dict[str, object], words: str, models: tuple[str, str], tmp_path: Path
+) -> None:
+    about = json.loads((Path(models[1]) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(about | stated))
+    options = {"fineweb_edu": {"model": str(tmp_path), **more}}
+    with pytest.raises(ConfigurationError, match=words):
+        score.check(score.ScoreConfig(scorers=("fineweb_edu",), options=options))
