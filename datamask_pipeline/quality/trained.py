@@ -38,8 +38,8 @@ class ExamplesConfig(Settings):
     def _has_examples(cls, values: Any) -> Any:
         if isinstance(values, dict) and "examples" not in values:
             raise ValueError(
-                "the probe has no labelled examples; name a Parquet or JSON Lines file in `examples`, or score "
-                "by `rules`, which needs none"
+                "no examples are named; name a Parquet or JSON Lines file of them in `examples`, or score by `rules`, which "
+                "needs none"
             )
         return values
 

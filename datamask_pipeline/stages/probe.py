@@ -89,7 +89,7 @@ def run(scorer: TrainedScorer, *, store: Store, space: VectorSpace, progress: Pr
     if space.encoder is None and config.vector_column is None:
         raise ConfigurationError(
             "the documents' embeddings were imported, so examples cannot be embedded here: "
-            "give them vectors and name the column in the probe's option `vector_column`"
+            "give them vectors and name the column in the scorer's option `vector_column`"
         )
     settings = {name: value for name, value in config.result_config().items() if name != "examples"}
     settings |= {"encoder": dict(space.settings), "scorer": scorer.name.partition(":")[0]}

@@ -225,7 +225,7 @@ def _check_columns(found: list[str], wanted: list[str], path: Path) -> None:
                 f"a column is missing; there are: {', '.join(found)}",
                 file=str(path),
                 field=name,
-                remedy="name the right column in the probe's options",
+                remedy="name the right column in the scorer's options",
             )
 
 
@@ -280,7 +280,5 @@ def _vector(value: object, path: Path, row: int, column: str) -> NDArray[np.floa
 def _existing(location: str) -> Path:
     path = Path(location)
     if not path.is_file():
-        raise InputError(
-            "no such file of labelled examples", file=location, remedy="correct the probe's `examples`"
-        )
+        raise InputError("no such file of examples", file=location, remedy="correct the scorer's `examples`")
     return path

@@ -163,5 +163,7 @@ def test_a_user_without_labels_is_scored_by_rules_and_told_of_no_probe(config: P
 def test_a_probe_without_examples_is_refused_before_any_work(config: Path, command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "-c", str(config)])
     assert isinstance(result.exception, ConfigurationError), result.exception
-    assert re.search("no labelled examples; name a Parquet or JSON Lines file in", str(result.exception))
+    assert re.search(
+        "no examples are named; name a Parquet or JSON Lines file of them in", str(result.exception)
+    )
     assert Store(config.parent / "record").keys("ingest") == []

@@ -46,10 +46,15 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
         ({"embed.revision": "a" * 40}, "embed", "ingest", "on this disk; leave `revision` out"),
         ({"embed.device": "abacus"}, "embed", "ingest", "no device 'abacus'"),
         ({"embed.device": ["cpu", "cuda:99"]}, "embed", "ingest", "device 'cuda:99' is not available"),
-        ({"score.scorers": ["probe"]}, "score", "embed", r"score\.options\.probe: .*no labelled examples"),
+        ({"score.scorers": ["probe"]}, "score", "embed", r"score\.options\.probe: .*no examples are named"),
+        ({"score.scorers": ["target"]}, "score", "embed", r"score\.options\.target: no examples are named"),
+        (
+            {"score.scorers": ["target"], "score.options": {"target": {"examples": "/no/such.jsonl"}}},
+            *("score", "embed", r"no such file of examples .*correct the scorer's `examples`"),
+        ),
         (
             {"score.scorers": ["probe"], "score.options": {"probe": {"examples": "/no/such.jsonl"}}},
-            *("score", "embed", r"no such file of labelled examples \(file /no/such\.jsonl"),
+            *("score", "embed", r"no such file of examples \(file /no/such\.jsonl"),
         ),
         (
             {"score.scorers": ["probe"], "score.options": {"probe": {"examples": __file__}}},

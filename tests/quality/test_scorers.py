@@ -77,5 +77,7 @@ def test_the_probe_must_be_trained_first() -> None:
 
 
 def test_a_probe_needs_examples() -> None:
-    with pytest.raises(ConfigurationError, match="no labelled examples; name a Parquet or JSON Lines file"):
+    with pytest.raises(
+        ConfigurationError, match="no examples are named; name a Parquet or JSON Lines file of them"
+    ):
         SCORERS.make("probe", {"label_column": "good"})
