@@ -18,10 +18,11 @@ from datamask_pipeline.families import METRICS, POLICIES, SCORERS
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.pipeline.crew import refuse_missing_engine
 from datamask_pipeline.pipeline.stage import Stage
+from datamask_pipeline.quality.trained import TrainedScorer
 from datamask_pipeline.schema import DOCUMENTS
 from datamask_pipeline.selection.config import OTHER_GROUPS, require_beside
 from datamask_pipeline.sources.base import Source
-from datamask_pipeline.stages import compare, materialise, pretrain, score, select
+from datamask_pipeline.stages import compare, materialise, pretrain, probe, score, select
 
 
 def check(
@@ -46,6 +47,8 @@ def check(
             with _named(f"{stage.scope} {member!r}" if member else ""):
                 if hasattr(stage.module, "check") and stage.name != select.STAGE:
                     stage.module.check(settings)
+    if score.STAGE in names and config.embed.imported_file:
+        _check_examples_have_vectors(config)
     refuse_missing_crawls(source, releases)
     for crawl in crawls:
         source.check(crawl)
@@ -115,6 +118,13 @@ def check_score_columns(config: PipelineConfig, source: Source, crawl: str) -> N
                     field=column,
                     remedy=f"name another in `score.options.{scorer.name}`, or leave the scorer out",
                 )
+
+
+def _check_examples_have_vectors(config: PipelineConfig) -> None:
+    for scorer in SCORERS.make_each(config.score.scorers, config.score.options, "score.options"):
+        if isinstance(scorer, TrainedScorer):
+            with _named(f"score.options.{scorer.name}"):
+                probe.refuse_without_vectors(scorer.config)
 
 
 def _check_arm(config: PipelineConfig, arm: str, releases: Mapping[str, Sequence[str]]) -> None:

@@ -18,7 +18,7 @@ from datamask_pipeline.embedding.presets import PRESETS
 from datamask_pipeline.errors import ConfigurationError, InputError, IntegrityError
 from datamask_pipeline.hardware import resolve_batch_tokens
 from datamask_pipeline.quality import linear
-from datamask_pipeline.quality.trained import HeldOutConfig, TrainedScorer
+from datamask_pipeline.quality.trained import ExamplesConfig, HeldOutConfig, TrainedScorer
 from datamask_pipeline.stages.probe_examples import Examples, examples_digest, read_examples
 from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 
@@ -86,11 +86,8 @@ def run(scorer: TrainedScorer, *, store: Store, space: VectorSpace, progress: Pr
         InputError: the examples cannot be used.
     """
     config = scorer.config
-    if space.encoder is None and config.vector_column is None:
-        raise ConfigurationError(
-            "the documents' embeddings were imported, so examples cannot be embedded here: "
-            "give them vectors and name the column in the scorer's option `vector_column`"
-        )
+    if space.encoder is None:
+        refuse_without_vectors(config)
     settings = {name: value for name, value in config.result_config().items() if name != "examples"}
     settings |= {"encoder": dict(space.settings), "scorer": scorer.name.partition(":")[0]}
     inputs: dict[str, Ref | str] = {"examples": examples_digest(config), "vectors": space.revision}
@@ -101,6 +98,19 @@ def run(scorer: TrainedScorer, *, store: Store, space: VectorSpace, progress: Pr
         ref = builder.finished() or _trained(builder, scorer, space, progress)
     scorer.install(store.read_table(ref), revision=ref.short, report=store.manifest(ref)["metadata"])
     return ref
+
+
+def refuse_without_vectors(config: ExamplesConfig) -> None:
+    """Refuse examples that would have to be embedded, where the documents' vectors are imported.
+
+    Raises:
+        ConfigurationError: no column of vectors is named.
+    """
+    if config.vector_column is None:
+        raise ConfigurationError(
+            "the documents' embeddings are imported, so examples cannot be embedded here: "
+            "give them vectors and name the column in the scorer's option `vector_column`"
+        )
 
 
 def held_out_line(report: Mapping[str, Any]) -> str:

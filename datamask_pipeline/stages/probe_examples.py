@@ -63,13 +63,15 @@ def examples_digest(config: ExamplesConfig) -> str:
 
 
 def check_examples(config: ExamplesConfig) -> None:
-    """Refuse a file that is not there, lacks a column or labels no row; reads on until a row has every column.
+    """Refuse a file that is not there, lacks a column or labels no row, and vectors beside texts that are shuffled; reads on
+    until a row has every column.
 
     Raises:
         InputError: naming file and column.
     """
     if config.examples != INSTALLED:
         path = _existing(config.examples)
+        _refuse_shuffled_vectors(config)
         any_labelled = False
         for entry in _rows(path, _wanted(config)):
             if None not in entry.values():
@@ -90,6 +92,7 @@ def read_examples(config: ExamplesConfig) -> Examples:
         assert isinstance(config, HeldOutConfig), "others refuse it in their settings"
         return _installed(config.per_class)
     path = _existing(config.examples)
+    _refuse_shuffled_vectors(config)
     rows = list(_rows(path, _wanted(config)))
     labelled = [(row, entry) for row, entry in enumerate(rows) if _is_labelled(entry, config)]
     if not labelled:
@@ -110,19 +113,22 @@ def read_examples(config: ExamplesConfig) -> Examples:
     return Examples(texts, texts, np.array(labels), vectors, len(rows) - len(labelled), num_normalised)
 
 
-def _against_shuffled(texts: list[str], config: HeldOutConfig, num_left_out: int) -> Examples:
-    """The texts, and each of them with its words in random order.
-
-    Raises:
-        InputError: there are vectors, which the shuffled texts have not.
-    """
-    if config.vector_column is not None:
+def _refuse_shuffled_vectors(config: ExamplesConfig) -> None:
+    if isinstance(config, HeldOutConfig) and config.label_column is None and config.vector_column is not None:
         raise InputError(
             "texts without labels are told from their shuffled words, which have no vectors",
             file=config.examples,
             field=config.vector_column,
             remedy="leave out `vector_column`, or name a column of labels",
         )
+
+
+def _against_shuffled(texts: list[str], config: HeldOutConfig, num_left_out: int) -> Examples:
+    """The texts, and each of them with its words in random order.
+
+    Raises:
+        InputError: no text has words to shuffle.
+    """
     shuffled = []
     for text in texts:
         # By the text itself, so that other rows change nothing.

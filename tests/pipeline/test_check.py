@@ -1,14 +1,18 @@
 """What a later stage would refuse is refused before the first one starts, and costs no model and no database."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline.errors import ConfigurationError, DataMaskError
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.schema import EMBEDDING_DIM
 
 
 def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
@@ -86,6 +90,32 @@ def test_what_a_stage_would_refuse_is_refused_before_any_work(
     for until in (stage, "compare"):
         with pytest.raises(DataMaskError, match=words):
             pipeline.check(until)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "options", "words"),
+    [
+        ("target", {}, r"score\.options\.target: .*embeddings are imported.*`vector_column`"),
+        ("probe", {}, r"score\.options\.probe: .*embeddings are imported.*`vector_column`"),
+        ("probe", {"label_column": None, "vector_column": "v"}, "shuffled words, which have no vectors"),
+    ],
+)
+def test_examples_that_imported_vectors_cannot_serve_are_refused_before_any_work(
+    scorer: str, options: dict[str, Any], words: str, tiny_config_file: Path, tmp_path: Path
+) -> None:
+    vectors, examples = tmp_path / "vectors.parquet", tmp_path / "examples.jsonl"
+    row = {"id": "a", "embedding": [1.0] * EMBEDDING_DIM}
+    kind = pa.schema({"id": pa.string(), "embedding": pa.list_(pa.float32())})
+    pq.write_table(pa.Table.from_pylist([row], kind), vectors)
+    examples.write_text(json.dumps({"text": "a word", "label": 1, "v": row["embedding"]}) + "\n")
+    settings = {
+        "embed": {"imported_file": str(vectors), "imported_model": "mine", "imported_revision": "1"},
+        "score": {"scorers": [scorer], "options": {scorer: {"examples": str(examples), **options}}},
+    }
+    pipeline = chain(tiny_config_file, tmp_path / "record", settings)
+    pipeline.check("embed")
+    with pytest.raises(DataMaskError, match=words):
+        pipeline.check("score")
 
 
 def test_a_model_of_the_hub_is_not_taken_for_a_path(tiny_config_file: Path, tmp_path: Path) -> None:
