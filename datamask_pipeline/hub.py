@@ -269,6 +269,11 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
     return None
 
 
+def has_content_of(local: Path, file: HubFile) -> bool:
+    """Whether a file of this machine has the very bytes that the hub lists."""
+    return _difference(local, file) is None and bool(file.sha256 or _git_digest(local) == file.blob)
+
+
 def _difference(local: Path, file: HubFile) -> str | None:
     """How a downloaded file differs from its listing, or ``None``."""
     size = local.stat().st_size
@@ -290,11 +295,15 @@ def _is_as_called(local: Path) -> bool:
         return True
     if len(blob.name) == _SHA256:
         return _digest(blob, "sha256") == blob.name
-    git = hashlib.sha1(f"blob {blob.stat().st_size}\0".encode(), usedforsecurity=False)
-    with blob.open("rb") as stream:
+    return blob.name in (_git_digest(blob), _digest(blob, "sha1"))
+
+
+def _git_digest(path: Path) -> str:
+    git = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as stream:
         while block := stream.read(1 << 20):
             git.update(block)
-    return blob.name in (git.hexdigest(), _digest(blob, "sha1"))
+    return git.hexdigest()
 
 
 def _digest(path: Path, name: str) -> str:

@@ -25,7 +25,15 @@ from datamask_pipeline.publish.config import IDS, PublishConfig
 from datamask_pipeline.publish.croissant import croissant
 from datamask_pipeline.publish.facts import Facts, facts_of, source_licences, subset_of
 from datamask_pipeline.publish.licences import check_released_under, spelt
-from datamask_pipeline.publish.manifest import CARD, CROISSANT, NAME, manifest_bytes, manifest_of, stated
+from datamask_pipeline.publish.manifest import (
+    CARD,
+    CROISSANT,
+    NAME,
+    manifest_bytes,
+    manifest_of,
+    root_said,
+    stated,
+)
 from datamask_pipeline.publish.rows import left_out, shuffled, source_fields, subset_rows
 from datamask_pipeline.publish.shards import Written, write_shards
 from datamask_pipeline.storage import Ref, Store, storage_errors
@@ -286,10 +294,7 @@ def _refuse_foreign(fs: Any, path: str, to: str) -> None:
 def _root_there(fs: Any, path: str) -> str | None:
     if not fs.exists(f"{path}/{NAME}"):
         return None
-    remedy = "name another folder"
-    return str(
-        read_json(fs.cat_file(f"{path}/{NAME}"), f"{path}/{NAME}", {"root": str}, remedy=remedy)["root"]
-    )
+    return root_said(fs.cat_file(f"{path}/{NAME}"), f"{path}/{NAME}")
 
 
 def _refuse_altered(fs: Any, path: str, files: Mapping[str, Mapping[str, Any]], to: str) -> None:

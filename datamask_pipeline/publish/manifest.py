@@ -7,7 +7,7 @@ from typing import Any, Final
 from datamask_pipeline import lineage
 from datamask_pipeline.publish.behind import Artefact
 from datamask_pipeline.storage.hashed import sha256_file
-from datamask_pipeline.storage.ref import pretty_json
+from datamask_pipeline.storage.ref import pretty_json, read_json
 
 NAME: Final = "manifest.json"
 #: The files that tell of the data set.
@@ -71,6 +71,15 @@ def root_digest(manifest: Mapping[str, Any]) -> str:
     """SHA-256 of all that a manifest says but the digest itself: files, sizes, digests, lineage, as canonical JSON."""
     said = {name: value for name, value in manifest.items() if name != "root"}
     return lineage.sha256_text(lineage.canonical_json(said))
+
+
+def root_said(data: bytes, path: str) -> str:
+    """The root digest that a manifest names, unproved.
+
+    Raises:
+        IntegrityError: it is no manifest.
+    """
+    return str(read_json(data, path, {"root": str}, remedy="name another folder")["root"])
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:

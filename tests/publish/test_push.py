@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from upload_server import COMMIT, UploadServer
+from upload_server import UploadServer
 
 from datamask_pipeline.errors import ConfigurationError, StorageError
 from datamask_pipeline.publish.push import push_folder
@@ -28,10 +28,46 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_file_arrives_in_one_commit(server: UploadServer, folder: Path) -> None:
-    assert push_folder(str(folder), "me/mask", endpoint=server.endpoint) == COMMIT
+    server.files[".gitattributes"] = b"*.parquet filter=lfs"
+    before = server.head
+    assert push_folder(str(folder), "me/mask", endpoint=server.endpoint) == server.head
+    assert server.parents == [before]
+    del server.files[".gitattributes"]
     expected = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
     assert server.files == expected
     assert server.commits == 1
+
+
+def test_the_same_data_set_again_is_no_commit_and_another_one_is_refused(
+    server: UploadServer, folder: Path
+) -> None:
+    (folder / "manifest.json").write_text('{"root": "aaaa"}')
+    commit = push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+    assert push_folder(str(folder), "me/mask", endpoint=server.endpoint) == commit
+    (folder / "manifest.json").write_text('{"root": "bbbb"}')
+    (folder / "data" / "train-00000-of-00001.parquet").rename(
+        folder / "data" / "train-00000-of-00002.parquet"
+    )
+    with pytest.raises(StorageError, match="another data set stands at me/mask, with root digest aaaa"):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+    assert server.commits == 1
+    assert server.head == commit
+
+
+def test_a_data_set_that_was_altered_on_the_hub_is_told_and_left(server: UploadServer, folder: Path) -> None:
+    (folder / "manifest.json").write_text('{"root": "cccc"}')
+    push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+    server.files["README.md"] = server.files["README.md"].replace(b"odc-by", b"pddl01")
+    with pytest.raises(StorageError, match=r"stands at me/mask already, and its README\.md was altered"):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+    assert server.commits == 1
+
+
+def test_a_data_set_of_somebody_else_on_the_hub_is_not_added_to(server: UploadServer, folder: Path) -> None:
+    server.files |= {".gitattributes": b"", "README.md": b"", "train.csv": b"a,b"}
+    with pytest.raises(StorageError, match=r"me/mask holds train\.csv and is no data set of this program"):
+        push_folder(str(folder), "me/mask", endpoint=server.endpoint)
+    assert server.commits == 0
 
 
 def test_of_an_object_store_no_folder_of_this_machine_is_sent_that_is_called_as_there(

@@ -1,11 +1,11 @@
 """A local server that speaks the hub's protocol of uploads, for files that it takes as regular ones."""
 
 import base64
+import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+from urllib.parse import urlsplit
 
 
 class UploadServer:
@@ -15,19 +15,29 @@ class UploadServer:
         files: Content by path, of the commits taken.
         commits: How many were taken.
         refuse: Whether it answers commits with 403.
+        parents: The commit that each of those taken was to follow.
     """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.commits = 0
         self.refuse = False
+        self.parents: list[str | None] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.answer(200, {"siblings": [], "id": "me/mask", "sha": COMMIT})
+                path = urlsplit(self.path).path
+                if "/tree/" in path:
+                    self.answer(200, [_listed(*item) for item in server.files.items()])
+                elif "/resolve/" in path:
+                    self.send(server.files[path.partition(f"/resolve/{server.head}/")[2]])
+                else:
+                    self.answer(200, {"siblings": [], "id": "me/mask", "sha": server.head})
+
+            do_HEAD = do_GET
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -42,8 +52,8 @@ class UploadServer:
                     self.answer(
                         200,
                         {
-                            "commitUrl": f"{server.endpoint}/datasets/me/mask/commit/{COMMIT}",
-                            "commitOid": COMMIT,
+                            "commitUrl": f"{server.endpoint}/datasets/me/mask/commit/{server.head}",
+                            "commitOid": server.head,
                             "success": True,
                         },
                     )
@@ -58,6 +68,15 @@ class UploadServer:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def send(self, content: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.send_header("ETag", f'"{_git_digest(content)}"')
+                self.send_header("X-Repo-Commit", server.head)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
             def log_message(self, *arguments: object) -> None:
                 pass
 
@@ -65,12 +84,28 @@ class UploadServer:
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
+    @property
+    def head(self) -> str:
+        """The commit of what it holds."""
+        held = sorted((path, _git_digest(content)) for path, content in self.files.items())
+        return hashlib.sha1(repr(held).encode()).hexdigest()
+
     def take(self, body: bytes) -> None:
         self.commits += 1
         for line in map(json.loads, body.splitlines()):
+            if line["key"] == "header":
+                self.parents.append(line["value"].get("parentCommit"))
             if line["key"] == "file":
                 self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def _listed(path: str, content: bytes) -> dict[str, object]:
+    return {"type": "file", "path": path, "size": len(content), "oid": _git_digest(content)}
+
+
+def _git_digest(content: bytes) -> str:
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
