@@ -39,9 +39,14 @@ def check_out(target: Path) -> None:
 
     Raises:
         ConfigurationError: its name ends in neither.
+        StorageError: there is no such folder, or no right to write there.
     """
     if target.suffix not in (PARQUET, JSON_LINES):
         raise ConfigurationError(f"{target}: a file of all rows must end in {PARQUET} or {JSON_LINES}")
+    with storage_errors(str(target), "--out"):
+        part = _private(target)
+        part.touch()
+        part.unlink()
 
 
 def write_verdicts(connection: "duckdb.DuckDBPyConnection", names: Sequence[str], target: Path) -> None:
@@ -62,13 +67,17 @@ def write_verdicts(connection: "duckdb.DuckDBPyConnection", names: Sequence[str]
             t.id IS NOT NULL AND row_number() OVER (PARTITION BY t.id ORDER BY t.row) > 1 AS repeated_id
         FROM theirs AS t JOIN found AS f USING (row) LEFT JOIN source AS s ON s.position = f.position ORDER BY t.row
     """).to_arrow_reader(BATCH_ROWS)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    with storage_errors(str(target)):
+    part = _private(target)
+    with storage_errors(str(target), "--out"):
         try:
             _write(reader, pa.array(names), part, target.suffix)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _private(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
 
 
 def _write(reader: pa.RecordBatchReader, names: pa.Array, part: Path, suffix: str) -> None:

@@ -42,7 +42,7 @@ def contamination(
     with plain_console(stderr=True).status("comparing"):
         found, hit = contamination_of(store, release, ngram=ngram)
     if list_file is not None:
-        with storage_errors(str(list_file)):
+        with storage_errors(str(list_file), "--list"):
             list_file.write_text("".join(f"{entry_of(*each)}\n" for each in hit), encoding="utf-8")
     print_answer(found, _lines(found), as_json=as_json)
 

@@ -161,7 +161,7 @@ def prove(
         if unchecked is not None:
             typer.echo(inert(f"signature {unchecked} was not checked; --public-key KEY.pub checks it"))
     if status == 0 and verdict_file is not None:
-        with storage_errors(str(verdict_file)):
+        with storage_errors(str(verdict_file), "--verdict"):
             verdict_file.write_text(pretty_json(verdict(fs, path, list(proved))), encoding="utf-8")
     raise typer.Exit(status)
 

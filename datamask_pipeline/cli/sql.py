@@ -34,7 +34,7 @@ def sql(
     if file is None:
         typer.echo(text, nl=False)
     else:
-        with storage_errors(str(file)):
+        with storage_errors(str(file), "--file"):
             file.write_text(text, encoding="utf-8")
     for line in left.values():
         typer.echo(inert(line), err=True)

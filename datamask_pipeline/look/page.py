@@ -83,7 +83,7 @@ def write_page(
         StorageError: the file cannot be written.
     """
     text = page(selected(store, release, arm), progress=progress)
-    with storage_errors(str(to)):
+    with storage_errors(str(to), "--to"):
         to.parent.mkdir(parents=True, exist_ok=True)
         private = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
         try:

@@ -18,8 +18,13 @@ AGAIN: Final = "run its stage again, which writes a missing file anew; delete a 
 
 
 @contextlib.contextmanager
-def storage_errors(what: str) -> Iterator[None]:
-    """Turn the operating system's refusals into a ``StorageError`` that names the remedy."""
+def storage_errors(what: str, setting: str = "store") -> Iterator[None]:
+    """Turn the operating system's refusals into a ``StorageError`` that names the remedy.
+
+    Args:
+        what: What is written.
+        setting: The setting or option that says where.
+    """
     try:
         yield
     except DataMaskError:
@@ -32,7 +37,9 @@ def storage_errors(what: str) -> Iterator[None]:
                 f"{what} would be larger than a file may be here ({os.strerror(error.errno)}); raise this user's or "
                 "service's limit (`ulimit -f`), or take a file system that holds larger files, and run again"
             ) from error
-        raise StorageError(f"cannot write {what}: {error}; check `store` and who may write there") from error
+        raise StorageError(
+            f"cannot write {what}: {error}; check `{setting}` and who may write there"
+        ) from error
 
 
 @contextlib.contextmanager

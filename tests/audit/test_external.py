@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.audit import external
 from datamask_pipeline.audit.external import ExternalOptions, audit_external
 from datamask_pipeline.audit.external_lines import report_lines
+from datamask_pipeline.audit.external_out import check_out
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, UnknownNameError
 from datamask_pipeline.pipeline import Pipeline
@@ -372,6 +373,13 @@ def test_the_command_prints_the_report_and_nothing_steers_the_terminal(
     assert "licence: odc-by" in shown.output
     told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert counts(told) == EXPECTED
+
+
+def test_a_file_of_all_rows_is_refused_before_anything_is_read_where_none_can_be(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"rows\.jsonl.*check `--out` and who may write there"):
+        check_out(tmp_path / "nowhere" / "rows.jsonl")
+    check_out(tmp_path / "rows.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
