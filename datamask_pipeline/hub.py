@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from datamask_pipeline.errors import ConfigurationError, InputError, StorageError, first_line
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, InputError, StorageError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +210,8 @@ def explained(
 
     try:
         yield
+    except DataMaskError:
+        raise
     except Exception as error:
         # What is neither in the cache nor reached: the cause says why it was not reached.
         reason = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else None
