@@ -7,7 +7,7 @@ import threading
 import dagster as dg
 import urllib3
 from dagster._core.storage.tags import RUN_KEY_TAG, WILL_RETRY_TAG
-from dagster._utils.error import SerializableErrorInfo
+from dagster_shared.error import SerializableErrorInfo
 
 from assets.freeze import freeze_job, release_of
 from datamask_pipeline.printable import inert

@@ -54,7 +54,7 @@ def check_block(
         settings["normalisation_constants"] = frozen
     engine, metrics, policy = check_settings(**settings)
     tokens_n = rows.token_counts_N[block]
-    groups = [rows.groups[place] for place in block] if rows.groups else None
+    groups = None if rows.groups is None else rows.groups.at(block)
     mask = stored["selected"][block]
     curve = Curve(None)
     with Workers(engine.num_workers, present_device(engine.device)) as workers, torch.inference_mode():

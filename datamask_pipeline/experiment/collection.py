@@ -230,9 +230,8 @@ def read_documents(
                 f"arm {arm!r}: none of the subset's rows is a document of the pool",
                 remedy="look at its ids; `datamask audit external` says where they are",
             )
-    return Documents(
-        tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores, None, rows.groups or (), held
-    )
+    groups = () if rows.groups is None else rows.groups.at(np.arange(len(rows)))
+    return Documents(tokens, kept, lengths_N, rows.quality_N, rows.vectors, scores, None, groups, held)
 
 
 def combined_quality(

@@ -32,6 +32,27 @@ class Column(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Groups:
+    """Which group each document is of.
+
+    Attributes:
+        names: The groups, each once.
+        places_N: The place of each document's among them.
+    """
+
+    names: list[str]
+    places_N: NDArray[np.int32]
+
+    def at(self, documents: NDArray[np.int64]) -> list[str]:
+        """The group of each of some documents, by their places."""
+        return [self.names[place] for place in self.places_N[documents].tolist()]
+
+    def among(self, documents: NDArray[np.int64]) -> set[str]:
+        """The groups that some documents are of."""
+        return {self.names[place] for place in np.unique(self.places_N[documents]).tolist()}
+
+
+@dataclasses.dataclass(frozen=True)
 class ReleaseRows:
     """The eligible documents that have every score of the arm, in canonical order.
 
@@ -46,7 +67,7 @@ class ReleaseRows:
     scored_R: NDArray[np.bool_]
     quality_N: NDArray[np.float64]
     token_counts_N: NDArray[np.float64]
-    groups: list[str] | None
+    groups: Groups | None
     vectors: ShardedVectors | None
 
     def __len__(self) -> int:
@@ -97,7 +118,7 @@ def read_rows(
     new = functools.partial(room.array, index.rows)
     files_R, rows_R, scored_R = new(np.int32), new(np.int64), new(bool)
     numbers = {name: new(np.float64) for name in ("token_count", *(SCORE_PREFIX + name for name in weights))}
-    groups: list[str] = []
+    groups_R, names = new(np.int32) if group_by else None, dict[str, int]()
     columns = ["crawl", "shard", "row", *numbers, *([group_by] if group_by else [])]
     first = 0
     for batch in store.iter_batches(index, list(dict.fromkeys(columns))):
@@ -107,8 +128,10 @@ def read_rows(
         for name, values_R in numbers.items():
             values_R[place] = batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
         scored_R[place] = ~np.any([np.isnan(numbers[SCORE_PREFIX + name][place]) for name in weights], axis=0)
-        if group_by:
-            groups += batch.column(group_by).to_pylist()
+        if groups_R is not None:
+            coded = batch.column(group_by).dictionary_encode()
+            known_as = [names.setdefault(name, len(names)) for name in coded.dictionary.to_pylist()]
+            groups_R[place] = np.array(known_as, np.int32)[coded.indices.to_numpy()]
         first += batch.num_rows
     if not scored_R.any():
         return ReleaseRows(scored_R, np.empty(0), np.empty(0), None, None)
@@ -116,7 +139,7 @@ def read_rows(
         scored_N = np.flatnonzero(scored_R)
         files_R, rows_R = room.taken(files_R, scored_N), room.taken(rows_R, scored_N)
         numbers = {name: room.taken(values_R, scored_N) for name, values_R in numbers.items()}
-        groups = [groups[row] for row in scored_N] if group_by else []
+        groups_R = None if groups_R is None else room.taken(groups_R, scored_N)
     scores = {name: numbers[SCORE_PREFIX + name] for name in weights}
     quality_N = room.array(len(files_R), np.float64)
     quality_N[:] = combine_scores(scores, weights, normalisation=normalisation)
@@ -124,7 +147,7 @@ def read_rows(
         scored_R=scored_R,
         quality_N=quality_N,
         token_counts_N=numbers["token_count"],
-        groups=groups if group_by else None,
+        groups=None if groups_R is None else Groups([*names], groups_R),
         vectors=ShardedVectors([path for _, path in files.values()], files_R, rows_R),
     )
 

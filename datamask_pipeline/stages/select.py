@@ -427,10 +427,10 @@ def _tell_of_unmet_quotas(
     config: SelectConfig, rows: ReleaseRows, blocks: list[NDArray[np.int64]], where: str
 ) -> None:
     """Warn of quotas whose group no document of any block has; over shards the engine does."""
-    if config.quotas and rows.groups and blocks and config.over == "blocks":
+    if config.quotas and rows.groups is not None and blocks and config.over == "blocks":
         from datamask_pipeline.selection.groups import tell_of_unmet
 
-        tell_of_unmet(config.quotas, {rows.groups[place] for place in np.concatenate(blocks)}, where)
+        tell_of_unmet(config.quotas, rows.groups.among(np.concatenate(blocks)), where)
 
 
 def _choose(
@@ -476,7 +476,7 @@ def _select_block(
         rows.vectors.chosen(block, room),
         room.taken(rows.quality_N, block),
         token_counts=None if np.isnan(tokens_n).any() else tokens_n,
-        groups=[rows.groups[place] for place in block] if rows.groups else None,
+        groups=None if rows.groups is None else rows.groups.at(block),
         known_groups=config.quotas or (),
         given=given,
         checkpoint_dir=checkpoint_dir,
@@ -531,8 +531,9 @@ def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path, room: R
     columns: dict[str, NDArray[Any]] = {"rows": vectors.rows_N, "quality": rows.quality_N[block]}
     if not np.isnan(rows.token_counts_N[block]).any():
         columns["token_counts"] = rows.token_counts_N[block]
-    if rows.groups:
-        columns["groups"] = np.array([rows.groups[place] for place in block])
+    if rows.groups is not None:
+        names = np.array([name.encode() for name in rows.groups.names])  # a quarter as long as text
+        columns["groups"] = room.taken(names, room.taken(rows.groups.places_N, block))
     folder.mkdir(parents=True, exist_ok=True)
     for name, values in columns.items():
         save_array(folder / f"{name}.npy", values)
@@ -543,7 +544,7 @@ def shards_of(rows: ReleaseRows, block: NDArray[np.int64], folder: Path, room: R
             rows=folder / "rows.npy",
             quality={"quality": folder / "quality.npy"},
             token_counts=folder / "token_counts.npy" if "token_counts" in columns else None,
-            groups=folder / "groups.npy" if rows.groups else None,
+            groups=None if rows.groups is None else folder / "groups.npy",
             start=start,
             num_rows=stop - start,
         )

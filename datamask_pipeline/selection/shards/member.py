@@ -50,6 +50,9 @@ LEFT_OUT = {
 }
 """What the columns say of a document that was left out before anything was learnt."""
 
+GROUPS_AT_ONCE = 1 << 18
+"""Of how many documents at a time the names of groups are looked at."""
+
 Answer = tuple[dict[str, NDArray[np.int64]], dict[str, Any]]
 """Sums by name, and what else this process has to tell."""
 
@@ -139,7 +142,7 @@ class Member:
             places_N, names = self.room.array(num_rows, np.int32), list[str]()
             places_N[:] = 0
             if groups_N is not None:
-                places_N[:], names = self._places(groups_N)
+                names = self._places(groups_N, places_N)
         numbers_N = self.room.array(num_rows, np.int64)
         for start, stop in spans:
             numbers_N[start:stop] = np.arange(self.first + start, self.first + stop)
@@ -171,17 +174,23 @@ class Member:
                 remedy=error.remedy,
             ) from error
 
-    def _places(self, groups_N: NDArray[Any]) -> tuple[NDArray[np.int32], list[str]]:
-        """The place of each document's quota, and the groups' names; of too many to tell them none."""
-        names, inverse_N = np.unique(groups_N, return_inverse=True)
-        try:
-            places = groups_of(self.config.quotas or {}, names).numpy()
-        except InputError as error:  # its row is that of a name
-            row = int(np.argmax(inverse_N == error.row))
-            raise InputError(
-                error.problem, row=row, field=error.field, value=error.value, remedy=error.remedy
-            ) from error
-        return places.astype(np.int32)[inverse_N], names_of(names) if len(names) <= MOST_NAMES else []
+    def _places(self, groups_N: NDArray[Any], places_N: NDArray[np.int32]) -> list[str]:
+        """Write down the place of each document's quota; the groups' names, of too many to tell them none."""
+        known = set[str]()
+        for start in range(0, len(groups_N), GROUPS_AT_ONCE):
+            piece = slice(start, start + GROUPS_AT_ONCE)
+            names, inverse_n = np.unique(groups_N[piece], return_inverse=True)
+            try:
+                places = groups_of(self.config.quotas or {}, names).numpy()
+            except InputError as error:  # its row is that of a name
+                row = start + int(np.argmax(inverse_n == error.row))
+                raise InputError(
+                    error.problem, row=row, field=error.field, value=error.value, remedy=error.remedy
+                ) from error
+            places_N[piece] = places[inverse_n]
+            if len(known) <= MOST_NAMES:
+                known.update(names_of(names))
+        return sorted(known) if len(known) <= MOST_NAMES else []
 
     def do_begin(self, normalise: bool, dim: int, num_groups: int, most_cost: int | None) -> Answer:
         """Make everything ready, now that it is known whether vectors have to be normalised.

@@ -17,6 +17,7 @@ from datamask_pipeline.selection import marginal_swaps
 from datamask_pipeline.selection.api import select_documents
 from datamask_pipeline.selection.given import Given
 from datamask_pipeline.selection.reasons import TOO_LONG
+from datamask_pipeline.selection.shards import member
 from datamask_pipeline.selection.shards.api import (
     jobs_of,
     over_shards,
@@ -569,8 +570,12 @@ def test_zero_is_told_from_as_many_random_masks_as_in_one_process(
     assert abs(found.normalisation[metric][0] - zero) < 0.25 * (one - zero)
 
 
-def test_a_group_has_one_name_in_files_of_any_kind(cut: Any, columns: dict[str, Any], tmp_path: Path) -> None:
-    """Arrays of text and of bytes, or of whole numbers with a sign and without, have no common kind of their own."""
+def test_a_group_has_one_name_in_files_of_any_kind(
+    cut: Any, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are looked at together. Arrays of text and of bytes, or of whole numbers with a sign and without, have no
+    common kind of their own.
+    """
     names = np.where(columns["groups"] == "crawl-0", "é", "7")
     signed, unsigned = np.full(550, 7), np.full(550, 7, np.uint64)
     cuts = cut((0, 550))
@@ -588,6 +593,12 @@ def test_a_group_has_one_name_in_files_of_any_kind(cut: Any, columns: dict[str, 
     mixed = found("mixed", names[:550], np.char.encode(names[550:], "utf-8"), {"é": 0.5, "7": 0.5})
     assert bytes_of(mixed.folder) == bytes_of(plain.folder)
     assert found("numbers", signed, unsigned, {"7": 1.0}).column("mask").sum() == 20
+    monkeypatch.setattr(member, "GROUPS_AT_ONCE", 300)
+    in_pieces = found("pieces", names[:550], names[550:], {"é": 0.5, "7": 0.5})
+    assert bytes_of(in_pieces.folder) == bytes_of(plain.folder)
+    late = np.where(np.arange(550) < 449, "é", "7")
+    with pytest.raises(InputError, match=r"has no quota \(row 999, field groups, value '7'\)"):
+        found("late", np.full(550, "é"), late, {"é": 1.0})
     with pytest.raises(
         InputError, match=r"no name \(file .*truths550\.npy, row 550, field groups, value True\)"
     ):
