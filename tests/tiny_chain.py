@@ -91,7 +91,7 @@ def write_tiny_config(folder: Path) -> Path:
             "intermediate_size": 32,
             "sequence_length": 64,
             "batch_size": 4,
-            "token_budget": 1_280,
+            "token_budget": 2_560,
             "threads": 1,
         },
         "evaluate": {"questions_per_task": 3, "max_length": 64},

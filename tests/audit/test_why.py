@@ -514,7 +514,7 @@ def test_what_imported_vectors_do_not_state_is_said_so(model: str, revision: str
             "score.scorers=[fineweb_edu]",
             "score.scorers: record ['rules'], configuration ['fineweb_edu'] (tiny-2024-10, ",
         ),
-        ("embed.max_tokens=16", "embed.max_tokens: record 32, configuration 16 (tiny-2024-10, tiny-2024-18)"),
+        ("embed.max_tokens=8", "embed.max_tokens: record 16, configuration 8 (tiny-2024-10, tiny-2024-18)"),
         ("redundancy.threshold=0.9", "redundancy.threshold: record 0.98, configuration 0.9 ("),
     ],
 )
