@@ -141,7 +141,12 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
     Raises:
         InputError: there is no such source, it is the output itself, or it has a column that is to be added.
         StorageError: the output's folder is not there or not to be written to.
+        ConfigurationError: the output's name is that of another format.
     """
+    if path.suffix.lower() not in ("", ".parquet"):
+        raise ConfigurationError(
+            f"--output {path}: what is written is Parquet; give it a name that ends in .parquet"
+        )
     folder = path.parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         problem = "it is a folder" if path.is_dir() else f"no folder {folder} that can be written to"

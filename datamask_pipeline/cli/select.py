@@ -24,7 +24,9 @@ def select(
     input: Annotated[Path, typer.Option("--input", "-i", help="Parquet: ids, quality scores, embeddings.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Every input row in order, with selected, logit, probability."),
+        typer.Option(
+            "--output", "-o", help="Parquet: every input row in order, with selected, logit, probability."
+        ),
     ],
     diversity: Annotated[
         list[str] | None,

@@ -178,3 +178,12 @@ def test_lists_of_categories_in_several_row_groups_come_along(tmp_path: Path) ->
     written = pq.read_table(tmp_path / "out.parquet")
     assert written.column("tags").to_pylist() == [["a", "b"]] * NUM_ROWS
     assert written.column("doc").equals(table.column("doc"))
+
+
+def test_a_name_of_another_format_is_refused_before_any_work(tmp_path: Path) -> None:
+    output = str(tmp_path / "out.csv")
+    result = CliRunner().invoke(app, ["select", "-i", str(tmp_path / "in.parquet"), "-o", output])
+    assert isinstance(result.exception, ConfigurationError)
+    assert str(result.exception) == (
+        f"--output {output}: what is written is Parquet; give it a name that ends in .parquet"
+    )
