@@ -206,6 +206,7 @@ def test_an_output_is_asked_for_alone_and_the_others_of_its_step_are_told_too(da
         assert told[asset].tags["dagster/data_version"] == ref.content_digest
 
 
+@pytest.mark.slow
 def test_the_launchpad_changes_a_setting(dagster_run) -> None:
     arm = partition_key("arm", "first/random")
     result = dagster_run.job("arm_job", arm, ops={"select": {"config": {"ratio": 0.5}}})

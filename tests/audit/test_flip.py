@@ -499,6 +499,7 @@ def test_a_mask_whose_sides_contradict_its_reasons_is_refused(record: Record) ->
             flips(record.store, table["id"][place].as_py(), arm="swapped")
 
 
+@pytest.mark.slow
 def test_the_command_is_read_by_people_and_programs(record: Record) -> None:
     record.select("plain", policy="datamask", **ARMS["plain"])
     place = ["-s", f"store={record.store.root}", "--arm", "plain"]

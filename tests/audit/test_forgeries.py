@@ -46,6 +46,7 @@ def test_the_forger_changes_nothing_where_it_is_asked_for_nothing(forger: Forger
     assert found(forger) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [*(INDEX_FILES[each] for each in ("id", "representative_id", "url")), PIECES_FILE]
 )

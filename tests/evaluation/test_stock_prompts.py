@@ -49,7 +49,7 @@ def _prepare(folder: Path, task: str, splits: dict[str, list[Row]], **settings: 
     return prepare_questions(config, folder / "made")[0]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shots", [0, 3])
 @pytest.mark.parametrize("task", [task for task in FILES if "race" not in task])
 def test_prompts_and_targets_are_lm_evals_own(task: str, shots: int, tmp_path: Path) -> None:

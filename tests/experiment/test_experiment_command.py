@@ -87,6 +87,7 @@ def test_it_measures_its_own_collection_while_another_experiment_runs(
     assert set(shares) == {0.3}
 
 
+@pytest.mark.slow
 def test_it_runs_reports_and_goes_on(tiny_run: Pipeline, tiny_config_file: Path, tmp_path: Path) -> None:
     record = tmp_path / "record"
     shutil.copytree(tiny_run.store.root, record)

@@ -163,6 +163,7 @@ def test_ids(ids, said, clustered) -> None:
         select_documents(*clustered, ids=ids)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("tensor", [torch.ones(400).bfloat16(), torch.ones(400, requires_grad=True)])
 def test_token_counts_may_be_any_tensor(clustered, tensor) -> None:

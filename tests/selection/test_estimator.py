@@ -17,6 +17,8 @@ TOO_FEW = {
     "check_estimators_nan_inf": "its ten rows are one at the default ratio, and the engine chooses two at least"
 }
 
+QUICK = {"num_restarts": 0, "num_kicks": 0}
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
@@ -56,7 +58,8 @@ def test_a_tensor_of_bfloat16_is_taken_as_its_numbers(clustered) -> None:
     rows, quality = clustered
     half = torch.from_numpy(np.asarray(rows)).to(torch.bfloat16)
     made, expected = (
-        DataMaskSelector(num_documents=30).fit(X, quality) for X in (half, half.float().numpy())
+        DataMaskSelector(num_documents=30, settings=QUICK).fit(X, quality)
+        for X in (half, half.float().numpy())
     )
     assert np.array_equal(made.get_support(), expected.get_support())
 
@@ -64,7 +67,9 @@ def test_a_tensor_of_bfloat16_is_taken_as_its_numbers(clustered) -> None:
 def test_a_tensor_that_takes_part_in_training_is_taken_as_its_numbers(clustered) -> None:
     rows, quality = clustered
     trained = torch.from_numpy(np.asarray(rows)).requires_grad_()
-    made, expected = (DataMaskSelector(num_documents=30).fit(X, quality) for X in (trained, rows))
+    made, expected = (
+        DataMaskSelector(num_documents=30, settings=QUICK).fit(X, quality) for X in (trained, rows)
+    )
     assert np.array_equal(made.get_support(), expected.get_support())
 
 

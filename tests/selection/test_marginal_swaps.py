@@ -254,6 +254,7 @@ def test_what_a_function_raises_names_it_and_complex_values_are_refused() -> Non
         select_documents(rows, quality, diversity=complex_ones, num_documents=3)
 
 
+@pytest.mark.slow
 def test_a_function_may_change_what_it_is_given() -> None:
     def centred(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
         centred_ND = embeddings_ND - embeddings_ND.mean(0)

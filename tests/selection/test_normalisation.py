@@ -83,6 +83,7 @@ def test_zero_is_exact_under_quotas(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred"])
 def test_zero_is_exact_whatever_the_seed(name: str) -> None:
@@ -226,7 +227,7 @@ def test_the_scale_of_a_metric_is_the_same_whatever_the_seed(name: str) -> None:
     assert scales[0] == scales[1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["Pair_simi", "DiSF_uncentred", "LogDet", "Vendi", "DiSF"])
 def test_one_document_more_does_not_change_what_one_is(name: str) -> None:
     draws = np.random.default_rng(6)

@@ -89,6 +89,7 @@ def test_what_a_kill_left_of_a_state_goes_with_it(clustered, tmp_path: Path) -> 
     assert [*tmp_path.iterdir()] == [at_work]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_time_is_not_part_of_the_result(

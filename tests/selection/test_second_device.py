@@ -131,6 +131,7 @@ def test_what_is_held_and_what_is_shown(device: str) -> None:
     same(device, rows[80:], quality[80:], "Pair_simi", given=held, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "Facility"])
 def test_lists_from_clusters_and_learning_in_bands(

@@ -56,7 +56,7 @@ def test_objective_without_normalisation_is_the_stated_sum(metric, clustered) ->
     assert result.objective.value == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", CONCAVE)
 def test_the_bound_holds_and_the_optimum_is_found_where_all_masks_can_be_tried(metric, clustered) -> None:
     rows, quality = clustered[0][:14], clustered[1][:14]
@@ -265,6 +265,7 @@ def test_several_scores_and_metrics_with_weights(clustered) -> None:
     assert edu > quality.mean()
 
 
+@pytest.mark.slow
 def test_moment_and_coverage_metrics_together(clustered) -> None:
     rows, quality = clustered
     result = select_documents(rows, quality, diversity={"Pair_simi": 1, "Facility": 1})
@@ -390,6 +391,7 @@ def test_a_dtype_means_the_same_whatever_the_machine_would_choose(
     assert found[0].logits.tobytes() == found[1].logits.tobytes()
 
 
+@pytest.mark.slow
 def test_the_record_tells_the_metrics_that_were_used(clustered) -> None:
     given = [(METRICS.make("Facility", {"num_landmarks": 50}), 1.0), ("Pair_simi", 3.0)]
     result = select_documents(*clustered, config=SelectionConfig(diversity="LogDet"), diversity=given)

@@ -50,9 +50,8 @@ def outcome(part: str, threads: int, workers: int) -> list[str]:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("part", "number"), [("quick", 3), pytest.param("others", 13, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "number"), [("quick", 3), ("others", 13)])
 def test_threads_do_not_change_a_bit(part: str, number: int) -> None:
     alone = outcome(part, threads=1, workers=1)
     assert len(alone) == number

@@ -53,6 +53,7 @@ def test_every_character_that_composition_may_change_is_doubted() -> None:
         assert doubted or not (may_change or jamo or f"{code:04X}" in parts), hex(code)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     rows=st.lists(

@@ -61,6 +61,7 @@ def line(number: int) -> bytes:
     return json.dumps({"id": f"{number}", "text": f"Text {number}."}).encode() + b"\n"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_a_line_of_zeros_is_one_rejected_row(tmp_path: Path, kind: str) -> None:
     blocks = [line(0), *[bytes(1 << 20)] * MEGABYTES, b"\n", line(1)]

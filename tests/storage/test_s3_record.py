@@ -247,6 +247,7 @@ def test_every_command_says_in_one_line_that_the_record_cannot_be_reached(
     assert "\n" not in told
 
 
+@pytest.mark.slow
 def test_an_error_that_the_storage_did_not_raise_stays_what_it_is(
     config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

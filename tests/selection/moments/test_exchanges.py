@@ -64,7 +64,7 @@ class Block:
         return 0.1 * float(self.function.quality_N[mask_N].mean()) + 0.9 * float(raw[0])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", list(LIMITS))
 @pytest.mark.parametrize("name", MOMENTS)
 def test_no_exchange_is_left_that_gains(name: str, kind: str) -> None:

@@ -152,6 +152,7 @@ def empty_gains(batch: Batch) -> torch.Tensor:
     return function.lamb * function.quality_N / K + (1 - function.lamb) * term.scale * alone
 
 
+@pytest.mark.slow
 def test_counterfactual_samples_its_own_policy() -> None:
     batch = make_batch("Facility")
     estimator = ESTIMATORS.make("counterfactual", {"num_rollouts": 3000})

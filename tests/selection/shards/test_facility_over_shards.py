@@ -151,6 +151,7 @@ def test_what_cannot_be_kept_is_refused(cut: Any, columns: dict[str, Any], tmp_p
         select_over_shards(cut(), tmp_path, engine="here", given=held, **SETTINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_few_documents_are_exchanged_as_in_one_process(seed: int, tmp_path: Path) -> None:
