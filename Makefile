@@ -16,6 +16,7 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
 
+EXTRAS := test,s3
 STAMP := $(VENV)/.installed
 setup: $(STAMP) ## Create .venv and install everything (torch first: its CPU build where one is offered)
 
@@ -27,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (about two minutes) ..."
 	@$(INSTALL) --upgrade pip
 	@$(INSTALL) torch
-	@$(INSTALL) -e '.[test,s3]'
+	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
@@ -43,10 +44,11 @@ test-all: setup ## With every case of every test, and what takes long (an hour o
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not ui and not ray and not chaos" -n auto --dist loadfile --no-loadscope-reorder --maxfail=40
 
 UI_STAMP := $(VENV)/.ui-test
+setup-ui: EXTRAS := $(EXTRAS),ui-test
 setup-ui: $(UI_STAMP) ## Install what the tests in a browser need besides
 
 $(UI_STAMP): $(STAMP)
-	@$(INSTALL) -e '.[ui-test]'
+	@$(BIN)/python -c 'import axe_playwright_python' 2>/dev/null || $(INSTALL) -e '.[ui-test]'
 	@touch $@
 
 test-ui: setup-ui ## Dagster's page and those of datamask look in a real browser (needs a chromium)

@@ -23,6 +23,7 @@ PRELOADED = (
     "matplotlib.pyplot",
     "safetensors.torch",
     "scipy.optimize",
+    "sentence_transformers",
     "sklearn.linear_model",
     "tokenizers",
     "torch",

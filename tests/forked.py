@@ -6,9 +6,11 @@ has to stand before libraries are imported, e.g. their number of threads, a test
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,9 +18,7 @@ from chaos_tree import PRELOADED
 
 #: Of processes that are forked from that server.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [*PRELOADED, "sentence_transformers", "datamask_pipeline.cli", "datamask_pipeline.cli.app"]
-)
+CONTEXT.set_forkserver_preload([*PRELOADED, "datamask_pipeline.cli", "datamask_pipeline.cli.app"])
 
 
 class Forked:
@@ -43,6 +43,7 @@ class Forked:
         )
         self._process.start()
         self.pid = self._process.pid
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def returncode(self) -> int | None:

@@ -83,7 +83,9 @@ class Reader:
         stages = self.record.iterdir() if self.record.is_dir() else []
         for stage in stages:
             if not stage.name.startswith("."):
-                yield from stage.rglob("current.json")
+                for folder, _, names in os.walk(stage):
+                    if "current.json" in names:
+                        yield Path(folder, "current.json")
 
     def _faults(self, folder: Path) -> Iterator[str]:
         manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -234,7 +236,7 @@ def campaign(
     def follow(until: float, wanted: int | None) -> None:
         """Listen until a time, until a step from `wanted` on begins, or until the chain has ended."""
         while time.monotonic() < until and not tree.is_over:
-            event = tree.next(0.02)
+            event = tree.next(max(0.0, min(0.1, until - time.monotonic())))
             reader.look()
             if tree.failed:
                 assert tree.failed.endswith(f"status {signal.SIGKILL:d}"), tree.failed

@@ -18,6 +18,8 @@ TOPICS = {
     "weather": "thunder blizzard barometer drizzle forecast humidity sunrise tornado breeze rainbow",
     "library": "catalogue shelf author chapter archive bookmark printer journal scholar paper",
 }
+#: Benchmarks of every kind: with passages and without, asked by what follows or what fits, with one answer and several.
+TASKS = ("race_high", "nq_open", "mmlu", "piqa", "winogrande")
 SENTENCES = (
     "The {a} near the {b} had changed more in one summer than in the ten years before.",
     "Nobody could explain why every {a} needs a {b} before the first {c} can be used.",
@@ -94,7 +96,7 @@ def write_tiny_config(folder: Path) -> Path:
             "token_budget": 2_560,
             "threads": 1,
         },
-        "evaluate": {"questions_per_task": 3, "max_length": 64},
+        "evaluate": {"tasks": list(TASKS), "questions_per_task": 3, "max_length": 64},
     }
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")

@@ -6,6 +6,7 @@ is refused here, with the reason.
 
 import importlib
 import importlib.util
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -15,6 +16,11 @@ from typing import Any, Final
 import yaml
 
 from datamask_pipeline.errors import ConfigurationError
+
+try:
+    from yaml import CSafeLoader as _SafeLoader
+except ImportError:  # PyYAML without libyaml, which is slower
+    from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 #: What lm-eval reads a generation's length from, the first that is there; and its length where none is.
 _GENERATED: Final = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -32,7 +38,7 @@ class Function(str):
     __slots__ = ()
 
 
-class _Plain(yaml.SafeLoader):
+class _Plain(_SafeLoader):
     """YAML in which a function is its name."""
 
 
@@ -102,9 +108,19 @@ def file_of_task(name: str) -> Path | None:
 
 def _files_with(name: str) -> Iterator[Path]:
     text = name.encode()
-    for path in sorted(stock_tasks().glob("**/*.yaml"), key=lambda path: path.as_posix()):
-        if text in path.read_bytes():
-            yield path
+    return (path for path, content in _definitions() if text in content)
+
+
+@cache
+def _definitions() -> list[tuple[Path, bytes]]:
+    """The files of lm-eval's tasks, by path, and what they hold: some four megabytes."""
+    paths = [
+        Path(folder, name)
+        for folder, _, names in os.walk(stock_tasks())
+        for name in names
+        if name.endswith(".yaml")
+    ]
+    return [(path, path.read_bytes()) for path in sorted(paths, key=Path.as_posix)]
 
 
 def _members(group: Mapping[str, Any]) -> str:

@@ -503,7 +503,7 @@ class Store:
         for stage in sorted(path.name for path in scratch.iterdir()) if scratch.is_dir() else []:
             for key in self.keys(stage):
                 folder = scratch / stage / key
-                if not folder.is_dir():
+                if not folder.is_dir() or not any(folder.iterdir()):
                     continue
                 with self.exclusive(stage, key, wait=False) as is_idle:
                     if is_idle and not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):

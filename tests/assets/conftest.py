@@ -1,29 +1,15 @@
 """The tiny chain through Dagster: once, on an ephemeral instance, into a record of its own."""
 
 import dataclasses
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from datamask_pipeline.definitions import build_defs
 from datamask_pipeline.demo import Narrator, run_release
 from datamask_pipeline.pipeline import Pipeline, load_config
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Iterator[None]:
-    """Have Dagster ask no instance of an earlier test when definitions are loaded.
-
-    What an instance leaves open is closed whenever it is collected, and then the one before it is the current one again,
-    dead or alive.
-    """
-    gc.collect()
-    with set_defs_state_storage(None):
-        return (yield)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from forger import Forger
+from tiny_chain import TASKS
 from typer.testing import CliRunner
 
 from datamask_pipeline.audit.render import _copy_lines, _telling, story_lines
@@ -44,7 +45,7 @@ def test_every_selected_document_resolves_to_its_rows(tiny_run: Pipeline) -> Non
                 assert part.read(["id"]).column(0)[place["row"]].as_py() == document["id"]
             (model,) = verdict["models"]
             assert model["run"] == f"{arm}.dense.seed0"
-            assert len({result["task"] for result in model["results"]}) == 12
+            assert {result["task"] for result in model["results"]} == set(TASKS)
             (copy,) = story["copies"]
             assert {score["scorer"]: score["score"] for score in copy["scores"]} == {
                 "rules": document["score_rules"]
@@ -314,7 +315,7 @@ def test_a_takedown_forgets_no_model(tiny_run: Pipeline, copied: Pipeline) -> No
     (model,) = (item for item in document_story(store, withdrawn)["models"] if item["key"] == trained)
     assert (model["state"], model["trained"]) == ("current", None)
     assert 0 < model["read"] < 1, "its token budget ends before the subset does"
-    assert (model["num_tasks"], model["why"]) == (12, [])
+    assert (model["num_tasks"], model["why"]) == (len(TASKS), [])
     settings = {"store": store.root, "pool.takedown": [withdrawn]}
     pipeline = Pipeline(load_config(config_file(tiny_run), settings))
     assert release_summary(pipeline, RELEASE)["stale"] == []

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from tiny_chain import TASKS
 from typer.testing import CliRunner
 
 from assets import evaluate as evaluate_asset
@@ -146,8 +147,8 @@ def test_a_comparison_keeps_them_apart_from_benchmarks(curated: Pipeline, tiny_r
         bits = math.fsum(row["gold_bits"] for row in of_task) / sum(row["gold_bytes"] for row in of_task)
         assert told == pytest.approx(bits, rel=1e-9)  # over both checkpoints, not of the last one alone
     benchmarks = [value for task, value in gold.items() if task not in (*OF_DOCUMENTS, MEAN)]
-    assert len(benchmarks) == 12
-    assert gold[MEAN] == pytest.approx(math.fsum(benchmarks) / 12, rel=1e-12)
+    assert len(benchmarks) == len(TASKS)
+    assert gold[MEAN] == pytest.approx(math.fsum(benchmarks) / len(TASKS), rel=1e-12)
     of_bits = {
         row["task"]: row["difference"]
         for row in about["gold"]["differences"]

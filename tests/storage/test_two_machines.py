@@ -53,7 +53,7 @@ def started(config: Path, home: Path, name: str, ahead: float, fate: str) -> for
     folders = {"TMPDIR": home / name / "tmp", "XDG_CACHE_HOME": home / name / "cache"}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
-    arguments = (name, str(ahead), fate, "run", "-c", str(config), "--until", "gather")
+    arguments = (name, str(ahead), fate, "run", "-c", str(config), "--until", "embed")
     environment = {variable: str(folder) for variable, folder in folders.items()}
     return forked.Forked(MACHINE, *arguments, environment=environment)
 
@@ -78,7 +78,7 @@ def test_a_killed_machines_work_is_taken_over_and_nothing_private_stays(
     assert again.returncode == 0, said
     assert not list(left.iterdir())
     store = Store("s3://shared/record", bucket)
-    for stage in ("ingest", "rejected", "embed", "score", "pool", "gather"):
+    for stage in ("ingest", "rejected", "embed"):
         for key in tiny_run.store.keys(stage):
             assert store.current(stage, key) == tiny_run.store.current(stage, key)
     assert not store.fs.exists("shared/record/.scratch")

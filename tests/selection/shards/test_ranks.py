@@ -29,7 +29,8 @@ dist.destroy_process_group()
 @pytest.mark.parametrize(
     "budgeted",
     [
-        {"tokens": "Pair_simi", "quotas": "DiSF_uncentred"},
+        {"documents": "Pair_simi", "quotas": "DiSF_uncentred"},
+        pytest.param({"tokens": "Pair_simi"}, marks=pytest.mark.slow),
         pytest.param({"documents": "DiSF_uncentred"}, marks=pytest.mark.slow),
         pytest.param({"documents": "Facility"}, marks=pytest.mark.slow),
     ],
