@@ -6,6 +6,7 @@ import threading
 
 import dagster as dg
 import urllib3
+from dagster._core.events import JobFailureData
 from dagster._core.storage.tags import RUN_KEY_TAG, WILL_RETRY_TAG
 from dagster_shared.error import SerializableErrorInfo
 
@@ -84,7 +85,9 @@ def message(context: dg.RunFailureSensorContext) -> str:
     run = context.dagster_run
     asked_for = release_of(run.tags.get(RUN_KEY_TAG, "")) if run.job_name == freeze_job.name else ""
     partition = run.tags.get("dagster/partition", asked_for)
-    whole = context.failure_event.job_failure_data.error
+    data = context.failure_event.event_specific_data
+    # Of a run that was killed, as of one that takes too long, Dagster writes none.
+    whole = data.error if isinstance(data, JobFailureData) else None
     errors = [
         event.step_failure_data.error.cause or event.step_failure_data.error
         for event in context.get_step_failure_events()

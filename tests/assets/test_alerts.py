@@ -150,6 +150,19 @@ def test_a_run_without_a_failed_step_is_told_with_its_cause(failed) -> None:
     assert "run it again by hand" in told(None)
 
 
+def test_a_run_that_dagster_itself_declares_failed_is_told() -> None:
+    """As one whose process was killed: its event has no data at all."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(broken_job)
+        context = dg.build_run_status_sensor_context(
+            sensor_name="tell_of_failure",
+            dagster_instance=instance,
+            dagster_run=run,
+            dagster_event=instance.report_run_failed(run),
+        )
+        assert "its process ended" in message(context.for_run_failure())
+
+
 def test_a_run_that_dagster_starts_again_is_told_as_that(failed) -> None:
     assert "another run goes on" not in message(failed)
     tagged = failed.dagster_run.with_tags({"dagster/will_retry": "true"})
