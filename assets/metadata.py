@@ -39,7 +39,7 @@ def artefact_metadata(
             metadata["rows carried over"] = carried
         metadata["dagster/column_schema"] = column_schema(parts_schema(store, ref))
     return metadata | {
-        "location": dg.MetadataValue.path(f"{store.root}/{ref.location}"),
+        "location": dg.MetadataValue.path(store.address(ref.location)),
         "fingerprint": ref.fingerprint,
         "content digest": ref.content_digest,
         "seconds to compute": float(manifest["wall_seconds"]),

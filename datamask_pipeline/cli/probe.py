@@ -54,4 +54,4 @@ def probe(
             progress=progress,
         )
     typer.echo(held_out_line(pipeline.store.manifest(ref)["metadata"]))
-    typer.echo(f"kept at {pipeline.store.root}/{ref.location}/")
+    typer.echo(f"kept at {pipeline.store.address(ref.location)}/")

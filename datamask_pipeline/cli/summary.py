@@ -104,8 +104,8 @@ def _print_next(
     lines = [
         "tokens: counted by the release's tokenizer, with an end of text after each document",
         *_about_redundancy(about["redundancy"]),
-        f"subset of {arm}:  {pipeline.store.root}/{location}/",
-        f"all results:  {pipeline.store.root}/{results.location}/results.parquet",
+        f"subset of {arm}:  {pipeline.store.address(location)}/",
+        f"all results:  {pipeline.store.address(results.location)}/results.parquet",
         f"why a document is in or out:  {command(f'audit why {shlex.quote(document)}')}",
     ]
     if again is None:

@@ -100,6 +100,11 @@ class Store:
         """What messages call it."""
         return f"store {self.root_url!r}"
 
+    def address(self, location: str) -> str:
+        """Where something of the record lies, as other programs open it: a path, or a URL."""
+        path = f"{self.root}/{location}"
+        return path if self.is_local else str(self.fs.unstrip_protocol(path))
+
     def options_for(self, url: str) -> dict[str, Any]:
         """What another place is opened with: what this store is, where they are of one scheme, or else nothing."""
         from fsspec.utils import get_protocol

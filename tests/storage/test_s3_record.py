@@ -13,6 +13,7 @@ from s3_server import KEYS, s3_server
 from tiny_chain import write_tiny_config
 from typer.testing import CliRunner
 
+from assets.metadata import artefact_metadata
 from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import StorageError
@@ -92,6 +93,16 @@ def test_the_chain_runs_on_s3_as_on_a_disk(
     bucket.rm(part)
     assert "1 steps computed, 9 unchanged" in invoke(*run)
     assert bucket.exists(part)
+
+
+def test_dagster_tells_where_a_version_lies_by_its_url(endpoint: str, bucket: Any) -> None:
+    store = Store("s3://record/told", {"endpoint_url": endpoint, **KEYS})
+    builder = store.begin("ingest", "a", version="1", config={}, inputs={})
+    table = pa.table({"id": ["x"]})
+    ref = builder.commit([builder.write_part("000", table.to_batches(), table.schema)])
+    location = artefact_metadata(store, ref, store.manifest(ref))["location"].value
+    assert location == f"s3://record/told/{ref.location}"
+    assert bucket.exists(f"{location}/000.parquet")
 
 
 def test_what_is_small_is_read_by_one_request(
