@@ -8,7 +8,7 @@ from datamask_pipeline.cli.options import ConfigOption, ReleaseOption, SetOption
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.hardware import num_cores
 from datamask_pipeline.pipeline.check import refuse_missing_crawls
-from datamask_pipeline.pipeline.estimate import documents_of, stated_documents
+from datamask_pipeline.pipeline.estimate import documents_before
 from datamask_pipeline.pipeline.planning import Machines, planned, told
 from datamask_pipeline.printable import inert
 
@@ -65,15 +65,16 @@ def plan(
     if documents is None:
         refuse_missing_crawls(pipeline.source, {name: pipeline.planned_crawls(name) for name in names})
     for name in names:
-        number = documents if documents is not None else documents_of(pipeline, pipeline.planned_crawls(name))
+        number, unread = documents, ""
         if number is None:
-            number = stated_documents(pipeline, pipeline.planned_crawls(name))
-            if number is None:
-                raise ConfigurationError(
-                    f"no crawl of release {name} was read yet, and its files do not state their rows: say how many "
-                    "documents with --documents"
-                )
-            typer.echo(inert(f"{name}: rows that its files state; what will be rejected is among them"))
+            number, unread = documents_before(pipeline, pipeline.planned_crawls(name))
+        if number is None:
+            raise ConfigurationError(
+                f"no crawl of release {name} was read yet, and its files do not state their rows: say how many "
+                "documents with --documents"
+            )
+        if unread:
+            typer.echo(inert(f"{name}: {unread}"))
         if len(names) > 1:
             typer.echo(inert(f"release {name}, with crawls that others have too:"))
         rows = planned(pipeline, number, on, text_bytes=text_bytes, until=until)

@@ -105,13 +105,27 @@ def documents_of(pipeline: Pipeline, crawls: list[str]) -> int | None:
     return None if None in counts else sum(filter(None, counts))
 
 
-def stated_documents(pipeline: Pipeline, crawls: list[str]) -> int | None:
-    """Rows that the files of some crawls state, before anything is read; ``None`` where one states none.
+def documents_before(pipeline: Pipeline, crawls: list[str]) -> tuple[int | None, str]:
+    """Documents of some crawls together, of those not read yet the rows that their files state, as far as these do.
 
-    What will be rejected is among them. Of Parquet files each footer is read.
+    Of Parquet files each footer is read.
+
+    Returns:
+        The number, ``None`` where nothing tells; and what it takes for crawls that were not read, empty where all were.
     """
-    counts = [pipeline.source.num_rows(crawl) for crawl in crawls]
-    return None if None in counts else sum(filter(None, counts))
+    unread = [crawl for crawl in crawls if current_manifest(pipeline.store, "ingest", crawl) is None]
+    if not unread:
+        return documents_of(pipeline, crawls), ""
+    of = "" if unread == crawls else "of crawls that were not read yet, "
+    stated = [pipeline.source.num_rows(crawl) for crawl in unread]
+    read = documents_of(pipeline, [crawl for crawl in crawls if crawl not in unread])
+    if None in stated or read is None:
+        return documents_of(
+            pipeline, crawls
+        ), f"{of}as many documents a file as in crawls that were read, as files do not state their rows"
+    return read + sum(
+        filter(None, stated)
+    ), f"{of}rows that its files state; what will be rejected is among them"
 
 
 def num_shards(pipeline: Pipeline, crawls: list[str]) -> int:

@@ -112,6 +112,20 @@ def test_before_anything_is_read_parquet_files_state_their_rows(
     assert lines["first:"] == "first: rows that its files state; what will be rejected is among them"
     assert not (tmp_path / "new").exists()
 
+    # Beside a crawl of another size that was read.
+    (tmp_path / "crawls" / "b").mkdir()
+    table = pa.table({"id": ["b-0"], "text": ["other words"]})
+    pq.write_table(table, tmp_path / "crawls" / "b" / "0.parquet")
+    columns = ["dump", "url", "date", "file_path", "language", "language_score", "token_count"]
+    source = {
+        "store": str(tmp_path / "new"),
+        "source.options": {"root": str(tmp_path / "crawls"), "optional_columns": columns},
+    }
+    Pipeline(load_config(str(tiny_config_file), source)).run("ingest", "b")
+    lines = told("-c", str(tiny_config_file), *options)
+    assert lines["8"].startswith("8 documents on ")
+    assert lines["first:"].startswith("first: of crawls that were not read yet, rows that its files state; ")
+
 
 def test_a_size_that_nobody_knows_is_asked_for(tiny_config_file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="--documents"):
