@@ -52,7 +52,7 @@ $(UI_STAMP): $(STAMP)
 	@touch $@
 
 test-ui: setup-ui ## Dagster's page and those of datamask look in a real browser (needs a chromium)
-	@$(BIN)/python -m pytest -m ui tests/ui
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ui tests/ui
 
 test-ray: setup ## A run on two Ray nodes, of which one is lost; a selection by actors on one and on two
 	@$(INSTALL) -e '.[ray]'

@@ -13,6 +13,9 @@ from typing import Any
 from datamask_pipeline.errors import (
     ConfigurationError,
     DataMaskError,
+    InputError,
+    IntegrityError,
+    StorageError,
     TakenOverError,
     UnknownNameError,
     is_of_storage,
@@ -32,6 +35,7 @@ from datamask_pipeline.storage.forecast import Forecast, WouldComputeError
 from datamask_pipeline.storage.ref import check_key
 from datamask_pipeline.storage.refusals import writing
 from datamask_pipeline.storage.releases import Frozen
+from datamask_pipeline.storage.tombstones import num_purges, tombstones
 
 logger = logging.getLogger(__name__)
 
@@ -370,6 +374,7 @@ class Pipeline:
 
     def _run_or_find(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
         self.store.forget_made()
+        before = num_purges(self.store)
         try:
             with writing(f"a scratch file of stage {stage!r} of {key!r}"):
                 return self._run(stage, key, overrides)
@@ -380,6 +385,13 @@ class Pipeline:
                 logger.warning("another run took over the work on %s/%s, and made it", stage, key)
                 return made
             raise
+        except (InputError, IntegrityError, StorageError) as error:
+            if num_purges(self.store) == before or (by := tombstones(self.store)[-1].title) in str(error):
+                raise
+            raise IntegrityError(
+                f"{stage} of {key} was at work when documents that it reads were purged by {by}: {error}; "
+                "`datamask run` makes it from what is left"
+            ) from error
 
     def _run(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
         found = FLOW.stage(stage)

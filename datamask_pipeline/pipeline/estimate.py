@@ -120,12 +120,10 @@ def documents_before(pipeline: Pipeline, crawls: list[str]) -> tuple[int | None,
     stated = [pipeline.source.num_rows(crawl) for crawl in unread]
     read = documents_of(pipeline, [crawl for crawl in crawls if crawl not in unread])
     if None in stated or read is None:
-        return documents_of(
-            pipeline, crawls
-        ), f"{of}as many documents a file as in crawls that were read, as files do not state their rows"
-    return read + sum(
-        filter(None, stated)
-    ), f"{of}rows that its files state; what will be rejected is among them"
+        taken = "as many documents a file as in crawls that were read, as files do not state their rows"
+        return documents_of(pipeline, crawls), of + taken
+    taken = "rows that its files state; what will be rejected is among them"
+    return read + sum(filter(None, stated)), of + taken
 
 
 def num_shards(pipeline: Pipeline, crawls: list[str]) -> int:

@@ -1,5 +1,7 @@
 """What a run ends while a purge begins goes with that purge, in a folder and in an object store."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from s3_server import KEYS, s3_server
 
 from datamask_pipeline.compliance import purge as purging
 from datamask_pipeline.compliance.purge import purge
+from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline
-from datamask_pipeline.storage import Store, open_array, require
+from datamask_pipeline.storage import Store, npy, open_array, require
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +90,28 @@ def test_what_the_cache_has_of_withdrawn_documents_goes_too(record: Pipeline, tm
     assert purge(store, "x") is not None
     assert not [path for copy in copies for path in copy.parent.glob(f"{copy.stem}.*")]
     assert num_vectors() < before
+
+
+def test_a_selection_whose_vectors_are_purged_meanwhile_says_so(
+    copied: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = {**copied.config.arms, "again": copied.config.arms["datamask"]}
+    later = Pipeline(copied.config.model_copy(update={"arms": arms}))
+    local, other = npy._local, threading.Thread(target=purge, args=(copied.store, "x"))
+
+    def purged(*arguments: Any) -> Any:
+        found = local(*arguments)
+        if other.ident is None:
+            other.start()  # it waits for this selection in the end
+            while found.exists():
+                time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(npy, "_local", purged)
+    with pytest.raises(
+        IntegrityError, match=r"were purged by .*x.*`datamask run` makes it from what is left"
+    ):
+        later.run("select", "first", "again")
+    other.join()
+    for _, _, call in later.steps("first", "select"):
+        call()

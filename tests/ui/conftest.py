@@ -102,9 +102,9 @@ def first_release(ui_config: Path, dagster_home: Path, dagster_url: str) -> Pipe
     return pipeline
 
 
-@pytest.fixture
-def page(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A page of the system's Chromium; what it showed last is kept as ``screenshot.png`` of the test."""
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -112,14 +112,22 @@ def page(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
         pytest.fail("no chromium on this machine; install it (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1600, "height": 1000})
-        page.set_default_timeout(60_000)
-        try:
-            yield page
-        finally:
-            page.screenshot(path=tmp_path / "screenshot.png")
-            print(f"screenshot: {tmp_path / 'screenshot.png'}")
-            browser.close()
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page of its own; what it showed last is kept as ``screenshot.png`` of the test."""
+    context = browser.new_context(viewport={"width": 1600, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    try:
+        yield page
+    finally:
+        page.screenshot(path=tmp_path / "screenshot.png")
+        print(f"screenshot: {tmp_path / 'screenshot.png'}")
+        context.close()
 
 
 def _start(folder: Path, environment: dict[str, str], log: Path) -> tuple[str, "subprocess.Popen[bytes]"]:

@@ -24,7 +24,7 @@ CONCAVE = [
     name for name, member in METRICS.classes().items() if issubclass(member, MomentMetric) and member.concave
 ]
 KINDS = ("isotropic", "near-copies", "copies", "orthogonal")
-CASES = 300
+CASES = 150
 ROUNDING = 2e-6
 """Of the value, which is float64 here; tangents are float32 products."""
 
