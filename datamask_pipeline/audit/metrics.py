@@ -11,6 +11,7 @@ from datamask_pipeline.storage.ref import stored_bytes
 _HELP: Final = {
     "datamask_rows": "Rows of the current artefact.",
     "datamask_rows_in": "Rows that its stage read.",
+    "datamask_rows_kept": "Of these, rows kept.",
     "datamask_rows_dropped": "Of these, rows left out, by reason.",
     "datamask_rows_carried": "Rows of the current artefact that were carried over from one before.",
     "datamask_compute_seconds": "On the clock, to compute it, without what was carried over.",
@@ -34,7 +35,9 @@ def metrics_lines(store: Store) -> Iterator[str]:
                 "datamask_compute_seconds": manifest["wall_seconds"],
                 "datamask_written_timestamp_seconds": manifest["written_at_ns"] / 1e9,
                 "datamask_bytes": stored_bytes(manifest),
-            } | ({"datamask_rows_in": counts["rows_in"]} if "rows_in" in counts else {})
+            }
+            if "rows_in" in counts:
+                values |= {"datamask_rows_in": counts["rows_in"], "datamask_rows_kept": counts["kept"]}
             for name, value in values.items():
                 samples[name].append(_sample(name, labels, value))
             for name in sorted(name for name in counts if name.startswith("dropped_")):

@@ -321,6 +321,7 @@ def test_a_crawl_whose_files_changed_is_asked_for_again(
     assert repaired.partition_key == "tiny-2024-18"
 
 
+@pytest.mark.slow
 def test_settings_that_come_back_are_asked_for_again(
     resource: PipelineResource, instance: dg.DagsterInstance
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_checks_pass_every_arm(
     run_job("arm_job", partition_key("arm", f"{RELEASE}/{arm}"), *of_arms)
 
 
+@pytest.mark.slow
 def test_the_checks_pass_an_embedding_with_heads(tiny_config_file: Path, tmp_path: Path) -> None:
     encoder, edu = make_models(tmp_path / "models")
     options = {

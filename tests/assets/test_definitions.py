@@ -155,6 +155,7 @@ def _partitions(partitions: object) -> object:
     return str(partitions)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["assets.py", "resources.py"])
 def test_a_foreign_file_of_that_name_is_not_taken_for_ours_where_steps_are_forked(

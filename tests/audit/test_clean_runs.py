@@ -13,7 +13,7 @@ from datamask_pipeline.audit.prove import prove_record
 from datamask_pipeline.pipeline import Pipeline
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_clean_run_is_proved(many_arms: Callable[..., Pipeline], arm: str) -> None:
     findings = list(prove_record(many_arms(arm).store, "first", arm))

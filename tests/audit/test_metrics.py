@@ -39,6 +39,9 @@ def test_every_current_artefact_is_told_as_its_manifest_has_it(
             for name, number in dropped.items():
                 reason = name.removeprefix("dropped_")
                 assert found[("datamask_rows_dropped", artefact, key, reason)] == number
+            if "rows_in" in manifest["counts"]:
+                kept = found[("datamask_rows_kept", artefact, key, None)]
+                assert kept + sum(dropped.values()) == found[("datamask_rows_in", artefact, key, None)]
     assert {stage for _, stage, _, _ in found} <= {
         output.artefact for stage in FLOW for output in stage.makes
     }

@@ -113,6 +113,7 @@ def test_a_finished_window_is_read_back_and_the_bytes_are_the_same(encoder: Enco
     assert sum(calls) == len(TEXTS) - 3
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_workers_do_not_change_order_or_bytes(dtype: str) -> None:

@@ -175,6 +175,7 @@ def test_the_page_is_whole_in_itself(about: Selected, tmp_path: Path) -> None:
     assert f"Certified bound of the objective: {bound:.4f}" in text
 
 
+@pytest.mark.slow
 def test_an_arm_of_another_pool_is_left_out_and_named(
     about: Selected, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ def test_what_the_record_was_made_by_differs_in_nothing(record: Pipeline) -> Non
     assert of_subset(record) == {}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("entries", [("one",), ("one", "two", "three"), ("one", "other")])
 def test_other_withdrawals_are_told(record: Pipeline, entries: tuple[str, ...]) -> None:
     assert of_subset(asking(record, takedown=entries)) == {WITHDRAWN: ["first"]}

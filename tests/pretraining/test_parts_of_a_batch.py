@@ -37,6 +37,7 @@ def stepwise(config: PretrainConfig) -> PretrainConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("architecture", ["dense", "moe"])
 def test_passes(

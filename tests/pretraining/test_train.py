@@ -124,6 +124,7 @@ def test_a_run_killed_twice_ends_with_the_same_bytes(
     assert resumed.validation == undisturbed.validation
 
 
+@pytest.mark.slow
 def test_an_interrupted_mixture_goes_on_with_its_experts(
     run: Run, config: PretrainConfig, directory: Path, texts: list[str], tokenizer: PreTrainedTokenizerFast
 ) -> None:

@@ -114,6 +114,7 @@ def test_what_the_frontier_does_not_take_is_told_as_that(clustered) -> None:
             frontier(*clustered, **given)
 
 
+@pytest.mark.slow
 def test_a_term_without_a_range_is_refused_wherever_a_lambda_weighs_it(clustered) -> None:
     rows = clustered[0][:60]
     for lambs in ([0.0, 0.5], [0.3, 0.5], [0.0, 1.0]):

@@ -220,6 +220,7 @@ def test_a_large_block_starts_from_a_sample_beside_what_is_held(clustered, metri
     assert abs(sampled.objective.value - whole.objective.value) < 0.005 * scale
 
 
+@pytest.mark.slow
 def test_what_is_held_changes_what_is_chosen(clustered) -> None:
     """Beside one side of the block, the other side is chosen."""
     rows, quality = clustered

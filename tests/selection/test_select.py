@@ -228,6 +228,7 @@ def test_a_budget_in_tokens_is_filled_and_not_exceeded(clustered) -> None:
             assert result.objective.value > result.objective.random + 0.3
 
 
+@pytest.mark.slow
 def test_quotas_are_met_exactly(clustered) -> None:
     rows, quality = clustered
     groups = ["news" if row % 4 == 0 else "forum" for row in range(400)]
@@ -376,6 +377,7 @@ def test_bfloat16_reaches_nearly_the_same(clustered) -> None:
     assert half.certificate.bound >= full.objective.value - 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("diversity", ["DiSF", "Facility"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -102,6 +102,7 @@ def by_all_pairs(pipeline: Pipeline) -> dict[str, tuple[str, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_in_windows_of_any_size(
     config_file: Path, on: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -210,6 +210,7 @@ def test_a_device_that_is_not_there_is_refused_before_the_model_is_loaded(
         scorer.score(ScoreBatch(pa.table({"text": ["a river"]})))
 
 
+@pytest.mark.slow
 def test_a_model_may_move(tmp_path: Path, models: tuple[str, str]) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     shutil.copytree(Path(models[0]).parent, here)

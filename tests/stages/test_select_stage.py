@@ -343,6 +343,7 @@ def test_quotas_by_crawl_and_by_domain(tmp_path: Path) -> None:
         inputs.select(num_documents=20, quotas=quotas)
 
 
+@pytest.mark.slow
 def test_lambda_changes_the_mask(tmp_path: Path) -> None:
     inputs = Inputs(Store(tmp_path))
     masks = [{row["id"] for row in inputs.select(lamb=lamb)[1] if row["selected"]} for lamb in (1.0, 0.0)]

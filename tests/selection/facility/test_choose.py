@@ -151,6 +151,7 @@ def test_a_token_budget_is_kept_and_certified(lamb: float):
     assert "fill the budget" in found.certificate.method
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("lamb", [0.0, 0.3, 0.9])
 def test_of_full_masks_none_exceeds_the_bound(lamb: float):

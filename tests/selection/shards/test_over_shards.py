@@ -557,6 +557,7 @@ def test_scores_are_added_up_in_the_same_order_however_shards_name_them() -> Non
     assert sorted_scores([shard("c", "a", "b"), shard("b", "c", "a")]) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", ["LogDet", "Vendi"])
 def test_zero_is_told_from_as_many_random_masks_as_in_one_process(
@@ -570,6 +571,7 @@ def test_zero_is_told_from_as_many_random_masks_as_in_one_process(
     assert abs(found.normalisation[metric][0] - zero) < 0.25 * (one - zero)
 
 
+@pytest.mark.slow
 def test_a_group_has_one_name_in_files_of_any_kind(
     cut: Any, columns: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
