@@ -15,7 +15,6 @@ from datamask_pipeline.errors import (
     DataMaskError,
     InputError,
     IntegrityError,
-    StorageError,
     TakenOverError,
     UnknownNameError,
     is_of_storage,
@@ -385,13 +384,20 @@ class Pipeline:
                 logger.warning("another run took over the work on %s/%s, and made it", stage, key)
                 return made
             raise
-        except (InputError, IntegrityError, StorageError) as error:
-            if num_purges(self.store) == before or (by := tombstones(self.store)[-1].title) in str(error):
+        except (InputError, IntegrityError) as error:
+            if (by := self._purged_since(before, stage, key)) is None or by in str(error):
                 raise
             raise IntegrityError(
-                f"{stage} of {key} was at work when documents that it reads were purged by {by}: {error}; "
+                f"{stage} of {key} was at work when documents of its crawls were purged by {by}: {error}; "
                 "`datamask run` makes it from what is left"
             ) from error
+
+    def _purged_since(self, before: int, stage: str, key: str) -> str | None:
+        """The purge of documents in a step's crawls that came after so many; ``None``: there was none."""
+        later = tombstones(self.store)[before:] if num_purges(self.store) > before else []
+        is_of_crawl = FLOW.stage(stage).scope == "crawl"
+        crawls = [key] if is_of_crawl else self.release_crawls(key.partition("/")[0])
+        return next((purge.title for purge in later if not set(crawls).isdisjoint(purge.documents)), None)
 
     def _run(self, stage: str, key: str, overrides: Mapping[str, Any] | None) -> tuple[Ref, ...]:
         found = FLOW.stage(stage)

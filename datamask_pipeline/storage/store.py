@@ -508,10 +508,10 @@ class Store:
         for stage in sorted(path.name for path in scratch.iterdir()) if scratch.is_dir() else []:
             for key in self.keys(stage):
                 folder = scratch / stage / key
-                if not folder.is_dir() or not any(folder.iterdir()):
+                if _is_empty(folder):
                     continue
                 with self.exclusive(stage, key, wait=False) as is_idle:
-                    if is_idle and not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):
+                    if is_idle and folder.is_dir() and not self.leases.are_held(f"{stage}/{key}/{SHARDS}"):
                         finished, moment = self._written(stage, key)
                         for each in folder.iterdir():
                             # No two clocks are compared for one that is finished.
@@ -632,6 +632,14 @@ def _is_abandoned(path: Path) -> bool:
             return os.stat(now.name).st_mtime - path.stat().st_mtime > ABANDONED_SECONDS
         except FileNotFoundError:
             return False
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether nothing lies in a folder, or it is gone, as where a purge removes it."""
+    try:
+        return not any(folder.iterdir())
+    except FileNotFoundError:
+        return True
 
 
 def _remove_before(moment_ns: float) -> Callable[[Path], bool]:

@@ -113,5 +113,10 @@ def test_a_selection_whose_vectors_are_purged_meanwhile_says_so(
     ):
         later.run("select", "first", "again")
     other.join()
+    assert later._purged_since(0, "embed", CRAWL)
+    assert later._purged_since(1, "embed", CRAWL) is None
+    assert later._purged_since(0, "embed", "a crawl without a purge") is None, (
+        "what fails there has another cause"
+    )
     for _, _, call in later.steps("first", "select"):
         call()
