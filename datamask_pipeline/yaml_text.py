@@ -1,10 +1,11 @@
 """YAML as its writer meant it: a name that stands twice in one mapping is an error, not the last one's victory,
-and so is a date that is none.
+and so are a date that is none and an alias of what it stands in.
 """
 
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 
@@ -12,6 +13,20 @@ class _EachNameOnce(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._looked_at: set[int] = set()
+        self._begun: list[str | None] = []
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node; an alias of one that has not ended, which would have no end, is refused with its place."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor, mark = getattr(event, "anchor", None), event.start_mark
+        if isinstance(event, yaml.AliasEvent) and anchor in self._begun:
+            problem = f"*{anchor} stands inside &{anchor}, so that it would have no end"
+            raise ComposerError(None, None, problem, mark)
+        self._begun.append(anchor)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._begun.pop()
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node; one that looks like a date or a number and is none is refused with its place."""
@@ -41,9 +56,13 @@ def parse_yaml(text: str) -> Any:
     """The value of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is no YAML, has a tag of a program's own, a date that is none, or a mapping has a name twice.
+        yaml.YAMLError: it is no YAML, has a tag of a program's own, a date that is none, an alias of what it stands in or
+            too many levels, or a mapping has a name twice.
     """
-    return yaml.load(text, _EachNameOnce)
+    try:
+        return yaml.load(text, _EachNameOnce)
+    except RecursionError:
+        raise yaml.YAMLError("it has more levels of lists and mappings than can be read") from None
 
 
 def what_is_wrong(error: yaml.YAMLError) -> str:

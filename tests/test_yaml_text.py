@@ -56,6 +56,19 @@ def test_objects_of_programs_are_refused() -> None:
         parse_yaml("a: !!python/object/apply:os.system [true]")
 
 
+def test_an_alias_of_what_it_stands_in_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "endless.yaml"
+    path.write_text("name: a\narms:\n  random: &r {policy: random, again: *r}\n")
+    with pytest.raises(ConfigurationError, match=r"line 3, column 38: \*r stands inside &r"):
+        load_config(str(path))
+    assert parse_yaml("a: &r {b: 1}\nc: [*r, *r]\n") == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}]}
+
+
+def test_too_many_levels_are_refused() -> None:
+    with pytest.raises(yaml.YAMLError, match="more levels"):
+        parse_yaml("[" * 2_000 + "]" * 2_000)
+
+
 def test_both_kinds_of_files_refuse_it(tmp_path: Path) -> None:
     path = tmp_path / "twice.yaml"
     path.write_text("name: a\narms:\n  random: {}\n  joint: {}\n  joint: {select: {policy: random}}\n")
