@@ -8,11 +8,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from datamask_pipeline.pipeline.chain import Pipeline
 from datamask_pipeline.pipeline.estimate import PROPORTION, duration, measured, rate
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.pipeline.stage import Stage
 from datamask_pipeline.printable import cell
+from datamask_pipeline.schema import EMBEDDING_DIM, EMBEDDING_DTYPE
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ def _bytes(pipeline: Pipeline, stage: Stage, documents: float, times: int, text_
         return (of_one * documents + sum(each.fixed_bytes for each in took) / len(took)) * times
     if stage.name == "ingest":
         return documents * text_bytes
+    if stage.name == "embed":
+        return documents * EMBEDDING_DIM * np.dtype(EMBEDDING_DTYPE).itemsize
     if stage.name == "materialise":
         arms = pipeline.config.settings(FLOW.stage("select")).values()
         chosen = [_chosen(settings.result_config(), documents) for settings in arms]

@@ -33,6 +33,7 @@ def test_a_made_up_size_is_planned_by_benchmarks_and_more_machines_take_less(
     assert rows["embed"].hours == pytest.approx(wanted)
     assert rows["select"].times == 2, "once for each arm"
     assert rows["ingest"].num_bytes == 26e9 * 2_000
+    assert rows["embed"].num_bytes == 26e9 * 768 * 2, "the numbers of its vectors"
     assert rows["score"].hours is None
     assert rows["pool"].known_by == "stages.json"
     many = {row.stage: row for row in planned(pipeline, 26e9, Machines(100, 2, 3.0), text_bytes=2_000)}
