@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources as package_files
 from pathlib import Path
@@ -145,6 +146,11 @@ class PipelineConfig(Settings):
     def _some_place(cls, store: str) -> str:
         if not store.strip():
             raise ValueError("names no place; give a directory or an fsspec URL, e.g. record")
+        if variable := re.search(r"\$\{?[A-Za-z_]", store):
+            raise ValueError(
+                f"no variables of the environment are read in it ({store[variable.start() :]!r}); write the place out, or "
+                f"let {STORE_VARIABLE} in the environment name it"
+            )
         return store
 
     if TYPE_CHECKING:

@@ -136,6 +136,10 @@ def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file
             "compare.baseline: unknown arm to compare with 'rndom' (did you mean 'random'?)",
         ),
         ("store=''", "store: names no place; give a directory or an fsspec URL"),
+        (
+            "store='${DATA}/record'",
+            "store: no variables of the environment are read in it ('${DATA}/record')",
+        ),
         ("select.ratio=true", "select.ratio: a boolean stands where a number is needed (given: true)"),
         (
             "pool.near_duplicates=yes",
