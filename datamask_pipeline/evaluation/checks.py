@@ -56,7 +56,7 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
 
     Raises:
         UnknownNameError: A task that does not exist.
-        ConfigurationError: Commits are named, and the questions are not the hub's.
+        ConfigurationError: Commits are named, and the questions are not the hub's; or files, and the questions are local.
         InputError: A folder, file or split is missing, two sets could be meant, or a file cannot be read or is not in its
             task's layout.
         StorageError: The hub did not deliver.
@@ -72,6 +72,12 @@ def check_questions(config: QuestionsConfig, section: str = "evaluate") -> None:
             f"{section}.hub.revisions are for `questions: {HUB}`; the questions come from {config.questions}"
         )
     if config.questions == LOCAL:
+        for setting in ("question_files", "demonstration_files"):
+            if getattr(config, setting):
+                raise ConfigurationError(
+                    f"{section}.{setting} names files of published questions, and {section}.questions is `{LOCAL}`, which "
+                    f"makes its own; let it be `{HUB}` or a directory, or leave {section}.{setting} out"
+                )
         from datamask_pipeline.evaluation.local_questions import tasks_made
 
         for benchmark in asked:

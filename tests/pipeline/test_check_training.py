@@ -56,6 +56,12 @@ def test_every_task_needs_a_file(chain: Any, folder: Path) -> None:
     refused(chain(unknown), "tokenizer", "benchmark task 'piqua'")
 
 
+@pytest.mark.parametrize("setting", ["question_files", "demonstration_files"])
+def test_files_are_of_published_questions(chain: Any, setting: str) -> None:
+    named = {f"evaluate.{setting}": {"piqa": "mine.jsonl"}}
+    refused(chain(named), "tokenizer", f"evaluate.{setting} names files .* evaluate.questions is `local`")
+
+
 def test_a_split_has_to_be_there(chain: Any, folder: Path) -> None:
     (folder / "piqa").mkdir()
     (folder / "piqa.jsonl").rename(folder / "piqa" / "train.jsonl")
