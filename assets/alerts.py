@@ -24,8 +24,8 @@ SECONDS_BETWEEN_TICKS = 5
 # For the same reason a tick tells of one run; the next one tells of the next.
 os.environ.setdefault("DAGSTER_RUN_STATUS_SENSOR_PROCESS_LIMIT", "1")
 _WITHOUT_AN_ERROR = (
-    "its process ended, or did not start in time, and no step says why; the run's page has its last lines. Where Dagster "
-    "starts no other, run it again by hand: it goes on from what is there"
+    "its process ended, or did not start in time, and no step says why{dagsters}; the run's page has its last lines. Where "
+    "Dagster starts no other, run it again by hand: it goes on from what is there"
 )
 
 
@@ -95,7 +95,8 @@ def message(context: dg.RunFailureSensorContext) -> str:
     ]
     if not errors and whole is not None:
         errors = [whole.cause or whole]
-    first = _said(errors[0]) if errors else _WITHOUT_AN_ERROR
+    dagsters = f" (Dagster: {context.failure_event.message})" if context.failure_event.message else ""
+    first = _said(errors[0]) if errors else _WITHOUT_AN_ERROR.format(dagsters=dagsters)
     of = f" of {partition}" if partition else ""
     lines = [line.strip() for line in first.strip().splitlines()]
     # A check that failed is named below the line that says so.

@@ -158,9 +158,11 @@ def test_a_run_that_dagster_itself_declares_failed_is_told() -> None:
             sensor_name="tell_of_failure",
             dagster_instance=instance,
             dagster_run=run,
-            dagster_event=instance.report_run_failed(run),
+            dagster_event=instance.report_run_failed(run, "Exceeded maximum runtime of 30 seconds."),
         )
-        assert "its process ended" in message(context.for_run_failure())
+        told = message(context.for_run_failure())
+        assert "its process ended" in told
+        assert "no step says why (Dagster: Exceeded maximum runtime of 30 seconds.); the run's page" in told
 
 
 def test_a_run_that_dagster_starts_again_is_told_as_that(failed) -> None:
