@@ -11,7 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,15 @@ class ImportedFiles:
         what: What a message calls that, e.g. ``vectors``.
 
     Attributes:
+        settings: What messages call the settings of `location`, `id_column` and `value_column`.
         paths: The files, sorted.
         types: Type of the column of values in each of them.
 
     Raises:
         InputError: nothing is there, a file is broken, a column is missing, or the ids are no strings.
     """
+
+    settings: ClassVar[tuple[str, str, str]]
 
     def __init__(self, location: str, id_column: str, value_column: str, *, what: str) -> None:
         root = Path(location)
@@ -52,7 +55,9 @@ class ImportedFiles:
         self.paths = sorted(inside) if root.is_dir() else [root]
         self.id_column, self.value_column = id_column, value_column
         if not self.paths or not self.paths[0].exists():
-            raise InputError(f"no Parquet file of {what}", file=location, remedy="correct the path")
+            raise InputError(
+                f"no Parquet file of {what}", file=location, remedy=f"correct {self.settings[0]}"
+            )
         self._states = {path: _state_of(path) for path in self.paths}
         self.types = [self._checked(path) for path in self.paths]
 
@@ -142,13 +147,13 @@ class ImportedFiles:
             found = pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
             raise _broken(path, error) from error
-        for name in (self.id_column, self.value_column):
+        for name, setting in zip((self.id_column, self.value_column), self.settings[1:], strict=True):
             if name not in found.names:
                 raise InputError(
                     f"a column is missing; there are: {', '.join(found.names)}",
                     file=str(path),
                     field=name,
-                    remedy="name the right column in the configuration",
+                    remedy=f"name the right column in {setting}",
                 )
             if found.names.count(name) > 1:
                 raise InputError(
@@ -201,6 +206,8 @@ class ImportedVectors(ImportedFiles):
         InputError: as ``ImportedFiles``, or the column is no list of floating-point numbers, or its
             first vector is not D wide.
     """
+
+    settings = ("`embed.imported_file`", "`embed.imported_id_column`", "`embed.imported_vector_column`")
 
     def __init__(self, location: str, id_column: str, vector_column: str) -> None:
         super().__init__(location, id_column, vector_column, what="vectors")

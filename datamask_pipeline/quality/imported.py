@@ -52,6 +52,12 @@ class ImportedNumbers(ImportedFiles):
         directed: Makes one number of each value, higher is better.
     """
 
+    settings = (
+        "`file` of scorer imported",
+        "`id_column` of scorer imported",
+        "`score_column` of scorer imported",
+    )
+
     def __init__(
         self,
         location: str,

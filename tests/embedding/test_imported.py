@@ -124,7 +124,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         imported.gather(["b", "q"], tmp_path / "out")
     with pytest.raises(InputError, match=r"stands twice.*value 'a'"):
         imported.gather(["a", "b"], tmp_path / "out")
-    with pytest.raises(InputError, match="there are: chunk_id, feature_arr"):
+    with pytest.raises(
+        InputError, match=r"there are: chunk_id, feature_arr .* in `embed\.imported_id_column`"
+    ):
         ImportedVectors(str(path), "id", "feature_arr")
     with pytest.raises(InputError, match="list of floating-point"):
         ImportedVectors(str(path), "chunk_id", "chunk_id")
@@ -132,7 +134,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"chunk_id": [1], "feature_arr": [[1.0] * 768]}), numbered)
     with pytest.raises(InputError, match=r"strings are needed .*field chunk_id"):
         ImportedVectors(str(numbered), "chunk_id", "feature_arr")
-    with pytest.raises(InputError, match="no Parquet file of vectors"):
+    with pytest.raises(InputError, match=r"no Parquet file of vectors .*correct `embed\.imported_file`"):
         ImportedVectors(str(tmp_path / "none.parquet"), "id", "v")
     narrow = write(tmp_path / "n.parquet", ["a"], vectors(1, 384))
     with pytest.raises(InputError, match="must be 768 wide"):

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "s.parquet", ["a", "b"], [1.0, 2.0])
     with pytest.raises(ConfigurationError, match=r"imported\.file: is missing"):
         SCORERS.make("imported")
-    with pytest.raises(InputError, match="no Parquet file of scores"):
+    with pytest.raises(InputError, match=r"no Parquet file of scores .*correct `file` of scorer imported"):
         scored(tmp_path / "none.parquet", ["a"])
     with pytest.raises(InputError, match=r"there are: id, score.*field quality"):
         scored(path, ["a"], score_column="quality")
