@@ -340,7 +340,18 @@ def _budget(
     new = total
     if told.added is not None and config.budget == "ratio":
         whole, fewest, new = max(whole, 2), 1, told.added
-    return _step(config, whole, new, told, kind, fewest=fewest, most=most)
+    return _step(config, whole, new, told, kind, fewer=_fewer(config, blocks, whole, fewest), most=most)
+
+
+def _fewer(config: SelectConfig, blocks: list[NDArray[np.int64]], whole: int, fewest: int) -> int | None:
+    """The largest budget below one that a selection takes; none where none is.
+
+    Of documents each block selects two at least; one in all, where that is the fewest, adds nothing.
+    """
+    fewer = whole - 1
+    if config.budget != "num_tokens" and fewer > 1 and min(_shares(blocks, fewer)) < 2:
+        fewer = 1
+    return fewer if fewer >= fewest else None
 
 
 def _covers(config: SelectConfig) -> bool:
@@ -354,17 +365,19 @@ def _covers(config: SelectConfig) -> bool:
 
 
 def _step(
-    config: SelectConfig, whole: int, new: int, told: Flip, kind: Kind, *, fewest: int, most: float
+    config: SelectConfig, whole: int, new: int, told: Flip, kind: Kind, *, fewer: int | None, most: float
 ) -> Turn:
-    """In from so many documents or tokens on, or the least ratio that is so many of the new ones; out at the next value
-    below it. No selection has fewer than two documents.
+    """In from so many documents or tokens on, or the least ratio that is so many of the new ones; out at so many fewer, or
+    at the largest ratio that is no more than these.
     """
     by_ratio = config.budget == "ratio"
     needed, most = (least_ratio(whole, new), 1.0) if by_ratio else (float(whole), most)
     turn = Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
     if told.selected:
-        fewer = math.nextafter(needed, 0.0) if by_ratio else needed - 1
-        return dataclasses.replace(turn, below=fewer if whole - 1 >= fewest else None)
+        if fewer is None:
+            return turn
+        largest = math.nextafter(least_ratio(fewer + 1, new), 0.0) if by_ratio else float(fewer)
+        return dataclasses.replace(turn, below=largest)
     return dataclasses.replace(turn, above=needed if needed <= most else None)
 
 

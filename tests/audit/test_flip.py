@@ -21,7 +21,7 @@ from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, Unkno
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.ratio import documents_of, least_ratio
-from datamask_pipeline.selection.reasons import HELD
+from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages import gather, select
 from datamask_pipeline.storage import Ref, Store, require
 
@@ -475,6 +475,26 @@ def test_a_budget_is_never_told_that_would_be_refused(record: Record) -> None:
     assert budgets == [None, None, 2.0]
     (flip,) = flips(record.store, best[0]["id"], arm="few")
     assert turns_of(flip)["weight of probe"].kind == "first order"
+
+
+def test_no_budget_is_told_that_leaves_a_block_one_document(record: Record) -> None:
+    """The engine asks two of each; beside what is held, a ratio too small for two in all adds none instead."""
+    settings: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.1, "block_rows": 45}
+
+    def ratio_without_a_second(release: str, rows: list[dict[str, Any]], **settings: Any) -> float | None:
+        """The largest ratio at which the second best of the first block is out."""
+        judged = np.array([row["reason"] not in (HELD, PASSED_OVER) for row in rows])
+        block = select.blocks_of(len(rows), select.SelectConfig(**settings), judged)[0]
+        second = sorted((rows[place] for place in block), key=lambda row: -row["quality"])[1]
+        (flip,) = flips(record.store, second["id"], release, "few in blocks")
+        assert flip.rank == 2
+        return turns_of(flip)["ratio"].below
+
+    assert ratio_without_a_second("r", record.select("few in blocks", **settings), **settings) is None
+    settings |= {"ratio": 0.2, "block_rows": 20}
+    adds_nothing = ratio_without_a_second("later", record.go_on("few in blocks", **settings), **settings)
+    assert adds_nothing is not None
+    assert documents_of(adds_nothing, NUM_ADDED) == 1
 
 
 @pytest.mark.slow
