@@ -20,6 +20,8 @@ from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store, releases
 from datamask_pipeline.storage.format import FORMAT_FILE, format_bytes
 from datamask_pipeline.storage.ref import MANIFEST, manifest_digest, ref_of
+from datamask_pipeline.storage.tombstones import FOLDER as PURGED
+from datamask_pipeline.storage.tombstones import tombstones
 
 
 def prove_record(
@@ -180,7 +182,11 @@ def _check_inputs(location: str, manifest: Mapping[str, Any], manifests: Manifes
 def _check_root(
     store: Store, release: str, manifests: Manifests, files: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """The record's own two small files."""
+    """The record's own small files: the release's, the format's, and tombstones of purges."""
+    try:
+        tombstones(store)
+    except IntegrityError as error:
+        yield contradiction(PURGED, str(error))
     path = f"releases/{release}.json"
     for file in (path, FORMAT_FILE):
         yield from check_link(store, file)

@@ -19,6 +19,7 @@ from datamask_pipeline.settings import validated
 from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 from datamask_pipeline.storage.ref import MANIFEST, ref_of
+from datamask_pipeline.storage.tombstones import tombstones
 
 #: Stages that are replayed, with the settings that say in which order their inputs stand.
 ORDERED_BY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -45,6 +46,8 @@ def check_replayed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findin
     if not store.is_local:
         yield unknown(file, "stages are replayed on a record on this machine's disks alone; copy it there")
         return
+    if "purged" in manifest["inputs"]:
+        tombstones(store)  # a damaged one is told by where it lies, not by its link in the private record
     with tempfile.TemporaryDirectory() as folder:
         side = _beside(store, stage.name, manifest["key"].partition("/")[0], Path(folder))
         again = side.manifest(_run(store, side, stage, manifest))

@@ -134,6 +134,20 @@ def test_nothing_names_what_is_gone(purged: Pipeline, before: dict[str, Any]) ->
     assert list(prove_record(store, "first", "datamask", files_only=False)) == []
 
 
+@pytest.mark.parametrize("files_only", [True, False])
+def test_a_proof_names_a_tombstone_that_was_edited(purged: Pipeline, files_only: bool) -> None:
+    path = Path(purged.store.root, "purged", "000001.json")
+    kept = path.read_text()
+    path.write_text(kept.replace("letter 17", "letter 71"))
+    try:
+        findings = [*prove_record(purged.store, "first", "datamask", files_only=files_only)]
+    finally:
+        path.write_text(kept)
+    assert findings[-1].file == "purged"
+    assert len(findings) == (1 if files_only else 2)  # the pool is made again with it
+    assert all(f"{path} says something else than was written" in each.problem for each in findings)
+
+
 def test_what_was_withdrawn_is_still_counted(purged: Pipeline, before: dict[str, Any]) -> None:
     store, rows = purged.store, before["rows"]
     report = takedown_report(store, "first")
