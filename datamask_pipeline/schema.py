@@ -343,10 +343,11 @@ CERTIFICATE: Final = pa.schema(
         column(
             "dual",
             NUMBER,
-            "The document's dual variable, as a reference of a coverage metric; NaN: pruned by quality, or of a block "
-            "without such a bound.",
-            unit="cosine; not below 0",
-            formula="no mask exceeds weight x mean(u) + the largest sum of linear + weight x mean(max(0, similarity - u))",
+            "The document's dual variable, as a reference of a coverage metric, or of its edges along a graph; NaN: pruned "
+            "by quality, or of a block without such a bound.",
+            unit="cosine, not below 0; along a graph a share, 0 to 1",
+            formula="no mask exceeds weight x mean(u) + the largest sum of linear + weight x mean(max(0, similarity - u)); "
+            "along a graph, where an edge takes s m_i m_j >= s u_i u_j (m_i + m_j - 1), the largest sum of what is left",
         ),
     ]
 )

@@ -58,6 +58,8 @@ def check_bound(
         yield from _check_ceiling(problem, objective, bound, said)
     elif problem.objective.moment_terms is not None:
         yield from _check_tangent(problem, given, objective, bound, said)
+    elif _along_graph(problem):
+        yield from _check_shares(problem, given["dual"], objective, bound, said)
     elif not _covers(problem):
         yield contradiction(said, "a bound is stated where such metrics together have none")
     elif found["record"]["learner"].get("lists") == "from regions":
@@ -77,12 +79,20 @@ def _covers(problem: Any) -> bool:
     return len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric)
 
 
+def _along_graph(problem: Any) -> bool:
+    from datamask_pipeline.selection.graph.objective import GraphObjective
+
+    return GraphObjective.of(problem) is not None
+
+
 def _has_bound(problem: Any) -> bool:
     """Whether policy `datamask` gives a bound here."""
     from datamask_pipeline.selection.facility.choose import MOST_EXACT
 
     if problem.config.policy != "datamask":
         return False
+    if _along_graph(problem):
+        return True
     if problem.objective.moment_terms is None:
         if not (_covers(problem) and problem.budget.tokens):
             return _covers(problem)
@@ -106,6 +116,22 @@ def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | N
         if abs(total - limit) > SUM_TOLERANCE * max(1.0, limit):
             return f"sums to {total:.9g} {unit} where the budget is {limit:.0f}"
     return None
+
+
+def _check_shares(
+    problem: Any, shares_m: NDArray[np.float64], objective: Mapping[str, Any], bound: float, said: str
+) -> Iterator[Finding]:
+    """What the dual shares of a graph's documents say of every mask."""
+    from datamask_pipeline.selection.graph.objective import GraphObjective
+
+    if not (shares_m <= 1).all():  # as NaN is not, where none is stored
+        yield contradiction(said, "a bound along a graph rests on a share of 0 to 1 of each document")
+        return
+    along = GraphObjective.of(problem)
+    assert along is not None, "asked before"
+    again = max(along.bound(np.ascontiguousarray(shares_m), problem.budget), objective["value"])
+    if not near(bound, again, TOLERANCE):
+        yield contradiction(said, f"the bound is {bound}, and its dual shares give {again}")
 
 
 def _check_tangent(

@@ -31,8 +31,8 @@ def select(
     diversity: Annotated[
         list[str] | None,
         typer.Option(
-            help="Diversity metric: Pair_simi, DiSF, DiSF_uncentred, Facility, LogDet, Vendi or a plugin's. "
-            "NAME=WEIGHT, repeated, combines several."
+            help="Diversity metric: Pair_simi, DiSF, DiSF_uncentred, Facility, LogDet, Vendi, Pair_graph "
+            "or a plugin's. NAME=WEIGHT, repeated, combines several."
         ),
     ] = None,
     lamb: Annotated[float, typer.Option(help=FIELDS["lamb"].description)] = FIELDS["lamb"].default,

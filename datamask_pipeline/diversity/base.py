@@ -15,6 +15,7 @@ it has                    learners                                              
 `marginals` as well       swaps by marginals; counterfactual advantages              none
 is a `MomentMetric`       projected gradient on the relaxed mask, greedy, exchanges  if ``concave``; DiSF by rank
 is a `CoverageMetric`     ``selection.facility``: lazy greedy, neighbour lists       dual thresholds
+is `PairGraph`            ``selection.graph``: lazy greedy, exchanges along edges    dual shares
 ========================  =========================================================  ======================
 """
 
@@ -50,6 +51,9 @@ class DiversityMetric(ABC):
 
     exact_marginals: ClassVar[bool] = True
     """Whether `marginals` is the exact change on moving one document, or its first-order approximation."""
+
+    of_samples: ClassVar[bool] = True
+    """Whether a sample of a block, of which as large a share is selected, has about the block's values."""
 
     least_documents: ClassVar[int] = 2
     """Documents of a mask below which all masks have one value, but for rounding."""

@@ -4,7 +4,7 @@ Shape suffixes: N documents, D embedding dimensions.
 
 Quadratic moment metrics keep every document's gain up to date with one product per pick, ``O(N d)``. Other moment
 metrics recompute every gain at each pick, ``O(N d^2)``: exactly where the metric has exact marginals, else to first
-order. Facility location uses dense lazy greedy.
+order. Facility location uses dense lazy greedy, and similarities along a graph a lazy one over its edges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments, moments_of
+from datamask_pipeline.diversity.pair_graph import PairGraph
 from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.graph.choose import greedy_solution
+from datamask_pipeline.selection.graph.objective import GraphObjective
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows, Rows
 from datamask_pipeline.selection.seeds import generator
@@ -37,7 +40,7 @@ def check_greedy(problem: Problem) -> None:
         raise ConfigurationError(
             "policy 'greedy' counts documents; give ratio or num_documents, not num_tokens"
         )
-    if not _is_coverage(problem):
+    if not (_is_coverage(problem) or _is_along_graph(problem)):
         _ = problem.moment_objective
 
 
@@ -47,6 +50,8 @@ def choose_by_gains(problem: Problem) -> Solution:
         from datamask_pipeline.selection.facility.choose import greedy_coverage
 
         return greedy_coverage(problem)
+    if (on_graph := GraphObjective.of(problem)) is not None:
+        return greedy_solution(problem, on_graph)
     order = _Picks(problem)
     pick = _quadratic_picks if problem.moment_objective.quadratic else _refreshed_picks
     pick(problem, order)
@@ -58,6 +63,11 @@ def choose_by_gains(problem: Problem) -> Solution:
 def _is_coverage(problem: Problem) -> bool:
     terms = problem.objective.terms
     return len(terms) == 1 and isinstance(terms[0].metric, CoverageMetric)
+
+
+def _is_along_graph(problem: Problem) -> bool:
+    terms = problem.objective.terms
+    return len(terms) == 1 and isinstance(terms[0].metric, PairGraph)
 
 
 class _Picks:

@@ -50,7 +50,8 @@ RESOLVED = 50
 
 
 def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, dtype: torch.dtype) -> float:
-    """What the metric alone gains over random masks on a sample of the block, with the default learner.
+    """What the metric alone gains over random masks on a sample of the block, with the default learner; on the block itself
+    where a metric is not one of samples.
 
     `dtype` is that of the block's own gradients and searches: constants must not depend on the machine where masks
     do not. A metric without marginals is taken to gain what exchanges by values do.
@@ -58,7 +59,14 @@ def proxy_gain(metric: DiversityMetric, statistics: Statistics, budget: Budget, 
     rows, budget = statistics.rows, replace(budget, seed=SCALE_SEED)
     draws = generator(budget.seed, "normalisation", "sample")
     index_n = torch.sort(torch.randperm(rows.num_rows, generator=draws)[:PROXY_DOCUMENTS]).values
-    sample, part, held = MemoryRows(rows.take(index_n), rows.chunk_rows), budget.ungrouped.part(index_n), None
+    if metric.of_samples:
+        sample, part, held = (
+            MemoryRows(rows.take(index_n), rows.chunk_rows),
+            budget.ungrouped.part(index_n),
+            None,
+        )
+    else:
+        sample, part, held = MemoryRows(rows.everything(), rows.chunk_rows), budget.ungrouped, None
     if statistics.held is not None:
         share = part.num_documents / budget.num_documents
         held = statistics.held.plus(statistics.held, share - 1)
@@ -135,10 +143,15 @@ def gain_on_sample(
         num_restarts=0,
         num_kicks=0,
     )
+    thorough = DataMaskConfig(
+        num_steps=PROXY_STEPS, gap_tolerance=PROXY_GAP, num_swap_rounds=PROXY_SWAP_ROUNDS
+    )
     numbers, few = size * sample.dim, size <= FEW_DOCUMENTS
     if isinstance(metric, MomentMetric):
         quick = few or numbers * part.num_documents <= EXCHANGE_WORK
         solution = choose_by_moments(alone, settings, exchanging=quick and numbers <= EXCHANGED_NUMBERS)
+    elif not metric.of_samples:
+        solution = DataMaskPolicy(thorough).choose(alone)
     else:
         plain = settings.model_copy(update={"num_swap_rounds": 0})
         swapped = few and numbers <= EXCHANGED_NUMBERS
@@ -146,9 +159,6 @@ def gain_on_sample(
     reached = evaluate(alone, solution).raw[metric.name]
     if not reached > max(drawn):
         # Few documents in few dimensions: rounding alone may lose more than was gained, exchanges win it back.
-        thorough = DataMaskConfig(
-            num_steps=PROXY_STEPS, gap_tolerance=PROXY_GAP, num_swap_rounds=PROXY_SWAP_ROUNDS
-        )
         reached = evaluate(alone, DataMaskPolicy(thorough).choose(alone)).raw[metric.name]
     gain = max(reached, *drawn) - start
     return gain if gain > RESOLVED * _rounding(metric, inside, part) else 0.0

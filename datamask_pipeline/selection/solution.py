@@ -66,7 +66,8 @@ class Solution:
     """float64 that sum to the budget: the weights at whose moments the tangent gave the bound, where one did. A relaxed
     mask, or of either sign."""
     dual_N: Tensor | None = None
-    """float64, not negative: each document's dual variable as a reference, where these gave the bound."""
+    """float64, not negative: each document's dual variable as a reference, or of its edges along a graph (0 to 1), where
+    these gave the bound."""
     raw: dict[str, float] = field(default_factory=dict)
     """A metric's exact raw value at the mask by its name, where the solver has it with `diversity_N`."""
     diversity_N: Tensor | None = None

@@ -90,7 +90,16 @@ ARRAYS = {"one": one_more, "below zero": below_zero, "scaled": scaled, "exchange
 FORGERIES: dict[str, Callable[[Forger], None]] = {
     **{
         f"{arm} bound {name}": of_block(change)
-        for arm in ("disf", "quotas", "facility", "facility_quotas", "blocks", "tokens", "facility_tokens")
+        for arm in (
+            "disf",
+            "quotas",
+            "facility",
+            "facility_quotas",
+            "graph",
+            "blocks",
+            "tokens",
+            "facility_tokens",
+        )
         for name, change in MOVED.items()
     },
     **{
@@ -102,6 +111,7 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
             ("facility", "dual"),
             ("facility_quotas", "dual"),
             ("facility_tokens", "dual"),
+            ("graph", "dual"),
         )
         for name, change in ARRAYS.items()
         if (array, name) != ("dual", "exchanged")

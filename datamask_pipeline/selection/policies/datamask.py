@@ -2,6 +2,7 @@
 
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
+* One metric along a graph: ``selection.graph``.
 * Any mixture whose metrics all have marginals: swaps by marginals.
 * Anything else, a black box: the best of all masks where these are few; else the paper's learner as it is by default, and
   exchanges by values. To set that learner, name policy ``policy_gradient``.
@@ -77,6 +78,7 @@ class DataMaskPolicy(SelectionPolicy):
 
 def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
     from datamask_pipeline.diversity.base import CoverageMetric
+    from datamask_pipeline.diversity.pair_graph import PairGraph
     from datamask_pipeline.selection.marginal_swaps import (
         best_of_all,
         can_swap_by_marginals,
@@ -93,6 +95,12 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         from datamask_pipeline.selection.facility.choose import choose_by_coverage
 
         return choose_by_coverage(problem, config)
+    if isinstance(terms[0].metric, PairGraph):
+        from datamask_pipeline.selection.graph.choose import choose_on_graph
+        from datamask_pipeline.selection.graph.objective import GraphObjective
+
+        if (on_graph := GraphObjective.of(problem)) is not None:
+            return choose_on_graph(problem, on_graph, config)
     if can_swap_by_marginals(problem):
         return choose_by_marginal_swaps(problem, config)
     if (best := best_of_all(problem)) is not None:

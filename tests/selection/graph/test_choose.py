@@ -1,0 +1,163 @@
+"""The learner along a graph: the best of all masks, exchanges that gain, greedy by itself, and a bound that holds."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.pair_graph import nearest_graph
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.graph.choose import exchanged, greedy_mask
+from datamask_pipeline.selection.graph.objective import GraphObjective
+
+
+def block(size: int, dim: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draws = np.random.default_rng(seed)
+    centres = draws.standard_normal((max(2, size // 12), dim))
+    rows = centres[draws.integers(0, len(centres), size)] + 0.6 * draws.standard_normal((size, dim))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), draws.random(size)
+
+
+def posed(
+    size: int, seed: int, count: int, *, groups: int = 1, lamb: float = 0.4
+) -> tuple[GraphObjective, Budget, np.ndarray]:
+    """An objective, its budget, and the matrix of similarities."""
+    rows, quality = block(size, 6, seed)
+    graph = nearest_graph(torch.from_numpy(rows), 4)
+    known = np.zeros((size, size))
+    known[graph.left_E, graph.right_E] = known[graph.right_E, graph.left_E] = graph.similarity_E
+    limits = [count // groups + (group < count % groups) for group in range(groups)]
+    budget = Budget(
+        costs_N=torch.ones(size, dtype=torch.float64),
+        groups_N=torch.arange(size) % groups,
+        limits=tuple(map(float, limits)),
+        tokens=False,
+        seed=seed,
+    )
+    objective = GraphObjective(
+        graph=graph, linear_N=lamb * quality / count, weight=2 * (1 - lamb) / count, offset=0.3
+    )
+    return objective, budget, known
+
+
+def worth(objective: GraphObjective, known: np.ndarray, mask: np.ndarray) -> float:
+    inside = np.ix_(mask, mask)
+    return float(
+        objective.offset + objective.linear_N[mask].sum() - objective.weight / 2 * known[inside].sum()
+    )
+
+
+def every(budget: Budget) -> list[np.ndarray]:
+    groups = budget.groups_N.numpy()
+    parts = [
+        itertools.combinations(np.flatnonzero(groups == group), int(limit))
+        for group, limit in enumerate(budget.limits)
+    ]
+    masks = []
+    for chosen in itertools.product(*map(list, parts)):
+        mask = np.zeros(len(groups), bool)
+        mask[list(itertools.chain(*chosen))] = True
+        masks.append(mask)
+    return masks
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_bounds_hold_of_every_mask_whatever_the_shares(groups: int) -> None:
+    for seed in range(12):
+        objective, budget, known = posed(11, seed, 4, groups=groups)
+        best = max(worth(objective, known, mask) for mask in every(budget))
+        draws = np.random.default_rng(seed)
+        for shares in (np.zeros(11), np.ones(11), *draws.random((6, 11))):
+            assert objective.bound(shares, budget) >= best - 1e-12
+        found = exchanged(objective, budget, greedy_mask(objective, budget))
+        start = found.astype(np.float64)
+        bound, shares = objective.smallest_bound(start, budget, objective.value(found), 200, lambda *_: False)
+        assert best - 1e-12 <= bound <= objective.bound(start, budget)
+        assert bound == objective.bound(shares, budget)
+
+
+def value(mask: np.ndarray, quality: np.ndarray, known: np.ndarray, scale: Any, lamb: float) -> float:
+    """The objective by its formula."""
+    (q0, q1), (d0, d1) = scale["quality"], scale["Pair_graph"]
+    diversity = -known[np.ix_(mask, mask)].sum() / mask.sum()
+    return float(lamb * (quality[mask].mean() - q0) / (q1 - q0) + (1 - lamb) * (diversity - d0) / (d1 - d0))
+
+
+@pytest.mark.parametrize("quotas", [None, {"a": 0.25, "b": 0.75}])
+@pytest.mark.parametrize("lamb", [0.0, 0.3, 0.8])
+def test_the_best_of_all_masks_is_found(lamb: float, quotas: dict[str, float] | None) -> None:
+    for seed in range(3):
+        rows, quality = block(12, 6, seed)
+        groups = ["a", "b"] * 6
+        result = select_documents(
+            rows,
+            quality,
+            num_documents=4,
+            lamb=lamb,
+            diversity="Pair_graph",
+            diversity_options={"Pair_graph": {"neighbours": 4}},
+            groups=groups if quotas else None,
+            quotas=quotas,
+            seed=seed,
+        )
+        graph = nearest_graph(torch.from_numpy(rows), 4)
+        known = np.zeros((12, 12))
+        known[graph.left_E, graph.right_E] = known[graph.right_E, graph.left_E] = graph.similarity_E
+        told = {"quality": quality, "known": known, "scale": result.normalisation, "lamb": lamb}
+        masks = [
+            np.isin(np.arange(12), chosen)
+            for chosen in itertools.combinations(range(12), 4)
+            if not quotas or sum(groups[row] == "a" for row in chosen) == 1
+        ]
+        assert result.objective.value == pytest.approx(value(result.mask, **told), abs=1e-6)
+        best = max(value(mask, **told) for mask in masks)
+        assert result.objective.value >= best - 1e-6
+        assert result.certificate.bound >= best - 1e-6
+
+
+def test_no_exchange_of_two_documents_gains() -> None:
+    objective, budget, known = posed(90, 3, 27, groups=2)
+    mask = exchanged(objective, budget, greedy_mask(objective, budget))
+    best, groups = worth(objective, known, mask), budget.groups_N.numpy()
+    assert objective.value(mask) == pytest.approx(best)
+    for out, into in itertools.product(np.flatnonzero(mask), np.flatnonzero(~mask)):
+        if groups[out] == groups[into]:
+            other = mask.copy()
+            other[out], other[into] = False, True
+            assert worth(objective, known, other) <= best + 1e-12
+
+
+def test_greedy_takes_the_largest_gain_each_time() -> None:
+    objective, budget, known = posed(80, 5, 24, groups=2)
+    mask, groups = np.zeros(80, bool), budget.groups_N.numpy()
+    while mask.sum() < 24:
+        gains = objective.linear_N - objective.weight * known[:, mask].sum(1)
+        full = [group for group in (0, 1) if mask[groups == group].sum() == budget.limits[group]]
+        gains[mask | np.isin(groups, full)] = -np.inf
+        mask[gains.argmax()] = True
+    assert greedy_mask(objective, budget).tolist() == mask.tolist()
+
+
+def test_kicks_end_above_greedy() -> None:
+    rows, quality = block(400, 16, 7)
+    common = {"ratio": 0.3, "lamb": 0.3, "diversity": "Pair_graph"}
+    ours = select_documents(rows, quality, **common)
+    scale = {"normalisation_constants": ours.normalisation}
+    exchanged_once = select_documents(rows, quality, **common, **scale, num_kicks=0)
+    greedy = select_documents(rows, quality, **common, **scale, policy="greedy")
+    assert ours.objective.value > exchanged_once.objective.value > greedy.objective.value + 0.01
+    assert ours.certificate.bound >= ours.objective.value
+
+
+def test_a_budget_in_tokens_is_filled_by_swaps() -> None:
+    rows, quality = block(120, 8, 2)
+    tokens = np.random.default_rng(2).integers(20, 200, 120)
+    result = select_documents(
+        rows, quality, num_tokens=2_000, token_counts=tokens, diversity="Pair_graph", lamb=0.4
+    )
+    left = 2_000 - tokens[result.mask].sum()
+    assert 0 <= left < tokens[~result.mask].min()
+    assert result.certificate.bound is None
