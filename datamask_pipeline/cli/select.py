@@ -42,8 +42,8 @@ def select(
     policy: Annotated[
         str,
         typer.Option(
-            help="datamask (the best learner for the metric), policy_gradient (the paper's), greedy, semdedup, "
-            "quality_topk, random or a plugin's."
+            help="datamask (the best learner for the metric), policy_gradient (the paper's), greedy, partitioned_greedy "
+            "(of Pair_graph), semdedup, quality_topk, random or a plugin's."
         ),
     ] = FIELDS["policy"].default,
     seed: Annotated[int, typer.Option(help=FIELDS["seed"].description)] = FIELDS["seed"].default,

@@ -52,6 +52,19 @@ class SimilarityGraph:
         """Of no documents."""
         return cls(0, np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
+    def within(
+        self, place_N: NDArray[np.int64], within_E: NDArray[np.bool_], num_rows: int
+    ) -> SimilarityGraph:
+        """That of some documents alone.
+
+        Args:
+            place_N: The new number of each of them.
+            within_E: Edges both of whose ends are among them.
+            num_rows: How many they are.
+        """
+        left_e, right_e = place_N[self.left_E[within_E]], place_N[self.right_E[within_E]]
+        return SimilarityGraph(num_rows, left_e, right_e, self.similarity_E[within_E])
+
     def sums(self, weights_N: NDArray[np.float64]) -> NDArray[np.float64]:
         """Each document's similarities to its neighbours, weighted by these: float64 of shape (N,)."""
         left_E, right_E = self.left_E, self.right_E

@@ -1,0 +1,93 @@
+"""Bounding settles what every best mask has; partitioned greedy keeps its budget, and is greedy where there is one part."""
+
+import itertools
+
+import numpy as np
+import pytest
+from test_choose import block, every, posed, worth
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.errors import ConfigurationError
+from datamask_pipeline.selection.graph.bounding import bounded
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_bounding_settles_is_so_in_every_best_mask(groups: int) -> None:
+    settled = 0
+    for seed, lamb in itertools.product(range(10), (0.4, 0.95, 0.98)):
+        objective, budget, known = posed(11, seed, 4, groups=groups, lamb=lamb)
+        masks = every(budget)
+        values = np.array([worth(objective, known, mask) for mask in masks])
+        inside, outside = bounded(objective, budget)
+        for mask in itertools.compress(masks, values > values.max() - 1e-9):
+            assert mask[inside].all()
+            assert not mask[outside].any()
+        settled += int(inside.sum() + outside.sum())
+    assert settled > 50
+
+
+def test_quality_alone_is_settled_as_a_whole() -> None:
+    objective, budget, _ = posed(60, 1, 20, groups=3, lamb=1.0)
+    inside, outside = bounded(objective, budget)
+    assert (inside != outside).all()
+    assert inside.tolist() == budget.best(budget.costs_N * 0 + objective.linear_N).tolist()
+
+
+def test_one_partition_in_one_round_is_greedy() -> None:
+    rows, quality = block(150, 8, 4)
+    common = {"ratio": 0.2, "lamb": 0.3, "diversity": "Pair_graph", "seed": 2}
+    plain = select_documents(rows, quality, policy="greedy", **common)
+    whole = select_documents(
+        rows, quality, policy="partitioned_greedy", num_partitions=1, num_rounds=1, bounding=False, **common
+    )
+    assert whole.mask.tolist() == plain.mask.tolist()
+
+
+@pytest.mark.parametrize("quotas", [None, {"a": 0.2, "b": 0.8}])
+def test_the_budget_is_kept_and_more_rounds_lose_less(quotas: dict[str, float] | None) -> None:
+    values: dict[int, list[float]] = {1: [], 6: []}
+    for seed, rounds in itertools.product(range(4), values):
+        rows, quality = block(203, 8, seed)
+        result = select_documents(
+            rows,
+            quality,
+            num_documents=41,
+            lamb=0.3,
+            diversity="Pair_graph",
+            policy="partitioned_greedy",
+            num_partitions=5,
+            num_rounds=rounds,
+            groups=["a" if row % 3 else "b" for row in range(203)] if quotas else None,
+            quotas=quotas,
+            seed=seed,
+        )
+        assert result.mask.sum() == 41
+        assert not quotas or result.mask[np.arange(203) % 3 > 0].sum() == 8
+        values[rounds].append(result.objective.value)
+    assert np.mean(values[6]) > np.mean(values[1])
+
+
+def test_more_partitions_than_documents_are_left() -> None:
+    rows, quality = block(12, 6, 1)
+    result = select_documents(
+        rows,
+        quality,
+        num_documents=3,
+        diversity="Pair_graph",
+        policy="partitioned_greedy",
+        num_partitions=40,
+    )
+    assert result.mask.sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"diversity": "Pair_simi"}, r"Pair_graph alone, not \['Pair_simi'\]"),
+        ({"diversity": "Pair_graph", "num_tokens": 90, "token_counts": [9] * 30}, "counts documents"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(settings: dict, said: str) -> None:
+    rows, quality = block(30, 6, 1)
+    with pytest.raises(ConfigurationError, match=said):
+        select_documents(rows, quality, policy="partitioned_greedy", **settings)
