@@ -43,7 +43,7 @@ def select(
         str,
         typer.Option(
             help="datamask (the best learner for the metric), policy_gradient (the paper's), greedy, partitioned_greedy "
-            "(of Pair_graph), semdedup, quality_topk, random or a plugin's."
+            "(of Pair_graph), gist, semdedup, quality_topk, random or a plugin's."
         ),
     ] = FIELDS["policy"].default,
     seed: Annotated[int, typer.Option(help=FIELDS["seed"].description)] = FIELDS["seed"].default,

@@ -93,12 +93,18 @@ class PairGraph(DiversityMetric):
         self._digest, self._graph = b"", SimilarityGraph.empty()
 
     def graph(self, embeddings_ND: Tensor) -> SimilarityGraph:
-        """The graph of these unit rows in float32; that of the last ones is kept, wherever their like lie."""
+        """The graph of these unit rows in float32; that of a block is kept, wherever its like lie, until there is one of as many.
+
+        A sample's is made and forgotten.
+        """
         if self._rows is None or self._rows() is not embeddings_ND:
             rows_ND = embeddings_ND.float().contiguous()
             digest = hashlib.sha256(rows_ND.cpu().numpy().data).digest()
             if digest != self._digest:
-                self._digest, self._graph = digest, nearest_graph(rows_ND, self.config.neighbours)
+                graph = nearest_graph(rows_ND, self.config.neighbours)
+                if graph.num_rows < self._graph.num_rows:
+                    return graph
+                self._digest, self._graph = digest, graph
             self._rows = weakref.ref(embeddings_ND)
         return self._graph
 

@@ -19,6 +19,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "topk": {"policy": "quality_topk"},
     "drawn": {"policy": "random", "seed": 1},
     "semdedup": {"policy": "semdedup"},
+    "gist": {"policy": "gist"},
     "gradient": {"policy": "policy_gradient", "num_epochs": 50},
     "quotas": {"quotas": {"tiny-2024-10": 0.5, "tiny-2024-18": 0.5}},
     "pruned": {"quality_pruning": 0.3},

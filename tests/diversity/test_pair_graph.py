@@ -64,6 +64,8 @@ def test_the_graph_is_that_of_the_rows_at_hand(rows_ND: torch.Tensor) -> None:
     metric = PairGraph(PairGraphConfig(neighbours=K))
     graph = metric.graph(rows_ND)
     assert metric.graph(rows_ND.double()) is graph, "the same rows in another type"
+    assert metric.graph(rows_ND[:9]).num_rows == 9
+    assert metric.graph(rows_ND.double()) is graph, "a sample's takes no place"
     assert metric.graph(rows_ND.flip(0)) is not graph
     again = pickle.loads(pickle.dumps(metric))
     assert again.graph(rows_ND).left_E.tolist() == graph.left_E.tolist()

@@ -63,7 +63,7 @@ def test_other_weights_of_metrics_are_another_run(clustered, tmp_path: Path) -> 
         )
 
 
-@pytest.mark.parametrize("policy", ["random", "quality_topk", "semdedup", "greedy"])
+@pytest.mark.parametrize("policy", ["random", "quality_topk", "semdedup", "greedy", "gist"])
 def test_a_policy_without_steps_tells_what_it_reached(policy: str, clustered) -> None:
     lines = []
     result = select_documents(

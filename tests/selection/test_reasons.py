@@ -6,7 +6,7 @@ import pytest
 from datamask_pipeline import select_documents
 
 
-@pytest.mark.parametrize("policy", ["random", "semdedup", "greedy"])
+@pytest.mark.parametrize("policy", ["random", "semdedup", "greedy", "gist"])
 def test_a_policy_without_a_threshold_shows_none(clustered, policy: str) -> None:
     rows, quality = clustered
     result = select_documents(rows, quality, policy=policy)

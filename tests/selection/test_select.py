@@ -136,7 +136,7 @@ def test_isotropic_rows_never_come_out_worse_than_random(metric, seed) -> None:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("metric", ["Pair_simi", "DiSF_uncentred", "DiSF"])
-@pytest.mark.parametrize("policy", ["datamask", "policy_gradient", "greedy", "semdedup"])
+@pytest.mark.parametrize("policy", ["datamask", "policy_gradient", "greedy", "semdedup", "gist"])
 def test_no_bit_depends_on_the_number_of_workers(metric, policy, clustered) -> None:
     rows, quality = clustered
     first, second = (

@@ -34,6 +34,7 @@ else:
         {"policy": "policy_gradient", "estimator": "counterfactual", "num_epochs": 20, **raw},
         {"policy": "greedy", "diversity": "DiSF_uncentred"},
         {"policy": "semdedup"},
+        {"policy": "gist"},
     ]
 runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in metrics] + others
 for settings in runs:
@@ -51,7 +52,7 @@ def outcome(part: str, threads: int, workers: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "number"), [("quick", 3), ("others", 13)])
+@pytest.mark.parametrize(("part", "number"), [("quick", 3), ("others", 14)])
 def test_threads_do_not_change_a_bit(part: str, number: int) -> None:
     alone = outcome(part, threads=1, workers=1)
     assert len(alone) == number
