@@ -93,10 +93,7 @@ class PairGraph(DiversityMetric):
         self._digest, self._graph = b"", SimilarityGraph.empty()
 
     def graph(self, embeddings_ND: Tensor) -> SimilarityGraph:
-        """The graph of these unit rows in float32; that of a block is kept, wherever its like lie, until there is one of as many.
-
-        A sample's is made and forgotten.
-        """
+        """The graph of these unit rows in float32; the last one is kept, wherever such rows lie, but for a sample's."""
         if self._rows is None or self._rows() is not embeddings_ND:
             rows_ND = embeddings_ND.float().contiguous()
             digest = hashlib.sha256(rows_ND.cpu().numpy().data).digest()

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
 from datamask_pipeline.diversity.moments import DrawnGroup, MomentMetric
+from datamask_pipeline.diversity.pair_graph import PairGraph
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.facility.evaluate import coverage_of
@@ -77,7 +78,7 @@ def blocks_to_draw_from(
         for metric in metrics
         if size <= FEW_DOCUMENTS
         and (
-            isinstance(metric, MomentMetric)
+            isinstance(metric, MomentMetric | PairGraph)
             or (isinstance(metric, CoverageMetric) and len(metric.references(size)) == size)
         )
     ]

@@ -25,6 +25,7 @@ SELECT = {"num_steps": 3, "num_swap_rounds": 1, "num_restarts": 1, "num_kicks": 
 SELECT |= {"num_epochs": 5, "num_rollouts": 8, "partial": 1.0}
 ARMS: dict[str, dict[str, Any]] = {
     **{f"policy_{name}": {"policy": name} for name in POLICIES.names()},
+    "policy_partitioned_greedy": {"policy": "partitioned_greedy", "diversity": "Pair_graph"},
     **{f"metric_{name}": {"diversity": name} for name in METRICS.names()},
     "greedy_facility": {"policy": "greedy", "diversity": "Facility"},
     "mixture": {"diversity": {"Facility": 1.0, "Pair_simi": 2.0}},

@@ -20,6 +20,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "drawn": {"policy": "random", "seed": 1},
     "semdedup": {"policy": "semdedup"},
     "gist": {"policy": "gist"},
+    "partitions": {"policy": "partitioned_greedy", "diversity": "Pair_graph", "num_partitions": 3},
     "gradient": {"policy": "policy_gradient", "num_epochs": 50},
     "quotas": {"quotas": {"tiny-2024-10": 0.5, "tiny-2024-18": 0.5}},
     "pruned": {"quality_pruning": 0.3},

@@ -24,7 +24,10 @@ def test_log_odds_are_exact_between_and_ordered_by_score_at_the_ends() -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", POLICIES.names())
 def test_the_logit_is_that_of_the_probability(policy, clustered) -> None:
-    few = {"num_epochs": 20, "num_rollouts": 8, "partial": 0.5} if policy == "policy_gradient" else {}
+    few = {
+        "policy_gradient": {"num_epochs": 20, "num_rollouts": 8, "partial": 0.5},
+        "partitioned_greedy": {"diversity": "Pair_graph"},
+    }.get(policy, {})
     result = select_documents(*clustered, policy=policy, quality_pruning=0.2, **few)
     np.testing.assert_allclose(expit(result.logits), result.probabilities, atol=1e-15)
     kept = result.reasons != "pruned by quality"

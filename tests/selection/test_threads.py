@@ -35,6 +35,7 @@ else:
         {"policy": "greedy", "diversity": "DiSF_uncentred"},
         {"policy": "semdedup"},
         {"policy": "gist"},
+        {"policy": "partitioned_greedy", "diversity": "Pair_graph"},
     ]
 runs = [{"diversity": name, "gap_tolerance": 0.0, **few} for name in metrics] + others
 for settings in runs:
@@ -52,7 +53,7 @@ def outcome(part: str, threads: int, workers: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "number"), [("quick", 3), ("others", 14)])
+@pytest.mark.parametrize(("part", "number"), [("quick", 3), ("others", 16)])
 def test_threads_do_not_change_a_bit(part: str, number: int) -> None:
     alone = outcome(part, threads=1, workers=1)
     assert len(alone) == number

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from test_choose import block, every, posed, worth
+from graph_blocks import block, every, posed, worth
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.errors import ConfigurationError
