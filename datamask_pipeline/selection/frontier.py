@@ -4,7 +4,8 @@ The block is checked once, and each learner of a metric of moments starts where 
 but for blocks that are learnt by bands. Along lambda the scale
 is measured once, and every mask found is offered to every lambda: of a linear trade-off's best points, quality then never
 falls and diversity never rises with it. Along the ratio every mask is offered to the next one, filled up: what a monotone
-metric reaches alone, such as Facility at lambda 0, never falls.
+metric reaches alone, such as Facility at lambda 0, never falls. A policy that reads no metric keeps its own masks: by what
+a metric says of them another's may be better, and is not what the policy chooses.
 
 Shape suffixes: N documents, n of those left by pruning.
 """
@@ -161,7 +162,9 @@ def frontier(
             points.append(
                 _Point(problem=problem, pruned=pruned, curve=curve, timings=watch, solution=solution)
             )
-        best = _best_along_lambda(points) if along == "lamb" else _grown(points)
+        best: Iterator[Solution] = (point.solution for point in points)
+        if "diversity" not in policy.unread:
+            best = _best_along_lambda(points) if along == "lamb" else _grown(points)
         results = [
             result_of(
                 point.problem,

@@ -114,6 +114,19 @@ def test_what_the_frontier_does_not_take_is_told_as_that(clustered) -> None:
             frontier(*clustered, **given)
 
 
+@pytest.mark.parametrize(
+    "along", [{"lambs": (0.0, 0.5, 0.9), "ratio": 0.1}, {"ratios": (0.1, 0.9), "lamb": 0.3}]
+)
+def test_a_policy_that_reads_no_metric_keeps_its_own_masks(along, clustered) -> None:
+    """By Pair_simi another lambda's mask, or a smaller one filled up, is better than what GIST chooses."""
+    found = frontier(*clustered, policy="gist", **along)
+    fixed = {name: value for name, value in along.items() if name in ("lamb", "ratio")}
+    for value, result in zip(found.at, found.results, strict=True):
+        alone = select_documents(*clustered, policy="gist", **fixed, **{found.along: value})
+        assert result.mask.tolist() == alone.mask.tolist()
+        assert result.record["learner"] == pytest.approx(alone.record["learner"])
+
+
 @pytest.mark.slow
 def test_a_term_without_a_range_is_refused_wherever_a_lambda_weighs_it(clustered) -> None:
     rows = clustered[0][:60]
