@@ -1,11 +1,15 @@
 """Greedy in random partitions, round by round, of what bounding leaves open. Knows no relaxation.
 
+Adaptive partitions are as large in each round as in the first, and so are fewer the less is left.
+
 Shape suffixes: N documents, n of a partition.
 
 Source: Boether et al. 2025 (arXiv 2402.16442), multi-round partitioned greedy with exact bounding before it.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
@@ -55,12 +59,16 @@ def choose_in_partitions(problem: Problem, config: PartitionedGreedyConfig) -> S
     room_G = [
         int(limit) - int(inside_N[groups_N == group].sum()) for group, limit in enumerate(budget.limits)
     ]
+    most = max(1, math.ceil(len(open_n) / config.num_partitions))
     for turn in range(1, config.num_rounds + 1):
         left = 1 - turn / config.num_rounds
         wanted_G = [room + round((size - room) * left) for room, size in zip(room_G, sizes_G, strict=True)]
         draws = generator(budget.seed, "partitions", turn)
         shuffled_n = open_n[torch.randperm(len(open_n), generator=draws).numpy()]
-        parts = [np.sort(rows_n) for rows_n in np.array_split(shuffled_n, config.num_partitions)]
+        count = config.num_partitions
+        if config.adaptive:
+            count = max(1, min(count, math.ceil(len(open_n) / most)))
+        parts = [np.sort(rows_n) for rows_n in np.array_split(shuffled_n, count)]
         open_n = np.sort(np.concatenate(_greedy_of_each(objective, budget, gains_N, parts, wanted_G)))
         problem.report({"step": turn, "num_steps": config.num_rounds})
     mask_N = inside_N.copy()

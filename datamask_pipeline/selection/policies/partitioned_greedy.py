@@ -25,6 +25,10 @@ class PartitionedGreedyConfig(Settings):
         ge=1,
         description="Times that what was taken is dealt out anew, and less of it taken; the last round takes the budget.",
     )
+    adaptive: bool = pydantic.Field(
+        True,
+        description="Whether later rounds have as few partitions as hold what is left, each as large as in the first.",
+    )
     bounding: bool = pydantic.Field(
         True, description="Whether documents that are in every best mask, or in none, are settled first."
     )

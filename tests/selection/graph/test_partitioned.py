@@ -67,6 +67,26 @@ def test_the_budget_is_kept_and_more_rounds_lose_less(quotas: dict[str, float] |
     assert np.mean(values[6]) > np.mean(values[1])
 
 
+def test_as_few_partitions_as_hold_what_is_left_lose_less() -> None:
+    values: dict[bool, list[float]] = {True: [], False: []}
+    for seed, adaptive in itertools.product(range(2), values):
+        rows, quality = block(203, 8, seed)
+        result = select_documents(
+            rows,
+            quality,
+            num_documents=41,
+            lamb=0.3,
+            diversity="Pair_graph",
+            policy="partitioned_greedy",
+            num_partitions=5,
+            adaptive=adaptive,
+            seed=seed,
+        )
+        assert result.mask.sum() == 41
+        values[adaptive].append(result.objective.value)
+    assert np.mean(values[True]) > np.mean(values[False]) + 0.05
+
+
 def test_more_partitions_than_documents_are_left() -> None:
     rows, quality = block(12, 6, 1)
     result = select_documents(
