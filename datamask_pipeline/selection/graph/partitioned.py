@@ -54,11 +54,11 @@ def choose_in_partitions(problem: Problem, config: PartitionedGreedyConfig) -> S
     if config.bounding:
         inside_N, outside_N = bounded(objective, budget)
     gains_N = objective.marginals(inside_N)
-    open_n = np.flatnonzero(~inside_N & ~outside_N)
-    sizes_G = np.bincount(groups_N[open_n], minlength=len(budget.limits))
     room_G = [
         int(limit) - int(inside_N[groups_N == group].sum()) for group, limit in enumerate(budget.limits)
     ]
+    open_n = np.flatnonzero(~inside_N & ~outside_N & (np.array(room_G)[groups_N] > 0))
+    sizes_G = np.bincount(groups_N[open_n], minlength=len(budget.limits))
     most = max(1, math.ceil(len(open_n) / config.num_partitions))
     for turn in range(1, config.num_rounds + 1):
         left = 1 - turn / config.num_rounds

@@ -33,13 +33,15 @@ def test_quality_alone_is_settled_as_a_whole() -> None:
     assert inside.tolist() == budget.best(budget.costs_N * 0 + objective.linear_N).tolist()
 
 
-def test_one_partition_in_one_round_is_greedy() -> None:
+@pytest.mark.parametrize(("rounds", "quotas"), [(1, None), (3, {"a": 1.0, "b": 0.0})])
+def test_one_partition_is_greedy(rounds: int, quotas: dict[str, float] | None) -> None:
+    """Also where documents of a group that has no place would be in the way of others."""
     rows, quality = block(150, 8, 4)
-    common = {"ratio": 0.2, "lamb": 0.3, "diversity": "Pair_graph", "seed": 2}
+    common = {"ratio": 0.2, "lamb": 0.3, "diversity": "Pair_graph", "seed": 2, "quotas": quotas}
+    common |= {"groups": ["a", "a", "b"] * 50} if quotas else {}
     plain = select_documents(rows, quality, policy="greedy", **common)
-    whole = select_documents(
-        rows, quality, policy="partitioned_greedy", num_partitions=1, num_rounds=1, bounding=False, **common
-    )
+    settings = {"num_partitions": 1, "num_rounds": rounds, "bounding": False}
+    whole = select_documents(rows, quality, policy="partitioned_greedy", **settings, **common)
     assert whole.mask.tolist() == plain.mask.tolist()
 
 
