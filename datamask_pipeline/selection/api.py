@@ -26,7 +26,7 @@ from datamask_pipeline.hardware import num_cores, present_device
 from datamask_pipeline.selection import normalisation as scale
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.checkpoint import Checkpoint
-from datamask_pipeline.selection.config import SelectionConfig, require_beside
+from datamask_pipeline.selection.config import SelectionConfig, require_beside, require_fitting_policy
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.facility.nearest import tells_apart
 from datamask_pipeline.selection.given import Given, require_fitting, require_given
@@ -182,7 +182,9 @@ def check_settings(
         used = {metric.name: weight for metric, weight in metrics}
         config = config.model_copy(update={"diversity": names[0] if used == {names[0]: 1.0} else used})
     present_device(config.device)
-    return config, metrics, POLICIES.beside(config.policy, config)
+    policy = POLICIES.beside(config.policy, config)
+    require_fitting_policy(config, policy, {metric.name: metric for metric, _ in metrics})
+    return config, metrics, policy
 
 
 def raw_problem(

@@ -190,6 +190,38 @@ def _unread(model: type[SelectionConfig], name: str, values: Mapping[str, Any], 
     return f"{path}: neither objective, budget nor policy {policy!r} reads such a setting{remedy}"
 
 
+def require_fitting_policy(
+    config: SelectionConfig,
+    policy: Any,
+    metrics: Mapping[str, Any],
+    where: Callable[[str], str] | None = None,
+) -> None:
+    """Refuse a budget or metrics that a policy cannot choose by.
+
+    Args:
+        config: The settings.
+        policy: The policy, or its class.
+        metrics: The diversity metrics, or their classes, by name.
+        where: The path of a setting in what the user wrote.
+
+    Raises:
+        ConfigurationError: it is so.
+    """
+
+    def at(setting: str) -> str:
+        return "" if where is None else f"{where(setting)}: "
+
+    if config.num_tokens is not None and not policy.counts_tokens:
+        raise ConfigurationError(
+            f"{at('num_tokens')}policy {config.policy!r} counts documents; give ratio or num_documents, not num_tokens"
+        )
+    if policy.along_graph and [hasattr(metric, "graph") for metric in metrics.values()] != [True]:
+        raise ConfigurationError(
+            f"{at('diversity')}policy {config.policy!r} chooses along a graph: diversity has to be Pair_graph alone, not "
+            f"{list(metrics)}"
+        )
+
+
 def require_beside(
     name: str,
     policy: Any,

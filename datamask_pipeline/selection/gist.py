@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import TIE, lots
 from datamask_pipeline.selection.parallel import Span
 from datamask_pipeline.selection.problem import Problem
@@ -41,18 +40,6 @@ SLICE_ROWS = 128
 """Candidates that one thread compares with those taken."""
 TILE_ROWS = 4096
 """Documents taken that a slice is compared with at once."""
-
-
-def check_gist(problem: Problem) -> None:
-    """Refuse a budget in tokens: a set of documents that lie apart is counted in documents.
-
-    Raises:
-        ConfigurationError: the budget is in tokens.
-    """
-    if problem.budget.tokens:
-        raise ConfigurationError(
-            "policy 'gist' counts documents; give ratio or num_documents, not num_tokens"
-        )
 
 
 def choose_by_distances(problem: Problem, step: float) -> Solution:

@@ -17,7 +17,6 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.diversity.pair_graph import PairGraph
-from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.graph.choose import greedy_solution
 from datamask_pipeline.selection.graph.objective import GraphObjective
 from datamask_pipeline.selection.problem import Problem
@@ -34,12 +33,8 @@ def check_greedy(problem: Problem) -> None:
     """Refuse what has no gain of one document.
 
     Raises:
-        ConfigurationError: a budget in tokens, or a metric of another family.
+        ConfigurationError: a metric of another family.
     """
-    if problem.budget.tokens:
-        raise ConfigurationError(
-            "policy 'greedy' counts documents; give ratio or num_documents, not num_tokens"
-        )
     if not (_is_coverage(problem) or _is_along_graph(problem)):
         _ = problem.moment_objective
 

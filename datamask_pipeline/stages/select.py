@@ -19,7 +19,7 @@ from datamask_pipeline.disk import save_array
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.families import METRICS, POLICIES, with_members
 from datamask_pipeline.hardware import device_kind, give_free_pages_back, present_device
-from datamask_pipeline.selection.config import SelectionConfig
+from datamask_pipeline.selection.config import SelectionConfig, require_fitting_policy
 from datamask_pipeline.selection.ratio import documents_of
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.spill import Room
@@ -168,12 +168,13 @@ def check(config: SelectConfig, where: Callable[[str], str]) -> None:
 
     Raises:
         UnknownNameError: no policy or metric has that name.
-        ConfigurationError: a metric's option is wrong, or the device is not there.
+        ConfigurationError: a metric's option is wrong, budget or metrics do not fit the policy, or the device is not there.
     """
-    POLICIES.beside(config.policy, config)
-    METRICS.make_each(
+    policy = POLICIES.beside(config.policy, config)
+    metrics = METRICS.make_each(
         config.diversity_weights, config.diversity_options, where("diversity_options"), where("diversity")
     )
+    require_fitting_policy(config, policy, {metric.name: metric for metric in metrics}, where)
     if config.over == "shards":
         from datamask_pipeline.selection.shards.api import over_shards
 

@@ -72,6 +72,14 @@ def chain(config: Path, record: Path, settings: dict[str, Any]) -> Pipeline:
             {"score.scorers": ["fineweb_edu"], "score.options": {"fineweb_edu": {"model": "/"}}},
             *("score", "embed", "directory '/' holds no model"),
         ),
+        (
+            {"arms.g": {"policy": "gist", "num_tokens": 900, "ratio": None}},
+            *("select", "gather", r"arms\.g\.num_tokens: policy 'gist' counts documents"),
+        ),
+        (
+            {"arms.g": {"policy": "partitioned_greedy", "diversity": "Pair_simi"}},
+            *("select", "gather", r"arms\.g\.diversity: .*Pair_graph alone, not \['Pair_simi'\]"),
+        ),
         ({"source.options.crawl": "../evil"}, "ingest", None, r"'\.\./evil'.*'\.\.' cannot be the name"),
         ({"source.options.crawl": ""}, "ingest", None, "'' cannot be the name"),
     ],

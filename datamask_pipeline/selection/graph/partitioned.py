@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.graph.bounding import bounded
 from datamask_pipeline.selection.graph.choose import greedy_mask
@@ -26,23 +25,6 @@ from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
 Rows = NDArray[np.int64]
-
-
-def check_graph(problem: Problem) -> None:
-    """Refuse what has no graph, or counts tokens.
-
-    Raises:
-        ConfigurationError: it is so.
-    """
-    if problem.budget.tokens:
-        raise ConfigurationError(
-            "policy 'partitioned_greedy' counts documents; give ratio or num_documents, not num_tokens"
-        )
-    if GraphObjective.of(problem) is None:
-        names = [term.name for term in problem.objective.terms]
-        raise ConfigurationError(
-            f"policy 'partitioned_greedy' chooses along a graph: diversity has to be Pair_graph alone, not {names}"
-        )
 
 
 def choose_in_partitions(problem: Problem, config: PartitionedGreedyConfig) -> Solution:

@@ -33,6 +33,12 @@ class SelectionPolicy(ABC):
     knows_given: ClassVar[bool] = True
     """Whether it can choose beside documents that are held already."""
 
+    counts_tokens: ClassVar[bool] = True
+    """Whether it can fill a budget in tokens."""
+
+    along_graph: ClassVar[bool] = False
+    """Whether it chooses along the graph of one metric that has one, and not without."""
+
     unread: ClassVar[frozenset[str]] = frozenset()
     """Settings of the selection that no mask of it depends on, whatever the others are: they say what a mask is worth."""
 

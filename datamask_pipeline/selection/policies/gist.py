@@ -32,13 +32,9 @@ class GistPolicy(SelectionPolicy):
     name = "gist"
     Config = GistConfig
     knows_given = False
+    counts_tokens = False
     unread = frozenset({"diversity", "diversity_options", "dtype"})
     config: GistConfig
-
-    def check(self, problem: Problem) -> None:
-        from datamask_pipeline.selection.gist import check_gist
-
-        check_gist(problem)
 
     def choose(self, problem: Problem) -> Solution:
         from datamask_pipeline.selection.gist import choose_by_distances

@@ -17,6 +17,7 @@ class GreedyPolicy(SelectionPolicy):
 
     name = "greedy"
     decision = BY_TURN
+    counts_tokens = False
 
     def check(self, problem: Problem) -> None:
         from datamask_pipeline.selection.greedy import check_greedy

@@ -38,13 +38,10 @@ class PartitionedGreedyPolicy(SelectionPolicy):
     """What greedy takes of random parts, which know no edges to each other, again and again; for Pair_graph alone."""
 
     name = "partitioned_greedy"
+    counts_tokens = False
+    along_graph = True
     Config = PartitionedGreedyConfig
     config: PartitionedGreedyConfig
-
-    def check(self, problem: Problem) -> None:
-        from datamask_pipeline.selection.graph.partitioned import check_graph
-
-        check_graph(problem)
 
     def choose(self, problem: Problem) -> Solution:
         from datamask_pipeline.selection.graph.partitioned import choose_in_partitions
