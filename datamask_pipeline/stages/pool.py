@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import duckdb
 
 STAGE: Final = "pool"
-VERSION: Final = "7"
+VERSION: Final = "8"
 #: What a manifest's metadata names of the requests, by their entries.
 REQUESTS: Final = ("takedown_unmatched", "takedown_purged")
 #: One in so many contents is held out at most, to reach the fewest that are wanted.

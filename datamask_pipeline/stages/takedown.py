@@ -25,7 +25,7 @@ from datamask_pipeline.storage import ArtefactBuilder, Ref, Store
 from datamask_pipeline.storage.tombstones import unnamed
 
 STAGE: Final = "takedown"
-VERSION: Final = "3"
+VERSION: Final = "4"
 
 
 def is_off(config: PoolConfig) -> bool:

@@ -108,7 +108,10 @@ def _rules_for(robots: str, agent: str) -> Protego:
             return line[0]  # `*`, or nobody
         return line[1] + (agent if token[0].lower() == agent.lower() else _NOBODY)
 
-    return Protego.parse(_AGENT_LINE.sub(named, robots.removeprefix("\ufeff")))
+    lines = robots.removeprefix(
+        "\ufeff"
+    ).splitlines()  # as `protego` ends them: by a carriage return alone, too
+    return Protego.parse(_AGENT_LINE.sub(named, "\n".join(lines)))
 
 
 def _of_folder(folder: Path) -> Iterator[tuple[str, str, str]]:

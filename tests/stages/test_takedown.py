@@ -243,6 +243,13 @@ def test_a_group_counts_for_its_own_crawler_alone() -> None:
     assert not forbids(robots, ["CCBot"], "")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_group_is_its_crawlers_whatever_ends_a_line(end: str) -> None:
+    for named, forbidden in (("GPTBot/1.1", True), ("GPT", False)):
+        robots = end.join(["# ours", f"User-agent: {named}", "Disallow: /", ""])
+        assert forbids(robots, ["GPTBot"], "/a") is forbidden
+
+
 def test_a_snapshot_that_is_none_is_refused(tmp_path: Path) -> None:
     def check(snapshot: Path) -> None:
         robots = {"snapshot": str(snapshot), "date": "2026-11-01", "user_agents": ["CCBot"]}
