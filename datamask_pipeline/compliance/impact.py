@@ -245,8 +245,8 @@ def _is_crawled(graph: Graph, host: str) -> bool:
 def _under(host: str) -> str:
     """An SQL condition on documents of a canonical host and those below it."""
     spelt, name = domains.host_sql("url"), duck.literal(host)
-    # Most URLs do not even contain the name, which is told much sooner than their host; other scripts may spell it anyhow.
-    likely = f"(contains(lower(url), {name}) OR NOT regexp_full_match(url, '[ -~]*'))"
+    # Most URLs do not even contain the name, which is told much sooner than their host.
+    likely = f"(contains(lower(url), {name}) OR {domains.may_respell_sql('url')})"
     return f"{likely} AND ({spelt} = {name} OR ends_with({spelt}, {duck.literal('.' + host)}))"
 
 

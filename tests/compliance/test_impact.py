@@ -216,8 +216,8 @@ def test_indexes_answer_as_a_scan_does(copied: Pipeline, monkeypatch: pytest.Mon
     assert [impact(store, name, kind) for name, kind in targets] == indexed  # type: ignore[arg-type]
 
 
-def test_a_domain_in_its_own_script_is_found_without_indexes(copied: Pipeline) -> None:
-    """And by its other spellings, in subsets of earlier versions."""
+def test_a_domain_spelt_otherwise_is_found_without_indexes(copied: Pipeline) -> None:
+    """In its own script and by its other spellings, an address of IPv6 too, in subsets of earlier versions."""
     store = copied.store
     ref = require(store, "materialise", "first/datamask")
     path = Path(store.part_paths(ref)[0])
@@ -225,7 +225,8 @@ def test_a_domain_in_its_own_script_is_found_without_indexes(copied: Pipeline) -
     urls = [
         "https://www.b\u00fccher.example/1",
         "https://b\uff55cher.example/",
-        *table["url"].to_pylist()[2:],
+        "http://[2001:DB8:0:0::1]:8080/",
+        *table["url"].to_pylist()[3:],
     ]
     pq.write_table(table.set_column(table.schema.get_field_index("url"), "url", [urls]), path)
     manifest_path = path.parent / "manifest.json"
@@ -236,8 +237,9 @@ def test_a_domain_in_its_own_script_is_found_without_indexes(copied: Pipeline) -
     for name in ("b\u00fccher.example", "xn--bcher-kva.example"):
         (found,) = impact(store, name, "domain")["subsets"]
         assert (found["artefact"], found["documents_held"]) == (ref.location, 1)
-    (found,) = impact(store, "bucher.example", "domain")["subsets"]
-    assert found["documents_held"] == 1
+    for name in ("bucher.example", "[2001:db8::1]"):
+        (found,) = impact(store, name, "domain")["subsets"]
+        assert found["documents_held"] == 1
 
 
 def test_altered_indexes_are_refused(copied: Pipeline) -> None:
