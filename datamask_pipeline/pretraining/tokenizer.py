@@ -5,6 +5,8 @@ bytes of a text can be compared between tokenizers. What a text holds is text: o
 end there.
 """
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -51,7 +53,7 @@ def train_tokenizer(
         model_max_length=sequence_length,
         clean_up_tokenization_spaces=False,
     )
-    fast.save_pretrained(directory)
+    _save(fast, directory)
     return load_tokenizer(directory)
 
 
@@ -73,8 +75,24 @@ def adopt_tokenizer(
     fast.model_max_length = sequence_length
     if fast.pad_token_id is None:
         fast.pad_token = fast.eos_token
-    fast.save_pretrained(directory)
+    _save(fast, directory)
     return load_tokenizer(directory)
+
+
+def _save(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
+    """Write it as its library does, which tells by a bare `Exception` what the system refuses.
+
+    Raises:
+        OSError: there is no room, or the file system refuses.
+    """
+    try:
+        tokenizer.save_pretrained(directory)
+    except Exception as error:
+        refused = re.search(r"\(os error (\d+)\)$", str(error))
+        if type(error) is not Exception or refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(directory / "tokenizer.json")) from error
 
 
 def read_tokenizer(files: Path, name: str | None = None) -> PreTrainedTokenizerFast:

@@ -1,3 +1,4 @@
+import errno
 import json
 import random
 import subprocess
@@ -5,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_limit import no_file_above
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -43,6 +45,16 @@ def test_every_text_survives_a_round_trip(texts: list[str], tmp_path: Path) -> N
 def test_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no text"):
         train_tokenizer(iter([]), tmp_path, vocab_size=400, sequence_length=16)
+
+
+def test_a_disk_without_room_is_told_as_one(texts: list[str], tmp_path: Path) -> None:
+    with no_file_above(1000), pytest.raises(OSError, match="tokenizer") as raised:
+        train_tokenizer(texts, tmp_path / "learnt", vocab_size=400, sequence_length=16)
+    assert raised.value.errno == errno.EFBIG
+    train_tokenizer(texts, tmp_path / "learnt", vocab_size=400, sequence_length=16)
+    with no_file_above(1000), pytest.raises(OSError, match="tokenizer") as raised:
+        adopt_tokenizer(tmp_path / "learnt", tmp_path / "adopted", name="it", sequence_length=16)
+    assert raised.value.errno == errno.EFBIG
 
 
 def test_an_end_of_text_that_a_document_writes_out_is_text(texts: list[str], tmp_path: Path) -> None:
