@@ -262,6 +262,7 @@ def _answered(
 
 
 _BY_WORTH: Final = "documents come in by what they add a token, and their marginals are of a document"
+_FILLED: Final = "others were chosen out of turn, to fill the tokens, so that its place does not decide"
 _LEARNT: Final = "its logits were learnt at this value, and no marginals decide"
 
 
@@ -337,6 +338,8 @@ def _budget(
     whole = _smallest_budget(config, blocks, number, group, needed, enough)
     if whole is None or (rows.groups_N is not None and not _meets(config, blocks, rows.groups_N, whole)):
         return Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
+    if config.num_tokens is not None and (whole <= config.num_tokens) != told.selected:
+        return Turn(config.budget, float(config.num_tokens), cannot=_FILLED)
     new = total
     if told.added is not None and config.budget == "ratio":
         whole, fewest, new = max(whole, 2), 1, told.added

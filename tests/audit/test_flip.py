@@ -400,6 +400,27 @@ def test_coverage_in_tokens_is_not_told_by_marginals_of_a_document(record: Recor
     assert all(turn.cannot and "a token" in turn.cannot for turn in turns)
 
 
+@pytest.mark.slow
+def test_a_budget_in_tokens_that_others_fill_is_not_told(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    for number, row in enumerate(record.pool):
+        row["token_count"] = 10 if number % 4 else 90
+    record.index = record.gather("with long ones")
+    rows = record.select("filled", policy="datamask", num_tokens=900)
+    chosen, left = (
+        [row for row in rows if row["reason"] == f"{side} threshold"] for side in ("above", "below")
+    )
+    best = max(left, key=lambda row: row["quality_marginal"] + row["diversity_marginal"])
+    turns = []
+    for row in (chosen[0], best):
+        (told,) = flips(record.store, row["id"], "r", "filled")
+        turns.append(turns_of(told)["num_tokens"])
+    assert turns[0].below is not None
+    assert turns[0].below < 900
+    assert turns[1] == Turn("num_tokens", 900.0, cannot=turns[1].cannot)
+    assert "out of turn" in str(turns[1].cannot)
+
+
 def test_what_was_chosen_beside_a_document_is_its_block_s_and_what_is_held(record: Record) -> None:
     settings: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.4, "block_rows": 25}
     record.select("beside", **settings)
