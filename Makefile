@@ -84,7 +84,7 @@ bench: setup ## The engine against its fair opponents (up to 30 minutes)
 
 bench-kinds: setup ## Every metric on four kinds of vectors against greedy and exchanges (long)
 	@$(INSTALL) -e '.[bench]'
-	@$(BIN)/python -m benchmarks --long --only four_kinds
+	@$(BIN)/python -m benchmarks --long --only four_kinds along_graph by_distances
 
 bench-long: setup ## What takes longer than that
 	@$(INSTALL) -e '.[bench]'

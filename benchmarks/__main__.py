@@ -39,6 +39,8 @@ ORDER = (
     "shards_facility",
     "release",
     "four_kinds",
+    "along_graph",
+    "by_distances",
     "small_cases",
     "audit_10m",
     "embed",

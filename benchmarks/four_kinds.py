@@ -5,10 +5,8 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,12 +16,12 @@ from numpy.typing import NDArray
 from benchmarks.harness import (
     LAMB,
     Context,
+    Done,
     Opponents,
     Opposed,
     Outcome,
     Row,
     at_most,
-    code_version,
     timed,
 )
 from benchmarks.kinds import KINDS, Block
@@ -83,7 +81,7 @@ ATTAINED = 0.999
 
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
-    outcome, done = Outcome(), _Done(context.folder / "four_kinds.jsonl")
+    outcome, done = Outcome(), Done(context.folder / "four_kinds.jsonl")
     for kind, size, budget, metric in _cells(context):
         for lamb in LAMBDAS:
             cell = {"kind": kind, "N": size, "K": budget, "metric": metric, "lambda": lamb}
@@ -110,25 +108,6 @@ def _cells(context: Context) -> Iterator[tuple[str, int, int, str]]:
                         yield kind, context.size(size), budget, metric
 
 
-class _Done:
-    """Cells that were done already, a line each: a run that is ended goes on where it was."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.code = path, code_version()
-        lines = path.read_text().splitlines() if path.exists() else []
-        told = [json.loads(line) for line in lines]
-        self.rows = {json.dumps(one["cell"]): one["row"] for one in told if one["code"] == self.code}
-
-    def row(self, cell: Row, measure: Callable[[], Row]) -> Row:
-        """The row of a cell."""
-        name = json.dumps(cell)
-        if name not in self.rows:
-            self.rows[name] = measure() | {"commit": self.code}
-            with self.path.open("a") as file:
-                file.write(json.dumps({"code": self.code, "cell": cell, "row": self.rows[name]}) + "\n")
-        return cell | self.rows[name]
-
-
 def _claim(context: Context, outcome: Outcome) -> None:
     opposed = [row["ahead"] for row in outcome.rows if row["ahead"] is not None]
     outcome.claims.append(
@@ -148,7 +127,7 @@ def _claim(context: Context, outcome: Outcome) -> None:
 
 
 def _compared(context: Context, kind: str, size: int, budget: int, metric: str, lamb: float) -> Row:
-    embeddings, quality = block = _block(context, kind, size)
+    embeddings, quality = block = block_of(context, kind, size)
     shared: dict[str, Any] = {
         "diversity": metric,
         "seed": context.seeds[0],
@@ -205,7 +184,8 @@ def _run(opponents: Opponents, rivals: Rivals, metric: str) -> Iterator[tuple[st
         yield rivals.thorough.__name__, opponents.run(rivals.thorough)
 
 
-def _block(context: Context, kind: str, size: int) -> Block:
+def block_of(context: Context, kind: str, size: int) -> Block:
+    """The block of a kind and size."""
     if (kind, size) not in _BLOCKS:
         _BLOCKS.clear()
         _BLOCKS[kind, size] = KINDS[kind](context, size)

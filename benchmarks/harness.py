@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -30,7 +31,7 @@ from datamask_pipeline.selection.result import SelectionResult
 RATIO, LAMB = 0.1, 0.5
 SIZES = (10_000, 31_600, 100_000, 316_000, 1_000_000)
 """Documents where time is measured against their number."""
-PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "datamask-pipeline")
+PACKAGES = ("torch", "numpy", "pyarrow", "apricot-select", "submodlib-py", "gist-select", "datamask-pipeline")
 SAMPLE_SECONDS = 0.02
 FEWEST_DOCUMENTS, FEWEST_EPOCHS = 512, 10
 """Below these, a shrunken run would not try the code that a full one runs."""
@@ -224,6 +225,25 @@ class Opponents:
         if len(set(picks.tolist())) != self.budget:
             raise ValueError(f"{len(set(picks.tolist()))} documents picked, the budget is {self.budget}")
         return Opposed(picks=picks, seconds=seconds, cpu_seconds=cpu_seconds, objective=self.objective(picks))
+
+
+class Done:
+    """Cells that were done already, a line each: a run that is ended goes on where it was."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.code = path, code_version()
+        lines = path.read_text().splitlines() if path.exists() else []
+        told = [json.loads(line) for line in lines]
+        self.rows = {json.dumps(one["cell"]): one["row"] for one in told if one["code"] == self.code}
+
+    def row(self, cell: Row, measure: Callable[[], Row]) -> Row:
+        """The row of a cell."""
+        name = json.dumps(cell)
+        if name not in self.rows:
+            self.rows[name] = measure() | {"commit": self.code}
+            with self.path.open("a") as file:
+                file.write(json.dumps({"code": self.code, "cell": cell, "row": self.rows[name]}) + "\n")
+        return cell | self.rows[name]
 
 
 def both_orders(first: Callable[[], Any], second: Callable[[], Any], turn: int) -> tuple[Any, Any]:

@@ -29,15 +29,6 @@ def gist_select(task: Task, eps: float = 0.05, seed: int = 0) -> Rows:
     return np.asarray(found.indices, dtype=np.int64)
 
 
-def divsel(task: Task, eps: float = 0.05) -> Rows:
-    """Picks of the package divsel, compiled and on all cores; they may be fewer than the budget, down to one."""
-    from divsel import gist_select as select  # type: ignore[import-not-found, unused-ignore]
-
-    rows_ND = np.ascontiguousarray(task.embeddings_ND, dtype=np.float32)
-    picks = select(rows_ND, task.linear_N, k=task.budget, lam=task.scale, eps=eps, metric="euclidean")
-    return np.array(picks, dtype=np.int64)
-
-
 def dense(task: Task, eps: float = 0.05, *, exactly: bool = False) -> Rows:
     """Picks of the method as published, with the exact diameter, on all squared distances at once (``4 N^2`` bytes).
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from datamask_pipeline.diversity.base import CoverageMetric
 from datamask_pipeline.diversity.moments import Moments, moments_of
 from datamask_pipeline.diversity.pair_graph import PairGraph
-from datamask_pipeline.selection.graph.choose import greedy_solution
+from datamask_pipeline.selection.graph.greedy import greedy_solution
 from datamask_pipeline.selection.graph.objective import GraphObjective
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows, Rows

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from datamask_pipeline.diversity.pair_graph import PairGraph, SimilarityGraph
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.problem import Problem
 
 Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 SHORTER, IN_VAIN, SHORTEST = 0.7, 20, 0.03
 """Steps towards a smaller bound get this much shorter where so many of them brought none, and are given up where they are
 this short."""
@@ -52,12 +55,21 @@ class GraphObjective:
             offset=(1 - objective.lamb) * term.offset,
         )
 
-    def marginals(self, mask_N: NDArray[np.bool_]) -> Numbers:
+    @cached_property
+    def taken_NN(self) -> csr_array:
+        """What each document takes from each neighbour where both are selected."""
+        graph = self.graph
+        ends_e = np.concatenate([graph.left_E, graph.right_E])
+        others_e = np.concatenate([graph.right_E, graph.left_E])
+        taken_e = self.weight * np.concatenate([graph.similarity_E] * 2)
+        return csr_array((taken_e, (ends_e, others_e)), shape=(graph.num_rows, graph.num_rows))
+
+    def marginals(self, mask_N: Mask) -> Numbers:
         """What each document adds to a mask, or takes from it where it leaves, others as they are."""
         found: Numbers = self.linear_N - self.weight * self.graph.sums(mask_N.astype(np.float64))
         return found
 
-    def value(self, mask_N: NDArray[np.bool_]) -> float:
+    def value(self, mask_N: Mask) -> float:
         """The objective of a mask."""
         return self.offset + float((self.linear_N + self.marginals(mask_N))[mask_N].sum()) / 2
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.selection.budget import Budget, shared_out
 from datamask_pipeline.selection.graph.bounding import bounded
-from datamask_pipeline.selection.graph.choose import greedy_mask
+from datamask_pipeline.selection.graph.greedy import greedy_mask
 from datamask_pipeline.selection.graph.objective import GraphObjective
 from datamask_pipeline.selection.policies.partitioned_greedy import PartitionedGreedyConfig
 from datamask_pipeline.selection.problem import Problem

@@ -10,7 +10,8 @@ from graph_blocks import block, every, posed, worth
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.pair_graph import nearest_graph
-from datamask_pipeline.selection.graph.choose import exchanged, greedy_mask
+from datamask_pipeline.selection.graph.exchanges import exchanged
+from datamask_pipeline.selection.graph.greedy import greedy_mask
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -90,15 +91,25 @@ def test_greedy_takes_the_largest_gain_each_time() -> None:
     assert greedy_mask(objective, budget).tolist() == mask.tolist()
 
 
-def test_kicks_end_above_greedy() -> None:
+def test_annealed_masks_end_above_exchanges_and_these_above_greedy() -> None:
     rows, quality = block(400, 16, 7)
     common = {"ratio": 0.3, "lamb": 0.3, "diversity": "Pair_graph"}
     ours = select_documents(rows, quality, **common)
     scale = {"normalisation_constants": ours.normalisation}
-    exchanged_once = select_documents(rows, quality, **common, **scale, num_kicks=0)
+    kicked = select_documents(rows, quality, **common, **scale, num_restarts=0)
+    plain = select_documents(rows, quality, **common, **scale, num_restarts=0, num_kicks=0)
     greedy = select_documents(rows, quality, **common, **scale, policy="greedy")
-    assert ours.objective.value > exchanged_once.objective.value > greedy.objective.value + 0.01
+    values = [result.objective.value for result in (ours, kicked, plain, greedy)]
+    assert values == sorted(set(values), reverse=True)
+    assert values[2] > values[3] + 0.01
     assert ours.certificate.bound >= ours.objective.value
+
+
+def test_nothing_is_annealed_where_greedy_is_proven_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datamask_pipeline.selection.graph.choose.annealed", None)
+    rows, quality = block(400, 16, 7)
+    result = select_documents(rows, quality, num_documents=5, lamb=1.0, diversity="Pair_graph")
+    assert result.certificate.gap == 0
 
 
 def test_a_budget_in_tokens_is_filled_by_swaps() -> None:
