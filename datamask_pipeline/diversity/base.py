@@ -55,6 +55,9 @@ class DiversityMetric(ABC):
     of_samples: ClassVar[bool] = True
     """Whether a sample of a block, of which as large a share is selected, has about the block's values."""
 
+    of_products: ClassVar[bool] = False
+    """Whether values rest on float32 products of vectors, and on the order of documents only through `references`."""
+
     least_documents: ClassVar[int] = 2
     """Documents of a mask below which all masks have one value, but for rounding."""
 
@@ -95,6 +98,8 @@ class CoverageMetric(DiversityMetric):
     ``selection.facility`` optimises and certifies it; a member says how references are chosen and how two
     unit vectors compare (its own attributes).
     """
+
+    of_products = True
 
     @abstractmethod
     def references(self, num_rows: int) -> Tensor:

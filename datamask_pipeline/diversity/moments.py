@@ -172,6 +172,7 @@ class MomentMetric(DiversityMetric):
     (which gives a certificate), and their derivative as a `LinearForm`.
     """
 
+    of_products = True
     needs_second: ClassVar[bool]
     concave: ClassVar[bool]
     quadratic: ClassVar[bool] = False

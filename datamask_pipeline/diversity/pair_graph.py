@@ -84,6 +84,7 @@ class PairGraph(DiversityMetric):
 
     name = "Pair_graph"
     of_samples = False
+    of_products = True
     Config = PairGraphConfig
     config: PairGraphConfig
 

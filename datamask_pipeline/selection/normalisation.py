@@ -18,9 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric
-from datamask_pipeline.diversity.moments import MomentMetric
-from datamask_pipeline.diversity.pair_graph import PairGraph
+from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.families import POLICIES
 from datamask_pipeline.selection.budget import Budget
@@ -157,8 +155,7 @@ def _resolved(
     for metric in metrics:
         zero, one = constants[metric.name]
         largest = max(abs(zero), abs(one), abs(zeros[metric.name]))
-        single = isinstance(metric, MomentMetric | CoverageMetric | PairGraph)
-        if single and one - zero <= RESOLVED * HALF_BIT * largest:
+        if metric.of_products and one - zero <= RESOLVED * HALF_BIT * largest:
             raise ConfigurationError(
                 f"normalisation_constants of {metric.name!r} are {zero} and {one}, a range that float32 products do not "
                 f"resolve where its value is about {zeros[metric.name]:.6g}; leave them out, or use normalisation none"

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from datamask_pipeline.diversity.base import CoverageMetric, DiversityMetric, checked_values
 from datamask_pipeline.diversity.moments import DrawnGroup, MomentMetric
-from datamask_pipeline.diversity.pair_graph import PairGraph
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.facility.evaluate import coverage_of
@@ -77,10 +76,8 @@ def blocks_to_draw_from(
         metric
         for metric in metrics
         if size <= FEW_DOCUMENTS
-        and (
-            isinstance(metric, MomentMetric | PairGraph)
-            or (isinstance(metric, CoverageMetric) and len(metric.references(size)) == size)
-        )
+        and metric.of_products
+        and (not isinstance(metric, CoverageMetric) or len(metric.references(size)) == size)
     ]
     if free:
         rows_ND = statistics.rows.everything()
