@@ -5,7 +5,8 @@ Shape suffixes: N documents, K of a mask, k taken so far, n candidates of a bloc
 A mask is worth ``lamb * mean quality + (1 - lamb) * smallest distance / largest possible``. Distances are Euclidean ones of
 unit vectors, the smallest that of two selected documents; the largest possible is ``sqrt(2 K / (K - 1))``, as no K unit
 vectors all lie further apart. At each threshold of distance a greedy takes the best by quality among those at least so far
-from all taken; the best of these masks is kept, beside the plain best by quality, which is that of threshold 0.
+from all taken; the best of these masks is kept, beside the plain best by quality, which is that of threshold 0. Then
+thresholds half a step below and above that of the best one are tried, a quarter and an eighth.
 
 Masks have exactly the budget: what a threshold leaves open is filled up with the best by quality of the others, and the
 smallest distance is then what it is. The pair at the largest distance, from which the paper starts too, is not looked for.
@@ -15,7 +16,7 @@ threshold of half its distance or less each document taken closes at most one of
 budget with quality no less. Under quotas nothing is proved.
 
 Source: GIST (arXiv 2405.18754), with a linear utility. Its thresholds end at the block's largest distance, here at the
-largest possible for K.
+largest possible for K; none are tried between them there.
 Cost: at most ``N K D`` a threshold, where the budget is not filled; about ``K K D`` where the first candidates fill it. One
 greedy serves all thresholds up to the smallest distance of what it took. Memory: K vectors in float32, and tiles.
 """
@@ -40,6 +41,8 @@ SLICE_ROWS = 128
 """Candidates that one thread compares with those taken."""
 TILE_ROWS = 4096
 """Documents taken that a slice is compared with at once."""
+HALVED = 3
+"""How often the step is halved around the best threshold of the sweep."""
 
 
 def choose_by_distances(problem: Problem, step: float) -> Solution:
@@ -58,19 +61,30 @@ def choose_by_distances(problem: Problem, step: float) -> Solution:
     best = _Apart(problem, room_KD)
     best.take(best.rest(order_N))
     reached, chosen_at, served = value(best.index_k, best.smallest), 0.0, best.smallest
+
+    def attempt(threshold: float) -> float:
+        """Keep the mask of a threshold where it is the best so far, and tell what its greedy's smallest distance is."""
+        nonlocal best, reached, chosen_at
+        found = _Apart(problem, room_KD)
+        found.take(order_N, threshold)
+        apart, rest_n = found.smallest, found.rest(order_N)
+        whole_K = torch.cat([found.index_k, rest_n])
+        # What is filled up only comes closer together: it is left as soon as it can no longer be the best.
+        found.take(rest_n, beyond=(reached - value(whole_K, 0.0)) / (1 - lamb) * largest)
+        if found.full and value(whole_K, found.smallest) > reached:
+            best, reached, chosen_at = found, value(whole_K, found.smallest), threshold
+        return apart
+
     thresholds = [] if lamb == 1 else _thresholds(largest, step)
+    nearer = [(1 + step) ** (side / 2**halved) for halved in range(1, HALVED + 1) for side in (-1, 1)]
+    num_steps = len(thresholds) + len(nearer)
     for place, threshold in enumerate(thresholds, 1):
         if threshold > served:
-            found = _Apart(problem, room_KD)
-            found.take(order_N, threshold)
-            served = found.smallest
-            rest_n = found.rest(order_N)
-            whole_K = torch.cat([found.index_k, rest_n])
-            # What is filled up only comes closer together: it is left as soon as it can no longer be the best.
-            found.take(rest_n, beyond=(reached - value(whole_K, 0.0)) / (1 - lamb) * largest)
-            if found.full and value(whole_K, found.smallest) > reached:
-                best, reached, chosen_at = found, value(whole_K, found.smallest), threshold
-        problem.report({"step": place, "num_steps": len(thresholds)})
+            served = attempt(threshold)
+        problem.report({"step": place, "num_steps": num_steps})
+    for place, factor in enumerate(nearer if chosen_at else [], len(thresholds) + 1):
+        attempt(chosen_at * factor)
+        problem.report({"step": place, "num_steps": num_steps})
     mask_N = torch.zeros(problem.num_rows, dtype=torch.bool)
     mask_N[best.index_k] = True
     return Solution(

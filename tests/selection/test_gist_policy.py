@@ -59,27 +59,32 @@ def sweep(
     groups: NDArray[Any],
     step: float,
 ) -> tuple[float, set[int]]:
-    """Every threshold from the first document on, as it is published; filled up."""
+    """Every threshold from the first document on, as it is published; filled up. Then some around the best one so far."""
     total, order = sum(limits.values()), np.argsort(-quality).tolist()
-    thresholds, threshold = [0.0], step * largest(total) / 2
-    while threshold <= largest(total):
-        thresholds.append(threshold)
-        threshold *= 1 + step
-    found = []
-    for each in thresholds:
+
+    def filled_up(threshold: float) -> tuple[float, set[int], float]:
         taken: list[int] = []
-        for least in (each, 0.0):
+        for least in (threshold, 0.0):
             for row in order:
                 left = sum(groups[taken] == groups[row]) < limits[groups[row]]
                 if left and row not in taken and all(apart[row, taken] >= least):
                     taken.append(row)
-        found.append((worth(apart, quality, lamb, taken), set(taken)))
-    return max(found, key=lambda one: one[0])
+        return worth(apart, quality, lamb, taken), set(taken), threshold
+
+    thresholds, threshold = [0.0], step * largest(total) / 2
+    while threshold <= largest(total):
+        thresholds.append(threshold)
+        threshold *= 1 + step
+    best = max(map(filled_up, thresholds), key=lambda one: one[0])
+    for power in (1 / 2, 1 / 4, 1 / 8):
+        for factor in ((1 + step) ** -power, (1 + step) ** power):
+            best = max(best, filled_up(best[2] * factor), key=lambda one: one[0])
+    return best[:2]
 
 
 @pytest.mark.parametrize("quotas", [None, {"a": 0.5, "b": 0.25, "c": 0.25}])
 @pytest.mark.parametrize("lamb", [0.0, 0.3, 0.8])
-def test_the_mask_is_the_best_of_the_published_sweep(
+def test_the_mask_is_the_best_of_the_published_sweep_and_of_thresholds_around_it(
     lamb: float, quotas: dict[str, float] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In blocks, slices and tiles of few documents."""

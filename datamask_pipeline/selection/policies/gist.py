@@ -22,7 +22,7 @@ class GistConfig(Settings):
         ge=0.001,
         le=1,
         description="Distances are tried from half this share of the largest possible, each by this share larger than the "
-        "one before.",
+        "one before; then halves of such steps around the best one, three times.",
     )
 
 
