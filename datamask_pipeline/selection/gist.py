@@ -35,7 +35,7 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import unit
 from datamask_pipeline.selection.solution import Solution
 
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 256
 """Candidates that are compared with one another."""
 SLICE_ROWS = 128
 """Candidates that one thread compares with those taken."""
