@@ -343,11 +343,32 @@ CERTIFICATE: Final = pa.schema(
         column(
             "dual",
             NUMBER,
-            "The document's dual variable, as a reference of a coverage metric, or of its edges along a graph; NaN: pruned "
-            "by quality, or of a block without such a bound.",
-            unit="cosine, not below 0; along a graph a share, 0 to 1",
-            formula="no mask exceeds weight x mean(u) + the largest sum of linear + weight x mean(max(0, similarity - u)); "
-            "along a graph, where an edge takes s m_i m_j >= s u_i u_j (m_i + m_j - 1), the largest sum of what is left",
+            "The document's dual variable, as a reference of a coverage metric; NaN: pruned by quality, or of a block "
+            "without such a bound.",
+            unit="cosine, not below 0",
+            formula="no mask exceeds weight x mean(u) + the largest sum of linear + weight x mean(max(0, similarity - u))",
+        ),
+    ]
+)
+
+#: What bounds along a graph were computed from: `cliques.parquet` beside the part of a selection, a row a member.
+CLIQUES: Final = pa.schema(
+    [
+        column("clique", INTEGER, "The number of the clique, from 0 on."),
+        column("row", INTEGER, "A member: a row of the part."),
+        column(
+            "weight",
+            NUMBER,
+            "What each pair of the clique has of the similarity of its edge; all cliques of an edge have no more than that.",
+            unit="cosine, above 0",
+        ),
+        column(
+            "slope",
+            NUMBER,
+            "t: of n selected members n (n - 1) / 2 pairs are selected, and that is at least t n - the most that "
+            "t j - j (j - 1) / 2 is for a whole j.",
+            unit="0 or more",
+            formula="no mask exceeds the largest sum of linear - what cliques take of each member + what they give back",
         ),
     ]
 )

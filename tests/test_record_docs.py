@@ -33,6 +33,8 @@ def columns_as_markdown() -> str:
         )
         lines.append("")
     lines += ["### `<column>.npy` beside the part of `select`", "", *_rows(schema.CERTIFICATE), ""]
+    lines += ["### `cliques.parquet` beside the part of `select`", "", "One row per member of a clique.", ""]
+    lines += [*_rows(schema.CLIQUES), ""]
     of_report = {
         "arms": schema.REPORT_ARMS,
         "differences": schema.REPORT_DIFFERENCES,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from datamask_pipeline import schema
@@ -211,16 +212,14 @@ def _check_reserve(
             yield contradiction(f"{ref.location}/{file}", "is not that of the runners-up of its mask")
 
 
-def _certified_at(
-    store: Store, ref: Ref, manifest: Mapping[str, Any], num_rows: int
-) -> dict[str, NDArray[np.float64]]:
+def _certified_at(store: Store, ref: Ref, manifest: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
     """What the bound was computed from, by name; NaN where the record has none.
 
     Raises:
         IntegrityError: a file holds something else than a number for each row.
     """
     there = {file["name"] for file in manifest.get("files", ())}
-    found = {}
+    found: dict[str, Any] = {}
     for name in schema.CERTIFICATE.names:
         values = np.full(num_rows, np.nan)
         if f"{name}.npy" in there:
@@ -231,6 +230,11 @@ def _certified_at(
                 f"{name}.npy holds {values.dtype} of shape {values.shape}, and its part has {num_rows} rows"
             )
         found[name] = values
+    if "cliques.parquet" in there:
+        data = store.fs.cat_file(store.file_path(ref, "cliques.parquet"))
+        found["cliques"] = pq.read_table(io.BytesIO(data))
+        if found["cliques"].schema != schema.CLIQUES:
+            raise IntegrityError("cliques.parquet has other columns than clique, row, weight and slope")
     return found
 
 

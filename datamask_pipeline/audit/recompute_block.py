@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, differing, first, near
@@ -30,7 +32,7 @@ def check_block(
     rows: ReleaseRows,
     block: NDArray[np.int64],
     of_block: BlockGiven,
-    stored: Mapping[str, NDArray[Any]],
+    stored: Mapping[str, Any],
     found: Mapping[str, Any],
     file: str,
     said: str,
@@ -160,7 +162,7 @@ def _check_scale(
 def _check_figures(
     problem: Any,
     config: Any,
-    stored: Mapping[str, NDArray[Any]],
+    stored: Mapping[str, Any],
     kept: NDArray[np.int64],
     found: Mapping[str, Any],
     file: str,
@@ -208,7 +210,9 @@ def _check_figures(
             room = TOLERANCE * float(np.nanmax(np.abs(again_m), initial=0.0))
             yield from differing(file, name, stored[name][kept], again_m, room, kept)
     given = {name: stored[name][kept] for name in ("tangent", "dual", "probability")}
-    yield from check_bound(problem, given, found, said, in_tokens)
+    if "cliques" in stored:
+        given["cliques"] = stored["cliques"].filter(pc.is_in(stored["cliques"].column("row"), pa.array(kept)))
+    yield from check_bound(problem, given, kept, found, said, in_tokens)
 
 
 def _check_listed(problem: Any, mask_m: Any, found: Mapping[str, Any], said: str) -> Iterator[Finding]:
@@ -254,7 +258,7 @@ def _check_mask(
 def _check_reasons(
     decision: Any,
     problem: Any,
-    stored: Mapping[str, NDArray[Any]],
+    stored: Mapping[str, Any],
     kept: NDArray[np.int64],
     found: Mapping[str, Any],
     file: str,

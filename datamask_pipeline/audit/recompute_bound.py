@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from datamask_pipeline.audit.figures import TOLERANCE, near
@@ -22,7 +23,8 @@ _TILE_DOCUMENTS, _TILE_REFERENCES = 256, 8192
 
 def check_bound(
     problem: Any,
-    given: Mapping[str, NDArray[np.float64]],
+    given: Mapping[str, Any],
+    kept: NDArray[np.int64],
     found: Mapping[str, Any],
     said: str,
     in_tokens: bool,
@@ -31,7 +33,9 @@ def check_bound(
 
     Args:
         problem: The block's problem, on its stored scale.
-        given: ``tangent``, ``dual`` and ``probability`` of the block's rows; the first two NaN where not stored.
+        given: ``tangent``, ``dual`` and ``probability`` of the block's rows, the first two NaN where not stored; and its
+            ``cliques``, where these are.
+        kept: Its rows in the part.
         found: What the manifest says of the block.
         said: The manifest's path.
         in_tokens: Whether budgets in tokens are bounded.
@@ -59,7 +63,7 @@ def check_bound(
     elif problem.objective.moment_terms is not None:
         yield from _check_tangent(problem, given, objective, bound, said)
     elif _along_graph(problem):
-        yield from _check_shares(problem, given["dual"], objective, bound, said)
+        yield from _check_cliques(problem, given.get("cliques"), kept, objective, bound, said)
     elif not _covers(problem):
         yield contradiction(said, "a bound is stated where such metrics together have none")
     elif found["record"]["learner"].get("lists") == "from regions":
@@ -118,20 +122,31 @@ def _unusable(name: str, values_m: NDArray[np.float64], problem: Any) -> str | N
     return None
 
 
-def _check_shares(
-    problem: Any, shares_m: NDArray[np.float64], objective: Mapping[str, Any], bound: float, said: str
+def _check_cliques(
+    problem: Any,
+    table: pa.Table | None,
+    kept_m: NDArray[np.int64],
+    objective: Mapping[str, Any],
+    bound: float,
+    said: str,
 ) -> Iterator[Finding]:
-    """What the dual shares of a graph's documents say of every mask."""
+    """What a graph's cliques and their slopes say of every mask."""
+    from datamask_pipeline.selection.graph.cliques import certified
     from datamask_pipeline.selection.graph.objective import GraphObjective
 
-    if not (shares_m <= 1).all():  # as NaN is not, where none is stored
-        yield contradiction(said, "a bound along a graph rests on a share of 0 to 1 of each document")
+    if table is None:
+        yield unknown(said, "the bound was not computed again: an earlier version stored no cliques")
         return
     along = GraphObjective.of(problem)
     assert along is not None, "asked before"
-    again = max(along.bound(np.ascontiguousarray(shares_m), problem.budget), objective["value"])
+    try:
+        cliques, slopes_C = certified(table, along.graph, kept_m, TOLERANCE)
+    except ValueError as error:
+        yield contradiction(f"{said.rpartition('/')[0]}/cliques.parquet", str(error))
+        return
+    again = max(along.bound(cliques, slopes_C, problem.budget), objective["value"])
     if not near(bound, again, TOLERANCE):
-        yield contradiction(said, f"the bound is {bound}, and its dual shares give {again}")
+        yield contradiction(said, f"the bound is {bound}, and its cliques give {again}")
 
 
 def _check_tangent(

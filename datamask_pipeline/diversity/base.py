@@ -15,7 +15,7 @@ it has                    learners                                              
 `marginals` as well       swaps by marginals; counterfactual advantages              none
 is a `MomentMetric`       projected gradient on the relaxed mask, greedy, exchanges  if ``concave``; DiSF by rank
 is a `CoverageMetric`     ``selection.facility``: lazy greedy, neighbour lists       dual thresholds
-is `PairGraph`            ``selection.graph``: lazy greedy, exchanges along edges    dual shares
+is `PairGraph`            ``selection.graph``: annealing, exchanges along edges      slopes of cliques
 ========================  =========================================================  ======================
 """
 

@@ -30,6 +30,7 @@ from datamask_pipeline.selection.config import SelectionConfig, require_beside, 
 from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.facility.nearest import tells_apart
 from datamask_pipeline.selection.given import Given, require_fitting, require_given
+from datamask_pipeline.selection.graph.cliques import Cliques, Numbers
 from datamask_pipeline.selection.groups import names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
@@ -375,11 +376,17 @@ def result_of(
             for name, values_n in (("tangent", solution.tangent_N), ("dual", solution.dual_N))
             if bound is not None and values_n is not None
         },
+        cliques=None if bound is None or solution.cliques is None else _listed(solution.cliques, pruned),
         normalisation=problem.constants,
         timings=timings.seconds(),
         record=record,
         held=held,
     )
+
+
+def _listed(found: tuple[Cliques, Numbers], pruned: Pruned) -> pa.Table:
+    cliques, slopes_C = found
+    return cliques.table(slopes_C, np.flatnonzero(pruned.kept_N))
 
 
 def _held(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
@@ -98,5 +99,12 @@ def folded(result: SelectionResult, copies: int) -> SelectionResult:
             else values.reshape(-1, copies).mean(1)
             for name, values in result.certified_at.items()
         },
+        cliques=None if result.cliques is None else _of_documents(result.cliques, copies),
         record=record,
     )
+
+
+def _of_documents(cliques: pa.Table, copies: int) -> pa.Table:
+    """Cliques of copies, each member by the row of its document."""
+    rows = pa.array(cliques.column("row").to_numpy() // copies)
+    return cliques.set_column(cliques.schema.get_field_index("row"), "row", rows)

@@ -88,6 +88,9 @@ class SelectionResult:
     """What the bound was computed from, so that it can be computed again without learning: ``tangent``, the relaxed
     mask (with `max_copies` relaxed counts), or ``dual``, each document's dual variable as a reference; NaN for documents
     pruned by quality. Empty where there is no bound."""
+    cliques: pa.Table | None
+    """What the bound of a metric along a graph was computed from, a row a member: clique, row, weight and slope; see
+    `selection/graph/cliques.py`. None where there is no such bound."""
     normalisation: dict[str, tuple[float, float]]
     """(zero, one) of each term, to be frozen with a release."""
     timings: dict[str, float]

@@ -13,10 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
     from datamask_pipeline.selection.evaluation import Evaluation
+    from datamask_pipeline.selection.graph.cliques import Cliques
 
 TANGENT = "Frank-Wolfe: the concave relaxation's tangent at the relaxed optimum, maximised over all masks"
 """How a relaxed mask gives a bound."""
@@ -66,8 +69,9 @@ class Solution:
     """float64 that sum to the budget: the weights at whose moments the tangent gave the bound, where one did. A relaxed
     mask, or of either sign."""
     dual_N: Tensor | None = None
-    """float64, not negative: each document's dual variable as a reference, or of its edges along a graph (0 to 1), where
-    these gave the bound."""
+    """float64, not negative: each document's dual variable as a reference, where these gave the bound."""
+    cliques: tuple[Cliques, NDArray[np.float64]] | None = None
+    """Cliques of a graph and a slope of each, where these gave the bound."""
     raw: dict[str, float] = field(default_factory=dict)
     """A metric's exact raw value at the mask by its name, where the solver has it with `diversity_N`."""
     diversity_N: Tensor | None = None

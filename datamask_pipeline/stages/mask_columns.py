@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import DTypeLike, NDArray
 
+from datamask_pipeline import schema
 from datamask_pipeline.disk import new_array
 from datamask_pipeline.selection.reasons import HELD, PASSED_OVER
 from datamask_pipeline.stages.held import Held
@@ -64,6 +67,8 @@ class MaskColumns:
         (folder / _CERTIFIED).mkdir(parents=True)
         self._folder, self._num_rows = folder, num_rows
         self._certified: dict[str, NDArray[np.float64]] = {}
+        self._cliques: pq.ParquetWriter | None = None
+        self._num_cliques = 0
         self.values: dict[str, NDArray[Any]] = {}
         self.reasons = _Words(_mapped(folder / "reason.npy", num_rows, np.uint8))
         for name, values_N in judged_before(num_rows, before):
@@ -97,13 +102,32 @@ class MaskColumns:
                 self._certified[name] = _mapped(path, self._num_rows, np.float64)
                 self._certified[name][:] = np.nan
             self._certified[name][block] = values
+        if result.cliques is not None:
+            self._take_cliques(block, result.cliques)
+
+    def _take_cliques(self, block: NDArray[np.int64], of_block: pa.Table) -> None:
+        """Append cliques of a block, numbered on."""
+        named = {
+            "clique": pc.add(of_block.column("clique"), self._num_cliques),
+            "row": block[of_block.column("row").to_numpy()],
+            "weight": of_block.column("weight"),
+            "slope": of_block.column("slope"),
+        }
+        table = pa.table(named, schema=schema.CLIQUES)
+        if self._cliques is None:
+            self._cliques = pq.ParquetWriter(self._folder / _CERTIFIED / "cliques.parquet", schema.CLIQUES)
+        self._cliques.write_table(table)
+        self._num_cliques += len(of_block.column("clique").unique())
 
     def certificates(self) -> Iterator[tuple[str, Path]]:
-        """What bounds were computed from, each a `.npy` of N numbers: NaN of blocks that have none of the kind."""
+        """What bounds were computed from: each a `.npy` of N numbers, NaN of blocks without any; and cliques."""
         for name, values_N in self._certified.items():
             assert isinstance(values_N.base, np.memmap)
             values_N.base.flush()
-            yield name, self._folder / _CERTIFIED / f"{name}.npy"
+            yield f"{name}.npy", self._folder / _CERTIFIED / f"{name}.npy"
+        if self._cliques is not None:
+            self._cliques.close()
+            yield "cliques.parquet", self._folder / _CERTIFIED / "cliques.parquet"
 
 
 class _Words:

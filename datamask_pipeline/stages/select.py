@@ -60,7 +60,7 @@ STAGE: Final = "select"
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
 _READ_ROWS: Final = 1 << 16
-VERSION: Final = "44"
+VERSION: Final = "45"
 
 
 class Compute(Protocol):
@@ -320,7 +320,7 @@ def run(
             metadata["reserve"] = write_reserve(folder, rows, positions_N, runners_up(values), count)
             builder.write_folder(RESERVE, folder)
     for name, path in columns.certificates():
-        builder.write_file(f"{name}.npy", path)
+        builder.write_file(name, path)
     rows_of = None if unscored else index
     return builder.commit([part], counts=counts, metadata=metadata, rows_of=rows_of), curve_ref
 

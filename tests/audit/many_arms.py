@@ -12,7 +12,7 @@ ARMS: dict[str, dict[str, Any]] = {
         "diversity": "Facility",
         "diversity_options": {"Facility": {"exact_rows": 8, "num_landmarks": 16}},
     },
-    "graph": {"diversity": "Pair_graph", "lamb": 0.3},
+    "graph": {"diversity": "Pair_graph", "lamb": 0.3, "block_rows": 30, "quality_pruning": 0.2},
     "facility_quotas": {"diversity": "Facility", "quotas": {"tiny-2024-10": 0.4, "tiny-2024-18": 0.6}},
     "mixture": {"diversity": {"Facility": 0.5, "Pair_simi": 0.5}},
     "greedy": {"policy": "greedy"},

@@ -65,6 +65,18 @@ def lost(values: NDArray[np.float64]) -> None:
     values[5] = np.nan
 
 
+def of_cliques(column: str, change: Callable[[NDArray[Any]], None]) -> Callable[[Forger], None]:
+    return lambda forger: forger.change_cliques(column, change)
+
+
+def all_steeper(values: NDArray[np.float64]) -> None:
+    values += 0.5
+
+
+def first_of_another(values: NDArray[np.int64]) -> None:
+    values[0] = (values[0] + 40) % 80
+
+
 def bound_moved(by: float) -> Callable[[dict[str, Any]], None]:
     def change(block: dict[str, Any]) -> None:
         value, bound = block["objective"]["value"], block["certificate"]["bound"] + by
@@ -111,11 +123,16 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
             ("facility", "dual"),
             ("facility_quotas", "dual"),
             ("facility_tokens", "dual"),
-            ("graph", "dual"),
         )
         for name, change in ARRAYS.items()
         if (array, name) != ("dual", "exchanged")
     },
+    "graph slopes all steeper": of_cliques("slope", all_steeper),
+    "graph slopes one more": of_cliques("slope", one_more),
+    "graph slopes lost": of_cliques("slope", lost),
+    "graph weights scaled": of_cliques("weight", scaled),
+    "graph weights one more": of_cliques("weight", one_more),
+    "graph rows first of another": of_cliques("row", first_of_another),
     "mixture bound made up": of_block(bound_made_up),
     "quotas threshold of a group": of_block(threshold_of_a_group),
 }

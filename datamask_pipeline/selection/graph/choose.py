@@ -13,6 +13,7 @@ import torch
 
 from datamask_pipeline.selection.budget import Budget
 from datamask_pipeline.selection.graph.annealing import annealed
+from datamask_pipeline.selection.graph.cliques import cliques_of
 from datamask_pipeline.selection.graph.exchanges import exchanged, filled, kicked
 from datamask_pipeline.selection.graph.greedy import greedy_mask
 from datamask_pipeline.selection.graph.objective import GraphObjective, Mask
@@ -21,8 +22,8 @@ from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.seeds import generator
 from datamask_pipeline.selection.solution import Solution
 
-CHEAPER = 10
-"""Times the steps of metrics whose every step reads all vectors."""
+CHEAPER, MOST_BOUNDED = 50, 2_000_000_000
+"""Times the steps of metrics whose every step reads all vectors, and the members of cliques that all of them may look at."""
 MOST_MASKS, MOST_SWEEPS, SWEEPS_EACH, MOST_ANNEALED = 16, 4_000, 5, 1_000_000_000
 """Masks annealed side by side; how often each document of one is drawn, by the number of documents where these are few;
 and the ends of edges and documents that all that may look at: in large blocks there are fewer masks, then fewer sweeps."""
@@ -39,11 +40,12 @@ def choose_on_graph(problem: Problem, objective: GraphObjective, config: DataMas
         objective: Of the problem.
         config: How far.
     """
-    budget, num_steps = problem.budget, CHEAPER * config.num_steps
+    budget, cliques = problem.budget, cliques_of(objective.graph)
+    num_steps = min(CHEAPER * config.num_steps, MOST_BOUNDED // max(1, len(cliques.rows_M)))
     mask_N = greedy_mask(objective, budget)
     if config.num_swap_rounds:
         mask_N = exchanged(objective, budget, mask_N)
-        at_once = objective.bound(mask_N.astype(np.float64), budget)
+        at_once = objective.bound(cliques, objective.slopes(cliques, mask_N, 1.0), budget)
         if problem.gap(at_once, objective.value(mask_N)) > config.gap_tolerance:
             mask_N = _annealed_and_exchanged(objective, budget, mask_N, config)
             mask_N = _kicked_and_exchanged(objective, budget, mask_N, config)
@@ -54,15 +56,14 @@ def choose_on_graph(problem: Problem, objective: GraphObjective, config: DataMas
         problem.report({"step": step, "num_steps": num_steps, "objective": value, "bound": bound, "gap": gap})
         return gap <= config.gap_tolerance
 
-    shares_N = mask_N.astype(np.float64)
-    bound, shares_N = objective.smallest_bound(shares_N, budget, value, num_steps, near_enough)
+    bound, slopes_C = objective.smallest_bound(cliques, mask_N, budget, num_steps, near_enough)
     return Solution(
         mask_N=torch.from_numpy(mask_N),
         scores_N=torch.from_numpy(objective.marginals(mask_N)),
         bound=bound,
-        dual_N=torch.from_numpy(shares_N),
-        method="pairs: an edge takes at least what its dual shares say of both ends, maximised over all masks",
-        notes={"edges": len(objective.graph.left_E)},
+        cliques=(cliques, slopes_C),
+        method="cliques: the edges inside of one count at least what its slope says, maximised over all masks",
+        notes={"edges": len(objective.graph.left_E), "cliques": len(cliques.weight_C)},
     )
 
 

@@ -16,11 +16,12 @@ from scipy.sparse import csr_array
 
 from datamask_pipeline.diversity.pair_graph import PairGraph, SimilarityGraph
 from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.graph.cliques import Cliques
 from datamask_pipeline.selection.problem import Problem
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-SHORTER, IN_VAIN, SHORTEST = 0.7, 20, 0.03
+SHORTER, IN_VAIN, SHORTEST = 0.7, 20, 0.01
 """Steps towards a smaller bound get this much shorter where so many of them brought none, and are given up where they are
 this short."""
 
@@ -73,61 +74,67 @@ class GraphObjective:
         """The objective of a mask."""
         return self.offset + float((self.linear_N + self.marginals(mask_N))[mask_N].sum()) / 2
 
-    def bound(self, shares_N: Numbers, budget: Budget) -> float:
-        """No mask is worth more, whatever these shares are.
-
-        Where two documents share an edge, ``m_i m_j >= y (m_i + m_j - 1)`` for every y from 0 to 1, here the product of
-        their shares: what is left is linear in the mask.
+    def bound(self, cliques: Cliques, slopes_C: Numbers, budget: Budget) -> float:
+        """No mask is worth more, whatever the slopes are, if cliques' weights do not exceed the similarities they are of.
 
         Args:
-            shares_N: From 0 to 1.
+            cliques: Of the graph.
+            slopes_C: Not negative.
             budget: Of documents.
         """
-        return self._bound(shares_N, budget)[0]
+        return self._bound(cliques, slopes_C, budget)[0]
 
-    def _bound(self, shares_N: Numbers, budget: Budget) -> tuple[float, Numbers]:
-        """And a derivative by each share."""
-        sums_N = self.graph.sums(shares_N)
-        scores_N = self.linear_N - self.weight * shares_N * sums_N
+    def _bound(self, cliques: Cliques, slopes_C: Numbers, budget: Budget) -> tuple[float, Numbers]:
+        """And a derivative by each slope, for a weight of 1."""
+        taken_C = self.weight * cliques.weight_C
+        scores_N = self.linear_N - cliques.spread(taken_C * slopes_C, len(self.linear_N))
         most_N = budget.prefix(torch.from_numpy(scores_N)).numpy().astype(np.float64)
-        bound = self.offset + float(scores_N @ most_N) + self.weight / 2 * float(shares_N @ sums_N)
-        slope_N = self.weight * ((1 - most_N) * sums_N - self.graph.sums(shares_N * most_N))
-        return bound, slope_N
+        conjugate_C, reached_C = cliques.conjugate(slopes_C)
+        bound = self.offset + float(scores_N @ most_N) + float(taken_C @ conjugate_C)
+        return bound, self.weight * (reached_C - cliques.counted(most_N))
+
+    def slopes(self, cliques: Cliques, mask_N: Mask, below: float) -> Numbers:
+        """So much below each clique's number in a mask; from a whole one to none below, they say what the mask has there."""
+        return np.clip(cliques.counted(mask_N.astype(np.float64)) - below, 0.0, cliques.sizes_C - 1.0)
 
     def smallest_bound(
         self,
-        shares_N: Numbers,
+        cliques: Cliques,
+        mask_N: Mask,
         budget: Budget,
-        value: float,
         num_steps: int,
         on_step: Callable[[int, float], bool],
     ) -> tuple[float, Numbers]:
-        """The smallest bound on the way down from some shares, and its shares.
+        """The smallest bound on the way down from the slopes of a mask, and its slopes.
 
         Args:
-            shares_N: Where to start.
+            cliques: Of the graph.
+            mask_N: Where to start; its value is what steps aim at.
             budget: Of documents.
-            value: What a mask reaches.
             num_steps: At most so many.
             on_step: Gets the step and the smallest bound so far; true ends it.
 
-        Source: Polyak 1969 (steps of subgradients, as long as the distance from a value that is known).
+        Source: Polyak 1969 (steps of subgradients, as long as the distance from a value that is known), here scaled by the
+        roots of the cliques' weights.
         """
-        least, best_N, length, since = np.inf, shares_N, 1.0, 0
+        value, most_C = self.value(mask_N), cliques.sizes_C - 1.0
+        at_once_C = self.slopes(cliques, mask_N, 1.0)
+        least, best_C = self.bound(cliques, at_once_C, budget), at_once_C
+        slopes_C, length, since = self.slopes(cliques, mask_N, 0.5), 1.0, 0
         for step in range(num_steps + 1):
-            bound, slope_N = self._bound(shares_N, budget)
+            bound, slope_C = self._bound(cliques, slopes_C, budget)
             since += 1
             if bound < least:
-                least, best_N, since = bound, shares_N, 0
+                least, best_C, since = bound, slopes_C, 0
             if on_step(step, least):
                 break
             if since == IN_VAIN:
-                length, since, shares_N = SHORTER * length, 0, best_N
+                length, since, slopes_C = SHORTER * length, 0, best_C
                 if length < SHORTEST:
                     break
                 continue
-            squared = float(slope_N @ slope_N)
+            squared = float((cliques.weight_C * slope_C) @ slope_C)
             if squared == 0:
                 break
-            shares_N = np.clip(shares_N - length * (bound - value) / squared * slope_N, 0.0, 1.0)
-        return least, best_N
+            slopes_C = np.clip(slopes_C - length * (bound - value) / squared * slope_C, 0.0, most_C)
+        return least, best_C

@@ -93,6 +93,7 @@ class ShardedSelection:
             objective=self.objective,
             certificate=self.certificate,
             certified_at=certified_at,
+            cliques=None,
             normalisation=self.normalisation,
             timings=self.timings,
             held=self.held,

@@ -10,23 +10,24 @@ from graph_blocks import block, every, posed, worth
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.pair_graph import nearest_graph
+from datamask_pipeline.selection.graph.cliques import cliques_of
 from datamask_pipeline.selection.graph.exchanges import exchanged
 from datamask_pipeline.selection.graph.greedy import greedy_mask
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_bounds_hold_of_every_mask_whatever_the_shares(groups: int) -> None:
+def test_bounds_hold_of_every_mask_whatever_the_slopes(groups: int) -> None:
     for seed in range(12):
         objective, budget, known = posed(11, seed, 4, groups=groups)
         best = max(worth(objective, known, mask) for mask in every(budget))
-        draws = np.random.default_rng(seed)
-        for shares in (np.zeros(11), np.ones(11), *draws.random((6, 11))):
-            assert objective.bound(shares, budget) >= best - 1e-12
+        cliques, draws = cliques_of(objective.graph), np.random.default_rng(seed)
+        count = len(cliques.weight_C)
+        for slopes in (np.zeros(count), cliques.sizes_C - 1.0, *3 * draws.random((6, count))):
+            assert objective.bound(cliques, slopes, budget) >= best - 1e-12
         found = exchanged(objective, budget, greedy_mask(objective, budget))
-        start = found.astype(np.float64)
-        bound, shares = objective.smallest_bound(start, budget, objective.value(found), 200, lambda *_: False)
-        assert best - 1e-12 <= bound <= objective.bound(start, budget)
-        assert bound == objective.bound(shares, budget)
+        bound, slopes = objective.smallest_bound(cliques, found, budget, 400, lambda *_: False)
+        assert best - 1e-12 <= bound <= objective.bound(cliques, np.zeros(count), budget)
+        assert bound == objective.bound(cliques, slopes, budget)
 
 
 def value(mask: np.ndarray, quality: np.ndarray, known: np.ndarray, scale: Any, lamb: float) -> float:
