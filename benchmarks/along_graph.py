@@ -5,7 +5,7 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.four_kinds import LAMBDAS, block_of
+from benchmarks.four_kinds import LAMBDAS
 from benchmarks.harness import Context, Done, Opponents, Outcome, Row, at_most, timed
-from benchmarks.kinds import KINDS
+from benchmarks.kinds import block_of, cells
 from benchmarks.peers import Task
 from benchmarks.peers.pair_graph import GraphTask, bounding_and_partitions, greedy
 from benchmarks.peers.pair_search import annealing, greedy_with_exchanges
@@ -29,17 +29,18 @@ QUESTION = (
 )
 LONG = True
 BUDGETS = {600: (12, 120, 180), 1_200: (24, 240, 360), 5_000: (40, 1_000, 1_500)}
-SECONDS = {600: 2.0, 1_200: 2.0, 5_000: 4.0}
-"""Processor seconds that the annealing of an opponent has."""
+LARGE, SECONDS, MORE_SECONDS = 5_000, 2.0, 4.0
+"""Processor seconds that the annealing of an opponent has, and those of so many documents."""
 PARTITIONS = 8
 
 
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "along_graph.jsonl")
-    for kind, number, budget, lamb in _cells(context):
-        cell = {"kind": kind, "N": context.size(number), "K": budget, "lambda": lamb}
-        outcome.rows.append(done.row(cell, lambda: _compared(context, kind, number, budget, lamb)))  # noqa: B023
+    for kind, size, budget in cells(context, BUDGETS):
+        for lamb in LAMBDAS:
+            cell = {"kind": kind, "N": size, "K": budget, "lambda": lamb}
+            outcome.rows.append(done.row(cell, lambda: _compared(context, kind, size, budget, lamb)))  # noqa: B023
     ahead = min(row["ahead"] for row in outcome.rows)
     outcome.claims.append(
         at_most("an opponent above the engine, largest share of the distance", 0.001, -ahead, ".4f")
@@ -58,17 +59,8 @@ def run(context: Context) -> Outcome:
     return outcome
 
 
-def _cells(context: Context) -> Iterator[tuple[str, int, int, float]]:
-    for kind in KINDS:
-        for number, budgets in BUDGETS.items():
-            for budget in budgets:
-                for lamb in LAMBDAS:
-                    if budget < context.size(number):
-                        yield kind, number, budget, lamb
-
-
-def _compared(context: Context, kind: str, number: int, budget: int, lamb: float) -> Row:
-    embeddings, quality = block = block_of(context, kind, context.size(number))
+def _compared(context: Context, kind: str, size: int, budget: int, lamb: float) -> Row:
+    embeddings, quality = block = block_of(context, kind, size)
     shared: dict[str, Any] = {
         "diversity": "Pair_graph",
         "seed": context.seeds[0],
@@ -92,7 +84,7 @@ def _compared(context: Context, kind: str, number: int, budget: int, lamb: float
     methods: dict[str, Callable[[GraphTask], NDArray[np.int64]]] = {
         "greedy": greedy,
         "exchanges": greedy_with_exchanges,
-        "annealing": partial(annealing, seconds=SECONDS[number]),
+        "annealing": partial(annealing, seconds=MORE_SECONDS if size >= LARGE else SECONDS),
         "partitions": partial(bounding_and_partitions, partitions=PARTITIONS, rounds=PARTITIONS),
     }
     found = {

@@ -6,16 +6,16 @@ Shape suffixes: N documents, D dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.four_kinds import BUDGETS, block_of
+from benchmarks.four_kinds import BUDGETS
 from benchmarks.harness import Context, Done, Outcome, Row, at_least, processor_seconds, timed
-from benchmarks.kinds import KINDS
+from benchmarks.kinds import block_of, cells
 from benchmarks.peers import Task
 from benchmarks.peers.gist import dense, gist_select, value_of
 
@@ -31,9 +31,10 @@ MOST_WORK = 2**25
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "by_distances.jsonl")
-    for kind, size, budget, lamb in _cells(context):
-        cell = {"kind": kind, "N": size, "K": budget, "lambda": lamb}
-        outcome.rows.append(done.row(cell, lambda: _compared(context, kind, size, budget, lamb)))  # noqa: B023
+    for kind, size, budget in cells(context, BUDGETS):
+        for lamb in LAMBDAS:
+            cell = {"kind": kind, "N": size, "K": budget, "lambda": lamb}
+            outcome.rows.append(done.row(cell, lambda: _compared(context, kind, size, budget, lamb)))  # noqa: B023
     worst = min(row["value"] / row["published"] for row in outcome.rows)
     outcome.claims.append(at_least("share of the published method's value, least", 0.99, worst, ".4f"))
     outcome.notes.append(
@@ -46,15 +47,6 @@ def run(context: Context) -> Outcome:
         "them go to the scale of Pair_simi, which the mask is evaluated by and GIST does not read."
     )
     return outcome
-
-
-def _cells(context: Context) -> Iterator[tuple[str, int, int, float]]:
-    for kind in KINDS:
-        for number, budgets in BUDGETS.items():
-            for budget in budgets:
-                for lamb in LAMBDAS:
-                    if budget < context.size(number):
-                        yield kind, context.size(number), budget, lamb
 
 
 def _compared(context: Context, kind: str, size: int, budget: int, lamb: float) -> Row:

@@ -5,6 +5,7 @@ Shape suffixes: N documents.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -24,7 +25,7 @@ from benchmarks.harness import (
     at_most,
     timed,
 )
-from benchmarks.kinds import KINDS, Block
+from benchmarks.kinds import block_of, cells
 from benchmarks.peers import Task, correlation, entropy, facility, facility_exchanges, moments, volume
 from datamask_pipeline import select_documents
 from datamask_pipeline.families import METRICS
@@ -82,8 +83,8 @@ ATTAINED = 0.999
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "four_kinds.jsonl")
-    for kind, size, budget, metric in _cells(context):
-        for lamb in LAMBDAS:
+    for kind, size, budget in cells(context, BUDGETS):
+        for metric, lamb in itertools.product(RIVALS, LAMBDAS):
             cell = {"kind": kind, "N": size, "K": budget, "metric": metric, "lambda": lamb}
             outcome.rows.append(done.row(cell, lambda: _compared(context, kind, size, budget, metric, lamb)))  # noqa: B023
     _claim(context, outcome)
@@ -97,15 +98,6 @@ def run(context: Context) -> Outcome:
         "near-copies. A tenth of the texts are.",
     ]
     return outcome
-
-
-def _cells(context: Context) -> Iterator[tuple[str, int, int, str]]:
-    for kind in KINDS:
-        for size, budgets in BUDGETS.items():
-            for budget in budgets:
-                for metric in RIVALS:
-                    if budget < context.size(size):
-                        yield kind, context.size(size), budget, metric
 
 
 def _claim(context: Context, outcome: Outcome) -> None:
@@ -182,15 +174,3 @@ def _run(opponents: Opponents, rivals: Rivals, metric: str) -> Iterator[tuple[st
     yield rivals.always.__name__, opponents.run(rivals.always)
     if work <= rivals.most:
         yield rivals.thorough.__name__, opponents.run(rivals.thorough)
-
-
-def block_of(context: Context, kind: str, size: int) -> Block:
-    """The block of a kind and size."""
-    if (kind, size) not in _BLOCKS:
-        _BLOCKS.clear()
-        _BLOCKS[kind, size] = KINDS[kind](context, size)
-    return _BLOCKS[kind, size]
-
-
-_BLOCKS: dict[tuple[str, int], Block] = {}
-"""The last block that was made."""

@@ -1,11 +1,13 @@
-"""Four kinds of vectors with scores: isotropic, in clusters, texts by their words, texts by a network. Knows no engine.
+"""Four kinds of vectors with scores: isotropic, in clusters, texts by their words, texts by a network; and cells of them.
+
+Knows no engine.
 
 Shape suffixes: N documents, D dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -72,3 +74,27 @@ def _scored(context: Context, rows_ND: torch.Tensor) -> Block:
 
 
 KINDS = {"isotropic": isotropic, "clusters": clusters, "texts": texts, "embeddings": embeddings}
+_BLOCKS: dict[tuple[str, int], Block] = {}
+"""The last block that was made."""
+
+
+def block_of(context: Context, kind: str, size: int) -> Block:
+    """The block of a kind and size."""
+    if (kind, size) not in _BLOCKS:
+        _BLOCKS.clear()
+        _BLOCKS[kind, size] = KINDS[kind](context, size)
+    return _BLOCKS[kind, size]
+
+
+def cells(context: Context, budgets: Mapping[int, Sequence[int]]) -> Iterator[tuple[str, int, int]]:
+    """Kind, number of documents, and how many of them are to be chosen.
+
+    Args:
+        context: Which scales the numbers of documents.
+        budgets: By the number of documents; one that leaves no choice is passed over.
+    """
+    for kind in KINDS:
+        for size in budgets:
+            for budget in budgets[size]:
+                if budget < context.size(size):
+                    yield kind, context.size(size), budget
