@@ -17,7 +17,7 @@ from datamask_pipeline.compliance.unfinished import unfinished_key
 from datamask_pipeline.lineage import canonical_json
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.storage import Store, storage_errors
-from datamask_pipeline.storage.ref import CURRENT, MANIFEST
+from datamask_pipeline.storage.ref import CURRENT, MANIFEST, SHARDS
 from datamask_pipeline.storage.removal import remove_files
 
 #: A superseded model may be in use elsewhere: it stays, with all that it was made from, unless models are asked for.
@@ -87,21 +87,20 @@ def leftovers(store: Store, *, days: float = DAYS, with_models: bool = False) ->
             modified = [store.fs.modified(path) for path in sizes]
         except FileNotFoundError:  # somebody is at work on it
             continue
-        if sizes and max(modified) < oldest and not store.is_busy(stage, key):
+        if sizes and max(modified) < oldest and not store.is_busy(_maker(stage), key):
             found.append(Leftover(location, stage, key, sum(sizes.values()), True))
     return found
 
 
 def forget(store: Store, found: list[Leftover]) -> Iterator[Leftover]:
-    """Remove leftovers, one after the other; gives each that is gone. What was finished, or became current,
+    """Remove leftovers, one after the other; gives each that is gone. What was finished, gone on with, or became current,
     meanwhile stays."""
     store.sweep()  # private files of writers that were killed, checkpoints of work that was given up
     for each in found:
-        with store.exclusive(each.stage, each.key), storage_errors(each.location):
+        with store.exclusive(_maker(each.stage), each.key), storage_errors(each.location):
             now = store.current(each.stage, each.key)
             is_current = now is not None and now.location == each.location
-            was_finished = each.is_unfinished and store.fs.exists(f"{store.root}/{each.location}/{MANIFEST}")
-            if is_current or was_finished:
+            if is_current or (each.is_unfinished and _is_gone_on_with(store, each)):
                 continue
             remove_files(store, each.location)
             shutil.rmtree(store.scratch(each.location), ignore_errors=True)
@@ -131,9 +130,22 @@ def _superseded(graph: Graph) -> dict[str, float]:
 
 def _made_with(manifest: Manifest) -> str:
     """The same for all that one step made at once, and for nothing else."""
-    stage = FLOW.keeper(manifest["stage"])
-    maker = manifest["stage"] if stage is None else stage.name
-    return canonical_json([maker, manifest["key"], {**manifest["basis"], "stage": ""}])
+    return canonical_json([_maker(manifest["stage"]), manifest["key"], {**manifest["basis"], "stage": ""}])
+
+
+def _maker(artefact: str) -> str:
+    """The stage that makes an artefact: it holds the lease of all that it makes, as of rejected rows beside documents."""
+    stage = FLOW.keeper(artefact)
+    return artefact if stage is None else stage.name
+
+
+def _is_gone_on_with(store: Store, each: Leftover) -> bool:
+    """Whether unfinished work was finished, or somebody is at a shard of it or wrote some, since it was told."""
+    return (
+        store.fs.exists(f"{store.root}/{each.location}/{MANIFEST}")
+        or store.leases.are_held(f"{_maker(each.stage)}/{each.key}/{SHARDS}")
+        or sum(_begun(store, each.location).values()) != each.num_bytes
+    )
 
 
 def _begun(store: Store, location: str) -> dict[str, int]:

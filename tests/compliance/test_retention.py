@@ -121,6 +121,24 @@ def test_unfinished_work_goes_by_age_and_never_while_somebody_is_at_it(supersede
     assert not part.exists()
 
 
+def test_rejected_rows_of_a_crawl_that_is_being_read_stay(tmp_path: Path) -> None:
+    """They are published beside the documents, by whoever is at `ingest`, shard by shard."""
+    store = Store(tmp_path)
+    location = "rejected/given-up/" + "0" * 16
+    part = Path(store.root) / location / "000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"half")
+    with Store(store.root).exclusive("ingest", "given-up/shards/001"):
+        assert location not in {each.location for each in leftovers(store, days=0)}
+    (found,) = [each for each in leftovers(store, days=0) if each.is_unfinished]
+    assert found.location == location
+    with Store(store.root).exclusive("ingest", "given-up/shards/001"):
+        assert [*forget(store, [found])] == []
+    (part.parent / "001.parquet").write_bytes(b"another shard")
+    assert [*forget(store, [found])] == []
+    assert part.exists()
+
+
 def test_checkpoints_of_what_never_was_made_go_by_age(superseded: Pipeline) -> None:
     """As of an arm or a model that was given up: its key has no current artefact."""
     store = superseded.store
