@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from datamask_pipeline.errors import StorageError
+from datamask_pipeline.errors import IntegrityError, StorageError
 from datamask_pipeline.storage import ArtefactBuilder, Ref
 from datamask_pipeline.storage.earlier import Earlier
 from datamask_pipeline.storage.tombstones import num_purges
@@ -74,7 +74,12 @@ class ShardWork(abc.ABC, Generic[Made]):
         with builder.store.exclusive(builder.stage, builder.key):
             now = self if again is None else again()
             if whole and now.builder.location == builder.location:
-                return self.finished() or self.finish()
+                try:
+                    return self.finished() or self.finish()
+                except IntegrityError:
+                    if all(map(self.has, self.names)):
+                        raise
+                    # A sweep that spares nothing unfinished came between two shards: what it took is written again.
         return now.complete(start, again)
 
     def write_missing(self, start: float = 0.0) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datamask_pipeline import duck
+from datamask_pipeline.compliance.retention import Leftover, forget, leftovers
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
@@ -58,6 +59,26 @@ def test_documents_keep_their_columns_and_gain_their_origin(tmp_path: Path, stor
     assert (first["crawl"], first["shard"], first["row"]) == ("crawl", "a", 0)
     assert store.read_table(rejected).schema == REJECTED
     assert store.part_names(documents) == store.part_names(rejected) == ["a", "b"]
+
+
+def test_shards_that_a_sweep_takes_before_the_last_step_are_written_again(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `datamask sweep --days 0 --remove` beside a run does, where it comes between two shards."""
+    source = crawl(tmp_path, {"a": [row("1")], "b": [row("2"), row("3", None)]})
+    undisturbed = ingested(Store(tmp_path / "undisturbed"), source)
+    work = ingest.begin(ingest.IngestConfig(), store=store, crawl="crawl", source=source)
+    write, taken = work.write_missing, list[Leftover]()
+
+    def swept_after(start: float) -> bool:
+        done = write(start)
+        taken.extend(forget(store, [] if taken else leftovers(store, days=0)))
+        return done
+
+    monkeypatch.setattr(work, "write_missing", swept_after)
+    made = work.complete()
+    assert taken
+    assert [ref.content_digest for ref in made] == [ref.content_digest for ref in undisturbed]
 
 
 def test_every_rejected_row_has_its_place_and_reason(tmp_path: Path, store: Store) -> None:
