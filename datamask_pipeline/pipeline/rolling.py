@@ -44,7 +44,8 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
     """What a template makes now: its first release of all crawls, then one for each new crawl, or one in each new month.
 
     Each has the crawls of the last one that it made. A retired one with a crawl that the source has no longer is passed
-    over, as nothing can be made with that crawl; what it took in beside that comes with the next.
+    over, as nothing can be made with that crawl; what it took in beside that comes with the next. It stays passed over
+    where one that was made instead is not retired, also once its crawls are back.
 
     Args:
         pipeline: The chain.
@@ -56,11 +57,15 @@ def new_members(pipeline: "Pipeline", template: str, known: Sequence[str], month
         ConfigurationError: the configuration has a release of a name that one would have.
     """
     configured = pipeline.config.releases[template]
-    made = releases.rolled(pipeline.store, template)
     taken, there = {*releases.every_name(pipeline.store)}, {*pipeline.crawls()}
-    while made and not there.issuperset(made[-1][1]) and releases.is_retired(pipeline.store, made[-1][0]):
-        made.pop()
-    before, held = made[-1] if made else (None, [])
+    made = [
+        (name, crawls)
+        for name, crawls in releases.rolled(pipeline.store, template)
+        if there.issuperset(crawls) or not releases.is_retired(pipeline.store, name)
+    ]
+    last = [(name, crawls) for name, crawls in made if not any({*crawls} < {*later} for _, later in made)]
+    last.sort(key=lambda each: not releases.is_retired(pipeline.store, each[0]))
+    before, held = last[-1] if last else (None, [])
     fixed = configured.given if configured.given != PREVIOUS else None
     if fixed is not None:
         first = pipeline.planned_crawls(fixed, f"releases.{template}.given")

@@ -335,6 +335,39 @@ def test_a_rolling_release_goes_on_where_a_crawl_is_gone_and_what_had_it_is_reti
     assert made() == [Member("web-e", "web", ("a", "c", "d", "e"), "web-d" if given else None)]
 
 
+def test_a_rolling_release_goes_on_from_the_last_in_use_where_crawls_are_back(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """A retired one that was passed over has more crawls than what was made instead, and took its place."""
+    source = Path(yaml.safe_load(tiny_config_file.read_text())["source"]["options"]["root"]) / "tiny-2024-10"
+    root, away, store = tmp_path / "crawls", tmp_path / "away", Store(tmp_path / "record")
+    settings = {
+        "store": str(tmp_path / "record"),
+        "source.options.root": str(root),
+        "releases": {"web": {"every": "crawl", "given": "previous"}},
+    }
+
+    def made_with(crawl: str) -> list[Member]:
+        shutil.copytree(source, root / crawl)
+        pipeline = Pipeline(load_config(str(tiny_config_file), settings))
+        members = new_members(pipeline, "web", pipeline.crawls(), "2026-11")
+        for member in members:
+            pipeline.freeze(member)
+        return members
+
+    for name in "abcd":
+        made_with(name)
+    away.mkdir()
+    for name in "bc":
+        shutil.move(root / name, away / name)
+    for name in "bcd":
+        retire(store, f"web-{name}")
+    assert made_with("e") == [Member("web-e", "web", ("a", "d", "e"), "web-a")]
+    for name in "bc":
+        shutil.move(away / name, root / name)
+    assert made_with("f") == [Member("web-f", "web", ("a", "d", "e", "b", "c", "f"), "web-e")]
+
+
 def test_a_rolling_release_goes_on_from_one_of_an_earlier_version_named_as_its_crawl(
     tiny_config_file: Path, tmp_path: Path
 ) -> None:
