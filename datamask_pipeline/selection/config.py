@@ -200,8 +200,8 @@ def require_fitting_policy(
 
     Args:
         config: The settings.
-        policy: The policy, or its class.
-        metrics: The diversity metrics, or their classes, by name.
+        policy: The policy.
+        metrics: The diversity metrics by name.
         where: The path of a setting in what the user wrote.
 
     Raises:
@@ -215,11 +215,14 @@ def require_fitting_policy(
         raise ConfigurationError(
             f"{at('num_tokens')}policy {config.policy!r} counts documents; give ratio or num_documents, not num_tokens"
         )
-    if policy.along_graph and [hasattr(metric, "graph") for metric in metrics.values()] != [True]:
-        raise ConfigurationError(
-            f"{at('diversity')}policy {config.policy!r} chooses along a graph: diversity has to be Pair_graph alone, not "
-            f"{list(metrics)}"
-        )
+    if policy.along_graph:
+        from datamask_pipeline.diversity.pair_graph import PairGraph
+
+        if [isinstance(metric, PairGraph) for metric in metrics.values()] != [True]:
+            raise ConfigurationError(
+                f"{at('diversity')}policy {config.policy!r} chooses along a graph: diversity has to be Pair_graph alone, "
+                f"not {list(metrics)}"
+            )
 
 
 def require_beside(

@@ -4,9 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from graph_blocks import block, every, posed, worth
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.graph.bounding import bounded
 
@@ -102,9 +104,20 @@ def test_more_partitions_than_documents_are_left() -> None:
     assert result.mask.sum() == 3
 
 
+class AnotherGraph(DiversityMetric):
+    """One of another package, which calls something of its own a graph."""
+
+    name = "another"
+    graph = "a plot of its values"
+
+    def values(self, embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+        return masks_GN.double() @ embeddings_ND[:, 0].double()
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"diversity": AnotherGraph()}, r"Pair_graph alone, not \['another'\]"),
         ({"diversity": "Pair_simi"}, r"Pair_graph alone, not \['Pair_simi'\]"),
         ({"diversity": "Pair_graph", "num_tokens": 90, "token_counts": [9] * 30}, "counts documents"),
     ],
