@@ -1,7 +1,7 @@
 """Computes a selection's figures again from its mask and inputs, and learns nothing: quality, budget, scale, objective,
 marginals, threshold, reasons, bound. Knows the engine's problem and no policy's way of choosing.
 
-Shape suffixes: R rows of the selection, n rows of a block, m of those that pruning left.
+Shape suffixes: R rows of the selection, n rows of a block, m of those that pruning left, M members of all cliques.
 """
 
 import io
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -216,7 +217,7 @@ def _certified_at(store: Store, ref: Ref, manifest: Mapping[str, Any], num_rows:
     """What the bound was computed from, by name; NaN where the record has none.
 
     Raises:
-        IntegrityError: a file holds something else than a number for each row.
+        IntegrityError: a file holds something else than a number for each row, or than cliques of such rows.
     """
     there = {file["name"] for file in manifest.get("files", ())}
     found: dict[str, Any] = {}
@@ -231,11 +232,29 @@ def _certified_at(store: Store, ref: Ref, manifest: Mapping[str, Any], num_rows:
             )
         found[name] = values
     if "cliques.parquet" in there:
-        data = store.fs.cat_file(store.file_path(ref, "cliques.parquet"))
-        found["cliques"] = pq.read_table(io.BytesIO(data))
-        if found["cliques"].schema != schema.CLIQUES:
-            raise IntegrityError("cliques.parquet has other columns than clique, row, weight and slope")
+        found["cliques"] = _cliques_at(store, ref, num_rows)
     return found
+
+
+def _cliques_at(store: Store, ref: Ref, num_rows: int) -> pa.Table:
+    """The members of cliques.
+
+    Raises:
+        IntegrityError: they are none, or not of rows of the part.
+    """
+    data = store.fs.cat_file(store.file_path(ref, "cliques.parquet"))
+    cliques = pq.read_table(io.BytesIO(data))
+    if cliques.schema != schema.CLIQUES:
+        raise IntegrityError("cliques.parquet has other columns than clique, row, weight and slope")
+    for name in cliques.column_names:
+        if cliques.column(name).null_count:
+            raise IntegrityError(f"cliques.parquet has a null in its column {name!r}")
+    rows_M = cliques.column("row").to_numpy()
+    outside_M = (rows_M < 0) | (rows_M >= num_rows)
+    if outside_M.any():
+        named = int(rows_M[np.argmax(outside_M)])
+        raise IntegrityError(f"cliques.parquet names row {named}, and its part has {num_rows} rows")
+    return cliques
 
 
 def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

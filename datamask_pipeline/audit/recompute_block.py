@@ -211,8 +211,14 @@ def _check_figures(
             yield from differing(file, name, stored[name][kept], again_m, room, kept)
     given = {name: stored[name][kept] for name in ("tangent", "dual", "probability")}
     if "cliques" in stored:
-        given["cliques"] = stored["cliques"].filter(pc.is_in(stored["cliques"].column("row"), pa.array(kept)))
+        given["cliques"] = _with_any_of(stored["cliques"], kept)
     yield from check_bound(problem, given, kept, found, said, in_tokens)
+
+
+def _with_any_of(cliques: pa.Table, kept: NDArray[np.int64]) -> pa.Table:
+    """Whole cliques that have a member among these rows."""
+    of_kept = cliques.filter(pc.is_in(cliques.column("row"), pa.array(kept)))
+    return cliques.filter(pc.is_in(cliques.column("clique"), of_kept.column("clique").combine_chunks()))
 
 
 def _check_listed(problem: Any, mask_m: Any, found: Mapping[str, Any], said: str) -> Iterator[Finding]:

@@ -137,12 +137,22 @@ def _check_cliques(
     if table is None:
         yield unknown(said, "the bound was not computed again: an earlier version stored no cliques")
         return
-    along = GraphObjective.of(problem)
+    along, file = GraphObjective.of(problem), f"{said.rpartition('/')[0]}/cliques.parquet"
     assert along is not None, "asked before"
     try:
-        cliques, slopes_C = certified(table, along.graph, kept_m, TOLERANCE)
+        cliques, slopes_C, above = certified(table, along.graph, kept_m)
     except ValueError as error:
-        yield contradiction(f"{said.rpartition('/')[0]}/cliques.parquet", str(error))
+        yield contradiction(file, str(error))
+        return
+    if (lowered := along.most_above(above, problem.budget)) > TOLERANCE:
+        left_a, right_a, more_a = above
+        worst = int(np.argmax(more_a))
+        left, right = int(kept_m[left_a[worst]]), int(kept_m[right_a[worst]])
+        yield contradiction(
+            file,
+            f"cliques of rows {left} and {right} weigh {more_a[worst]:.3g} more than the similarity of their edge (0 "
+            f"without one); {len(more_a)} pairs do, and their bound may lie {lowered:.3g} too low",
+        )
         return
     again = max(along.bound(cliques, slopes_C, problem.budget), objective["value"])
     if not near(bound, again, TOLERANCE):

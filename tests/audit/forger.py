@@ -90,15 +90,11 @@ class Forger:
         path.write_text(json.dumps(manifest))
         self.settle()
 
-    def change_cliques(self, column: str, change: Callable[[NDArray[Any]], None]) -> None:
-        """Change a column of the cliques beside the first selection's part."""
+    def change_cliques(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Change the cliques beside the first selection's part."""
         path, manifest = next(iter(self.manifests("select").items()))
         file = path.parent / "cliques.parquet"
-        table = pq.read_table(file)
-        values = table.column(column).to_numpy().copy()
-        change(values)
-        place = table.schema.get_field_index(column)
-        pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values)), file)
+        pq.write_table(change(pq.read_table(file)), file)
         (record,) = (each for each in manifest["files"] if each["name"] == file.name)
         record["sha256"] = sha256_file(file)
         path.write_text(json.dumps(manifest))

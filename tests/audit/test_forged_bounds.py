@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from forger import ORDER, Forger
 from numpy.typing import NDArray
@@ -66,7 +67,22 @@ def lost(values: NDArray[np.float64]) -> None:
 
 
 def of_cliques(column: str, change: Callable[[NDArray[Any]], None]) -> Callable[[Forger], None]:
-    return lambda forger: forger.change_cliques(column, change)
+    def changed(table: pa.Table) -> pa.Table:
+        values = table.column(column).to_numpy().copy()
+        change(values)
+        place = table.schema.get_field_index(column)
+        return table.set_column(place, table.schema.field(place), pa.array(values))
+
+    return lambda forger: forger.change_cliques(changed)
+
+
+def one_clique_more(rows: Callable[[pa.ChunkedArray], list[int | None]]) -> Callable[[Forger], None]:
+    def changed(table: pa.Table) -> pa.Table:
+        members = rows(table.column("row"))
+        more = [{"clique": 10**6, "row": row, "weight": 1e-3, "slope": 0.0} for row in members]
+        return pa.concat_tables([table, pa.Table.from_pylist(more, schema=table.schema)])
+
+    return lambda forger: forger.change_cliques(changed)
 
 
 def all_steeper(values: NDArray[np.float64]) -> None:
@@ -133,6 +149,10 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
     "graph weights scaled": of_cliques("weight", scaled),
     "graph weights one more": of_cliques("weight", one_more),
     "graph rows first of another": of_cliques("row", first_of_another),
+    "graph cliques of two blocks": one_clique_more(lambda rows: [rows[0].as_py(), rows[-1].as_py()]),
+    "graph cliques beyond the part": one_clique_more(lambda _: [10**6, 10**6 + 1]),
+    "graph cliques below the part": one_clique_more(lambda rows: [-1, rows[0].as_py()]),
+    "graph cliques of nobody": one_clique_more(lambda rows: [None, rows[0].as_py()]),
     "mixture bound made up": of_block(bound_made_up),
     "quotas threshold of a group": of_block(threshold_of_a_group),
 }

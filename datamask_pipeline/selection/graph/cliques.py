@@ -74,51 +74,53 @@ class Cliques:
         )
 
 
-def certified(table: pa.Table, graph: SimilarityGraph, rows_N: Rows, room: float) -> tuple[Cliques, Numbers]:
-    """Cliques and slopes out of a table, if a bound may rest on them.
+def certified(
+    table: pa.Table, graph: SimilarityGraph, rows_N: Rows
+) -> tuple[Cliques, Numbers, tuple[Rows, Rows, Numbers]]:
+    """Cliques and slopes out of a table; and pairs of documents whose cliques weigh more than their similarity, by how much.
 
     Args:
         table: As of `Cliques.table`.
-        graph: Whose edges' similarities the cliques' weights must not exceed.
+        graph: With the similarities.
         rows_N: What the documents are called in the table.
-        room: How much more the weights of an edge may be together: for rounding.
 
     Raises:
-        ValueError: saying in which clique they are not.
+        ValueError: saying in which clique they are no cliques of these documents with a weight and a slope each.
     """
-    clique_M, row_M, weight_M, slope_M = (
+    name_M, row_M, weight_M, slope_M = (
         table.column(name).to_numpy() for name in ("clique", "row", "weight", "slope")
     )
-    _, first_C, clique_M = np.unique(clique_M, return_index=True, return_inverse=True)
+    _, first_C, clique_M = np.unique(name_M, return_index=True, return_inverse=True)
     weight_C, slope_C = weight_M[first_C], slope_M[first_C]
     order_N = np.argsort(rows_N, kind="stable")
     place_M = order_N[np.minimum(np.searchsorted(rows_N[order_N], row_M), len(rows_N) - 1)]
     of_clique = {
-        "has members of two weights": weight_M != weight_C[clique_M],
-        "has members of two slopes": slope_M != slope_C[clique_M],
         "has a weight that is no positive number": ~(np.isfinite(weight_M) & (weight_M > 0)),
         "has a slope that is no number from 0 on": ~(np.isfinite(slope_M) & (slope_M >= 0)),
+        "has members of two weights": weight_M != weight_C[clique_M],
+        "has members of two slopes": slope_M != slope_C[clique_M],
         "has a document of another block": rows_N[place_M] != row_M,
     }
     for problem, wrong_M in of_clique.items():
         if wrong_M.any():
-            raise ValueError(f"clique {int(clique_M[np.argmax(wrong_M)])} {problem}")
+            raise ValueError(f"clique {int(name_M[np.argmax(wrong_M)])} {problem}")
     order_M = np.argsort(clique_M, kind="stable")
     cliques = Cliques(rows_M=place_M[order_M], clique_M=clique_M[order_M], weight_C=weight_C)
+    return cliques, slope_C, _above(cliques, graph)
+
+
+def _above(cliques: Cliques, graph: SimilarityGraph) -> tuple[Rows, Rows, Numbers]:
+    """Pairs of documents whose cliques weigh more than their similarity, 0 without an edge, and by how much."""
     ends_P, others_P, clique_P = _pairs(cliques)
-    if len(clique_P) == 0:
-        return cliques, slope_C
-    known_E = graph.left_E * graph.num_rows + graph.right_E
-    order_E = np.argsort(known_E)
     named_P = np.minimum(ends_P, others_P) * graph.num_rows + np.maximum(ends_P, others_P)
-    edge_P = order_E[np.minimum(np.searchsorted(known_E[order_E], named_P), len(known_E) - 1)]
-    if (none_P := known_E[edge_P] != named_P).any():
-        raise ValueError(f"clique {int(clique_P[np.argmax(none_P)])} has two documents without an edge")
-    summed_E = np.bincount(edge_P, weight_C[clique_P], len(known_E))
-    if (over_E := summed_E > graph.similarity_E + room).any():
-        clique = int(clique_P[np.argmax(over_E[edge_P])])
-        raise ValueError(f"clique {clique} and others weigh more than the similarity of an edge")
-    return cliques, slope_C
+    known_E = graph.left_E * graph.num_rows + graph.right_E
+    named_A = np.concatenate([named_P, known_E])
+    more_A = np.concatenate([cliques.weight_C[clique_P], -graph.similarity_E])
+    named_a, pair_A = np.unique(named_A, return_inverse=True)
+    more_a = np.bincount(pair_A, more_A, len(named_a)).astype(np.float64)
+    above_a = more_a > 0
+    left_a, right_a = np.divmod(named_a[above_a], graph.num_rows)
+    return left_a, right_a, more_a[above_a]
 
 
 def _pairs(cliques: Cliques) -> tuple[Rows, Rows, Rows]:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from datamask_pipeline.diversity.pair_graph import PairGraph, SimilarityGraph
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.graph.cliques import Cliques
+from datamask_pipeline.selection.graph.cliques import Cliques, Rows
 from datamask_pipeline.selection.problem import Problem
 
 Numbers = NDArray[np.float64]
@@ -83,6 +83,18 @@ class GraphObjective:
             budget: Of documents.
         """
         return self._bound(cliques, slopes_C, budget)[0]
+
+    def most_above(self, above: tuple[Rows, Rows, Numbers], budget: Budget) -> float:
+        """What a mask may be worth above a bound at most, where cliques weigh so much more than similarities.
+
+        Args:
+            above: Pairs of documents, and how much more cliques weigh than their similarity.
+            budget: Of documents.
+        """
+        left_a, right_a, more_a = above
+        ends_a, both_a = np.concatenate([left_a, right_a]), np.concatenate([more_a, more_a])
+        shares_N = self.weight / 2 * np.bincount(ends_a, both_a, self.graph.num_rows)
+        return budget.most(torch.from_numpy(shares_N))
 
     def _bound(self, cliques: Cliques, slopes_C: Numbers, budget: Budget) -> tuple[float, Numbers]:
         """And a derivative by each slope, for a weight of 1."""

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from graph_blocks import posed
+from graph_blocks import every, posed
 
 from datamask_pipeline.diversity.pair_graph import SimilarityGraph
 from datamask_pipeline.selection.graph import cliques as module
@@ -48,29 +48,48 @@ def forged(table: pa.Table, column: str, row: int, value: float) -> pa.Table:
 
 
 def test_what_no_bound_may_rest_on_is_refused() -> None:
-    objective, _, _ = posed(40, 2, 12)
+    objective, budget, _ = posed(40, 2, 12)
     cliques, rows = cliques_of(objective.graph), np.arange(100, 140)
     slopes = np.random.default_rng(0).random(len(cliques.weight_C))
     table = cliques.table(slopes, rows)
-    again, slopes_again = certified(table, objective.graph, rows, 1e-9)
+    again, slopes_again, above = certified(table, objective.graph, rows)
     assert again.rows_M.tolist() == cliques.rows_M.tolist()
     assert again.weight_C.tolist() == cliques.weight_C.tolist()
     assert slopes_again.tolist() == slopes.tolist()
-    assert len(certified(table.slice(0, 0), objective.graph, rows, 1e-9)[1]) == 0
-    near = set(zip(objective.graph.left_E.tolist(), objective.graph.right_E.tolist(), strict=True))
-    first = int(cliques.rows_M[1])
-    far = next(row for row in range(40) if row != first and tuple(sorted((row, first))) not in near)
+    assert objective.most_above(above, budget) < 1e-12
+    _, none, above = certified(table.slice(0, 0), objective.graph, rows)
+    assert (len(none), objective.most_above(above, budget)) == (0, 0)
+    named = table.set_column(0, "clique", pa.array(7 * table.column("clique").to_numpy() + 3))
     whole = table.slice(0, int(cliques.sizes_C[0]))
-    heavy = whole.set_column(2, "weight", pa.array(np.full(len(whole), 2.0)))
     for wrong, said in (
-        (forged(table, "weight", 0, 0.001), "two weights"),
-        (forged(table, "slope", 0, 9.0), "two slopes"),
-        (heavy.set_column(3, "slope", pa.array(np.full(len(whole), -1.0))), "slope that is no number"),
-        (heavy.set_column(2, "weight", pa.array(np.full(len(whole), np.nan))), "two weights"),
+        (forged(table, "weight", 0, 0.001), "clique 0 has members of two weights"),
+        (forged(table, "slope", 0, 9.0), "clique 0 has members of two slopes"),
+        (forged(named, "slope", len(whole), -1.0), "clique 10 has a slope that is no number"),
+        (forged(table, "slope", 0, np.nan), "slope that is no number"),
+        (forged(table, "weight", 0, np.nan), "weight that is no positive number"),
+        (forged(table, "weight", 0, np.inf), "weight that is no positive number"),
+        (forged(table, "weight", 0, 0.0), "weight that is no positive number"),
         (forged(table, "row", 0, 99), "another block"),
-        (forged(table, "row", 0, 100 + far), "without an edge"),
-        (forged(table, "row", 0, 100 + first), "without an edge"),
-        (heavy, "more than the similarity"),
     ):
         with pytest.raises(ValueError, match=said):
-            certified(wrong, objective.graph, rows, 1e-9)
+            certified(wrong, objective.graph, rows)
+
+
+def test_what_cliques_weigh_above_similarities_counts_as_much_as_it_lowers_their_bound() -> None:
+    for seed in range(6):
+        objective, budget, known = posed(11, seed, 4, groups=2)
+        draws, cliques = np.random.default_rng(seed), cliques_of(objective.graph)
+        heavy = Cliques(
+            rows_M=np.concatenate([cliques.rows_M, [0, 1, 2, 3, 3]]),
+            clique_M=np.concatenate([cliques.clique_M, len(cliques.weight_C) + np.array([0, 0, 0, 1, 1])]),
+            weight_C=np.concatenate([cliques.weight_C * (1 + 0.1 * draws.random()), [0.3, 0.1]]),
+        )
+        slopes = 2 * draws.random(len(heavy.weight_C))
+        _, _, above = certified(heavy.table(slopes, np.arange(11)), objective.graph, np.arange(11))
+        left, right, more = above
+        missing = np.zeros((11, 11))
+        missing[left, right] = more
+        assert np.abs(missing + missing.T - np.maximum(0, summed(heavy, 11) - known)).max() < 1e-12
+        room = objective.most_above(above, budget)
+        inside = max(missing[np.ix_(mask, mask)].sum() for mask in every(budget))
+        assert objective.weight * inside - 1e-12 <= room <= objective.weight * more.sum() + 1e-12
