@@ -16,7 +16,9 @@ from datamask_pipeline.selection.graph.greedy import greedy_mask
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_bounds_hold_of_every_mask_whatever_the_slopes(groups: int) -> None:
+def test_bounds_hold_of_every_mask_whatever_the_slopes_and_steps_lower_them(groups: int) -> None:
+    told: list[float] = []
+    left = at_once = 0.0
     for seed in range(12):
         objective, budget, known = posed(11, seed, 4, groups=groups)
         best = max(worth(objective, known, mask) for mask in every(budget))
@@ -25,9 +27,18 @@ def test_bounds_hold_of_every_mask_whatever_the_slopes(groups: int) -> None:
         for slopes in (np.zeros(count), cliques.sizes_C - 1.0, *3 * draws.random((6, count))):
             assert objective.bound(cliques, slopes, budget) >= best - 1e-12
         found = exchanged(objective, budget, greedy_mask(objective, budget))
-        bound, slopes = objective.smallest_bound(cliques, found, budget, 400, lambda *_: False)
+        bound, slopes = objective.smallest_bound(
+            cliques, found, budget, 400, lambda _, least: told.append(least) is not None
+        )
+        assert [*told, bound] == sorted([*told, bound], reverse=True)
+        told.clear()
         assert best - 1e-12 <= bound <= objective.bound(cliques, np.zeros(count), budget)
         assert bound == objective.bound(cliques, slopes, budget)
+        left += bound - objective.value(found)
+        at_once += objective.bound(cliques, objective.slopes(cliques, found, 1.0), budget) - objective.value(
+            found
+        )
+    assert left < at_once / 4
 
 
 def value(mask: np.ndarray, quality: np.ndarray, known: np.ndarray, scale: Any, lamb: float) -> float:
