@@ -263,6 +263,9 @@ def _answered(
 
 _BY_WORTH: Final = "documents come in by what they add a token, and their marginals are of a document"
 _FILLED: Final = "others were chosen out of turn, to fill the tokens, so that its place does not decide"
+_OTHERS: Final = (
+    "documents of more than half of a budget are left out, so that others would be compared where it turns"
+)
 _LEARNT: Final = "its logits were learnt at this value, and no marginals decide"
 
 
@@ -340,6 +343,8 @@ def _budget(
         return Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
     if config.num_tokens is not None and (whole <= config.num_tokens) != told.selected:
         return Turn(config.budget, float(config.num_tokens), cannot=_FILLED)
+    if config.num_tokens is not None and _admits_others(config, rows, blocks, number, whole):
+        return Turn(config.budget, float(config.num_tokens), cannot=_OTHERS)
     new = total
     if told.added is not None and config.budget == "ratio":
         whole, fewest, new = max(whole, 2), 1, told.added
@@ -355,6 +360,15 @@ def _fewer(config: SelectConfig, blocks: list[NDArray[np.int64]], whole: int, fe
     if config.budget != "num_tokens" and fewer > 1 and min(_shares(blocks, fewer)) < 2:
         fewer = 1
     return fewer if fewer >= fewest else None
+
+
+def _admits_others(
+    config: SelectConfig, rows: "_IndexRows", blocks: list[NDArray[np.int64]], number: int, whole: int
+) -> bool:
+    """Whether the block would compare others by such a budget: what takes more than half of its part is left out."""
+    tokens_n = rows.tokens_N[blocks[number]]
+    now, then = (_shares(blocks, budget)[number] / 2 for budget in (config.num_tokens or 0, whole))
+    return bool(((tokens_n > min(now, then)) & (tokens_n <= max(now, then))).any())
 
 
 def _covers(config: SelectConfig) -> bool:

@@ -421,6 +421,24 @@ def test_a_budget_in_tokens_that_others_fill_is_not_told(tmp_path: Path) -> None
     assert "out of turn" in str(turns[1].cannot)
 
 
+def test_a_budget_in_tokens_that_lets_longer_documents_in_is_not_told(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    for number, row in enumerate(record.pool):
+        row["token_count"] = 10 if number % 9 else 70
+    record.index = record.gather("with too long ones")
+    rows = record.select("short", policy="quality_topk", num_tokens=120)
+    left = sorted(
+        (row for row in rows if row["reason"] == "quality below threshold"), key=lambda row: row["quality"]
+    )
+    near, far = (
+        turns_of(flips(record.store, row["id"], "r", "short")[0])["num_tokens"] for row in (left[-1], left[0])
+    )
+    assert near.above is not None
+    assert near.above < 140
+    assert far == Turn("num_tokens", 120.0, cannot=far.cannot)
+    assert "others would be compared" in str(far.cannot)
+
+
 def test_what_was_chosen_beside_a_document_is_its_block_s_and_what_is_held(record: Record) -> None:
     settings: dict[str, Any] = {"policy": "quality_topk", "ratio": 0.4, "block_rows": 25}
     record.select("beside", **settings)
