@@ -6,7 +6,7 @@ import pydantic
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.determinant_swaps import DeterminantSwaps
+from datamask_pipeline.diversity.determinant_swaps import determinant_swaps
 from datamask_pipeline.diversity.moments import LinearForm, MomentMetric, Moments, RowMarginals, squared_norms
 from datamask_pipeline.diversity.spectrum import levelled
 from datamask_pipeline.diversity.swap_models import Places, SwapModel
@@ -94,11 +94,12 @@ class LogDeterminant(MomentMetric):
 
     def exchange_model(self, moments: Moments, rows_TD: Tensor, inside_I: Places | None = None) -> SwapModel:
         dim = len(moments.first_D)
-        return DeterminantSwaps(
+        return determinant_swaps(
             rows_TD.double().cpu(),
             self._regularised(moments).cpu(),
             weight=self._weight(dim) / moments.count,
             scale=1 / dim,
+            count=round(moments.count),
             inside_I=inside_I,
         )
 

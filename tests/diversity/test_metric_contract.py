@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from datamask_pipeline import families
 from datamask_pipeline.diversity.base import DiversityMetric
@@ -315,6 +316,28 @@ def test_a_model_that_knows_its_documents_is_that_of_their_moments(name: str, co
         outside = outside[outside != into]
 
 
+def test_many_exchanges_of_documents_that_point_one_way_lose_no_digits() -> None:
+    """Cosines of .5 and more, with fewer documents in the mask than dimensions."""
+    draws = torch.Generator().manual_seed(0)
+    rows_ND = torch.nn.functional.normalize(
+        torch.randn(60, 96, generator=draws, dtype=torch.float64) + 0.14 * torch.ones(96).sqrt() * 8
+    )
+    mask_N, metric = torch.arange(60) < 20, METRICS.make("LogDet")
+    assert isinstance(metric, MomentMetric)
+    model = metric.exchange_model(moments_of(rows_ND, mask_N, True), rows_ND, np.arange(20))
+    choose = np.random.default_rng(0)
+    for _ in range(200):
+        into, out = (
+            int(choose.choice(np.flatnonzero(side_N))) for side_N in (~mask_N.numpy(), mask_N.numpy())
+        )
+        mask_N[into], mask_N[out] = True, False
+        model.swap(into, out)
+    fresh = metric.exchange_model(moments_of(rows_ND, mask_N, True), rows_ND)
+    outside, inside = np.flatnonzero(~mask_N), np.flatnonzero(mask_N)
+    np.testing.assert_allclose(model.additions(), fresh.additions(), atol=1e-12)
+    np.testing.assert_allclose(model.table(outside, inside), fresh.table(outside, inside), atol=1e-12)
+
+
 def test_a_sum_of_metrics_swaps_by_the_sum_of_their_changes(rows_ND: torch.Tensor) -> None:
     moments = moments_of(rows_ND, torch.arange(N) < 8, True)
     first, second = (METRICS.make(name).swap_model(moments, rows_ND) for name in ("DiSF_uncentred", "LogDet"))
@@ -327,8 +350,11 @@ def test_a_sum_of_metrics_swaps_by_the_sum_of_their_changes(rows_ND: torch.Tenso
     np.testing.assert_allclose(both.additions(), linear_N + 2 * first.additions() + second.additions() / 2)
 
 
+@pytest.mark.parametrize("inside", [None, np.empty(0, np.int64)], ids=["of moments", "of documents"])
 @pytest.mark.parametrize("name", MOMENT_NAMES)
-def test_additions_to_a_mask_that_is_filled_are_followed_exactly(name: str, rows_ND: torch.Tensor) -> None:
+def test_additions_to_a_mask_that_is_filled_are_followed_exactly(
+    name: str, inside: NDArray[np.int64] | None, rows_ND: torch.Tensor
+) -> None:
     """From no document on, what each further one adds is the change of the value at the final number of documents."""
     metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
@@ -336,7 +362,7 @@ def test_additions_to_a_mask_that_is_filled_are_followed_exactly(name: str, rows
     mask_N = torch.zeros(N, dtype=torch.bool)
     nothing = moments_of(rows_ND, mask_N, True)
     model = metric.exchange_model(
-        nothing if metric.moving_count else replace(nothing, count=float(size)), rows_ND
+        nothing if metric.moving_count else replace(nothing, count=float(size)), rows_ND, inside
     )
     for document in range(size):
         if document > 1:

@@ -35,8 +35,8 @@ from datamask_pipeline.selection.solution import TANGENT, TANGENT_IN_TOKENS, Sol
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
-FOUND_AGAIN = 3
-"""Where as many starts end at the best that is known, others would too."""
+FOUND_AGAIN = 8
+"""Where as many starts end at the best that is known, others would too, and so would searches."""
 IN_VAIN = 8
 """Tabu searches by exact models, one after the other, that find nothing better: more are not begun."""
 CHEAPER = 4
@@ -116,14 +116,14 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
         elif not budget.tokens:
             _kick(exchanges, known, config.num_kicks)
             before = known.value
-            _begin_anew(exchanges, known, config.num_restarts)
-            if known.value > before:
-                _kick(exchanges, known, config.num_kicks)
-            num_turns = min(config.num_kicks, exchanges.num_turns(known.mask_N))
-            if num_turns and config.num_restarts:
-                num_searches = min(SEARCHES, config.num_restarts)
-                known.offer(exchanges.searched(known.mask_N, num_turns, num_searches))
-            _walk(exchanges, known, config.num_kicks)
+            if not _begun_anew(exchanges, known, config.num_restarts):
+                if known.value > before:
+                    _kick(exchanges, known, config.num_kicks)
+                num_turns = min(config.num_kicks, exchanges.num_turns(known.mask_N))
+                if num_turns and config.num_restarts:
+                    num_searches = min(SEARCHES, config.num_restarts)
+                    known.offer(exchanges.searched(known.mask_N, num_turns, num_searches))
+                _walk(exchanges, known, config.num_kicks)
     if budget.tokens:
         # Swaps and exchanges may have left tokens over.
         whole_N = filled(known.mask_N, ascent.weights_N, budget)
@@ -177,14 +177,15 @@ def _kick(exchanges: Exchanges, known: _Best, most: int) -> None:
         known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
 
 
-def _begin_anew(exchanges: Exchanges, known: _Best, most: int) -> None:
-    """Offers what exchanges end at from drawn starts, until the best was found again `FOUND_AGAIN` times."""
+def _begun_anew(exchanges: Exchanges, known: _Best, most: int) -> bool:
+    """Offers what exchanges end at from drawn starts; whether that was the best `FOUND_AGAIN` times, which is enough."""
     times, num_turns = 0, min(most, exchanges.num_restarts(known.mask_N))
     for turn in range(num_turns):
         before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
         times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
         if times == FOUND_AGAIN:
-            break
+            return True
+    return False
 
 
 def _round_anew(exchanges: Exchanges, known: _Best, most: int, weights_N: Tensor) -> None:
