@@ -38,8 +38,8 @@ LEAST_SECONDS = 1.0
 STEEPEST = 8.0
 """No exponent is looked for beyond this."""
 SHARED = (
-    "What may not be concluded. The machine was shared with others: medians of three runs, one after the other. An exponent "
-    "is that of what grows, as three sizes show it; of a stage that hardly grows it says little."
+    f"What may not be concluded. Medians of {RUNS} runs, whatever else the machine did. An exponent is that "
+    "of what grows, as three sizes show it; of a stage that hardly grows it says little."
 )
 
 
