@@ -350,12 +350,16 @@ def test_a_sum_of_metrics_swaps_by_the_sum_of_their_changes(rows_ND: torch.Tenso
     np.testing.assert_allclose(both.additions(), linear_N + 2 * first.additions() + second.additions() / 2)
 
 
-@pytest.mark.parametrize("inside", [None, np.empty(0, np.int64)], ids=["of moments", "of documents"])
+@pytest.mark.parametrize(
+    ("dim", "inside"), [(D, None), (64, np.empty(0, np.int64))], ids=["of moments", "of few documents"]
+)
 @pytest.mark.parametrize("name", MOMENT_NAMES)
 def test_additions_to_a_mask_that_is_filled_are_followed_exactly(
-    name: str, inside: NDArray[np.int64] | None, rows_ND: torch.Tensor
+    name: str, dim: int, inside: NDArray[np.int64] | None
 ) -> None:
     """From no document on, what each further one adds is the change of the value at the final number of documents."""
+    draws = torch.Generator().manual_seed(1)
+    rows_ND = torch.nn.functional.normalize(torch.randn(N, dim, generator=draws, dtype=torch.float64) + 0.4)
     metric = METRICS.make(name)
     assert isinstance(metric, MomentMetric)
     size = 12

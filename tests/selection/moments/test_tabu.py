@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.swap_models import QuadraticSwaps
 from datamask_pipeline.hardware import torch_threads
+from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.tabu import Quadratic, best_found, kicked, searched, walked
 
 
@@ -147,3 +148,24 @@ def test_the_mask_does_not_depend_on_threads() -> None:
             )
         masks.append(found.mask)
     assert np.array_equal(*masks)
+
+
+@pytest.mark.parametrize(("size", "count", "lamb", "num_searches"), [(40, 6, 0.8, 0), (60, 8, 0.0, 1)])
+def test_no_search_follows_where_drawn_starts_end_at_the_best_again_and_again(
+    size: int, count: int, lamb: float, num_searches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the second block hardly two starts end at one mask."""
+    turns_searched: list[int] = []
+    search = Exchanges.searched
+
+    def counted(exchanges: Exchanges, mask_N: torch.Tensor, turns: int, number: int) -> torch.Tensor:
+        turns_searched.append(turns)
+        return search(exchanges, mask_N, turns, number)
+
+    monkeypatch.setattr(Exchanges, "searched", counted)
+    draws = np.random.default_rng(0)
+    vectors_ND, quality_N = draws.standard_normal((size, 32)).astype(np.float32), draws.random(size)
+    settings = {"num_documents": count, "lamb": lamb, "diversity": "DiSF_uncentred", "num_kicks": 1}
+    found = select_documents(vectors_ND, quality_N, **settings)
+    assert found.certificate.gap > 0.01, "where the mask is proven to be the best nothing is tried"
+    assert len(turns_searched) == num_searches
