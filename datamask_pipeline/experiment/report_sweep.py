@@ -34,6 +34,8 @@ def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
         return f"No difference seen: the best of the sweep is {reference} itself, {random}. {how}."
     if found.is_better:
         return f"Recommended: {found.best}. {figures}. {how}."
+    if found.less_reference.is_clear:
+        return f"Not recommended: {found.best} looked best, and is worse than {reference}. {figures}. {how}."
     return f"No difference seen: {found.best} looked best, and is not clearly better than {reference}. {figures}. {how}."
 
 

@@ -1,6 +1,8 @@
 """The best of many is judged on what did not choose it: nothing is found where nothing is, a planted best is."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap
 from datamask_pipeline.experiment.recommend import on_frontier, recommend
+from datamask_pipeline.experiment.report_sweep import recommendation
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
@@ -53,6 +56,21 @@ def test_a_planted_best_is_chosen_and_found() -> None:
     assert (found.best, found.other_way, found.is_better) == (NAMES[-1], NAMES[-1], True)
     assert found.less_reference.difference == pytest.approx(-0.3, abs=0.12)
     assert (found.num_arms, found.num_pairs, found.num_questions) == (18, 2, 50)
+
+
+def test_the_best_there_that_is_clearly_worse_where_it_is_judged_is_told_as_such() -> None:
+    """Its interval leaves 0 out: that is a difference, and the reference is better."""
+    bits = made(np.random.default_rng(2), effect=0.3)
+    bits[DRAWS // 2 :, -1] += (0.8 * BYTES).astype(np.float32)
+    config: Any = SimpleNamespace(grid=SimpleNamespace(reference="today"), baseline="random")
+
+    def told(bits: NDArray[np.float32]) -> str:
+        verdict: Any = SimpleNamespace(recommendation=recommended(bits), has_power=True)
+        return recommendation(config, verdict)
+
+    assert told(bits).startswith(f"Not recommended: {NAMES[-1]} looked best, and is worse than today. +0.")
+    assert told(made(np.random.default_rng(2))).startswith("No difference seen: ")
+    assert told(made(np.random.default_rng(2), effect=0.3)).startswith(f"Recommended: {NAMES[-1]}. -0.")
 
 
 def test_documents_of_no_kind_choose_or_judge() -> None:
