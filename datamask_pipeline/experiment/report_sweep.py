@@ -93,7 +93,10 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
 
 
 def plot_of_sweep(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
-    """Quality against coverage of each arm, coloured by bits; the frontier as a line, pools side by side."""
+    """Quality against coverage of each arm, coloured by bits; the frontier as a line, pools side by side.
+
+    Of a pool without power no bits are shown: arms would be ranked by their colours.
+    """
     from matplotlib.figure import Figure
 
     figure: Any = Figure(figsize=(5.5 * len(verdicts), 4.2), layout="constrained")
@@ -111,12 +114,13 @@ def plot_of_sweep(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
             color="0.7",
             linewidth=0.8,
         )
-        points = axes.scatter(quality, coverage, c=bits, s=24, zorder=2)
+        points = axes.scatter(quality, coverage, c=bits if verdict.has_power else "0.4", s=24, zorder=2)
         for name, x, y in zip(names, quality, coverage, strict=True):
             axes.annotate(name, (x, y), fontsize=5, xytext=(3, 3), textcoords="offset points")
-        axes.set_title(f"pool {pool}", fontsize=9)
+        axes.set_title(f"pool {pool}{'' if verdict.has_power else ', NO POWER'}", fontsize=9)
         axes.set_xlabel("mean rank by quality", fontsize=8)
         axes.set_ylabel("coverage of the half", fontsize=8)
         axes.tick_params(labelsize=8)
-        figure.colorbar(points, ax=axes, label="bits per byte of right answers")
+        if verdict.has_power:
+            figure.colorbar(points, ax=axes, label="bits per byte of right answers")
     return png(figure)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap
 from datamask_pipeline.experiment.recommend import on_frontier, recommend
-from datamask_pipeline.experiment.report_sweep import recommendation
+from datamask_pipeline.experiment.report_sweep import plot_of_sweep, recommendation
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
@@ -71,6 +71,20 @@ def test_the_best_there_that_is_clearly_worse_where_it_is_judged_is_told_as_such
     assert told(bits).startswith(f"Not recommended: {NAMES[-1]} looked best, and is worse than today. +0.")
     assert told(made(np.random.default_rng(2))).startswith("No difference seen: ")
     assert told(made(np.random.default_rng(2), effect=0.3)).startswith(f"Recommended: {NAMES[-1]}. -0.")
+
+
+def test_without_power_the_plot_of_a_sweep_ranks_no_arm_by_its_bits() -> None:
+    """Its colours are what the report shows no difference of."""
+    config: Any = SimpleNamespace(grid=SimpleNamespace(arms=lambda: ["a", "b"]))
+    measures = {"a": {"quality_rank": 0.4, "coverage": 0.8}, "b": {"quality_rank": 0.6, "coverage": 0.7}}
+
+    def drawn(bits: float, *, has_power: bool) -> bytes:
+        arms = {"a": {"gold_answers": 2.5}, "b": {"gold_answers": bits}}
+        verdict: Any = SimpleNamespace(measures=measures, arms=arms, has_power=has_power)
+        return plot_of_sweep(config, {"whole": verdict})
+
+    assert drawn(2.4, has_power=True) != drawn(2.6, has_power=True)
+    assert drawn(2.4, has_power=False) == drawn(2.6, has_power=False)
 
 
 def test_documents_of_no_kind_choose_or_judge() -> None:
