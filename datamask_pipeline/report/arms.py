@@ -80,7 +80,7 @@ def as_csv(summaries: Sequence[Mapping[str, Any]]) -> str:
             **{
                 f"{task} {name}": of[name]
                 for task, of in about["tasks"].items()
-                for name in ("n", "chance", "truncated", "prompts")
+                for name in ("n", "chance", "shots", "truncated", "prompts")
             },
             "no power": "; ".join(about["no_power"]),
             "caveat": about["caveat"],
@@ -230,13 +230,18 @@ def _about_checkpoints(numbers: Sequence[int]) -> list[str]:
 
 
 def _about_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What a reader of their scores has to know: prompts that were cut, and tasks that cannot tell small models apart."""
+    """What a reader of their scores has to know: solved examples, prompts that were cut, tasks that cannot tell small models
+    apart.
+    """
     cut = [
         f"{task} {about['truncated']:,}" + ("" if about["prompts"] is None else f" of {about['prompts']:,}")
         for task, about in tasks.items()
         if about["truncated"]
     ]
-    lines = (
+    shots = sorted({about["shots"] for about in tasks.values() if about["shots"]})
+    solved = " or ".join(map(str, shots))
+    lines = [f"solved examples before each question: {solved} (evaluate.shots)"] if shots else []
+    lines += (
         [f"prompts, one for each choice, that lost their beginning to evaluate.max_length: {', '.join(cut)}"]
         if cut
         else []

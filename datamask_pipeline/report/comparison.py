@@ -82,14 +82,14 @@ def differences(answers: Sequence[Row], *, baseline: str) -> list[dict[str, Any]
 def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """Of each task: ``n`` questions, ``chance``, how many ``models`` answered, how many of these are clearly above chance
     (``models_above``) and whether any is (``above_chance``), how many prompts of a model lost their beginning at most
-    (``truncated``) of how many (``prompts``; null: an older record does not say), and why it has ``no_signal`` for small
-    models.
+    (``truncated``) of how many (``prompts``), how many solved examples stood before each question (``shots``; null, as of
+    prompts: an older record does not say), and why it has ``no_signal`` for small models.
 
     Clearly above chance is what remains of all models and tasks together: one of many scores is high by luck.
 
     Args:
         rows: Results of runs, as of `final_rows`: ``task, value, n, chance, num_truncated`` and, but of an older record,
-            ``num_prompts``; a value is a mean over questions, in 0..1.
+            ``num_prompts`` and ``shots``; a value is a mean over questions, in 0..1.
     """
     found: dict[str, dict[str, Any]] = {}
     ordered = sorted(rows, key=lambda row: str(row["task"]))
@@ -97,7 +97,11 @@ def tasks_asked(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     for row, is_above in zip(ordered, above, strict=True):
         task = row["task"]
         begun = {"n": row["n"], "chance": row["chance"], "models": 0, "models_above": 0, "truncated": 0}
-        begun |= {"prompts": row.get("num_prompts"), "no_signal": without_signal(task)}
+        begun |= {
+            "prompts": row.get("num_prompts"),
+            "no_signal": without_signal(task),
+            "shots": row.get("shots"),
+        }
         about = found.setdefault(task, begun)
         about["truncated"] = max(about["truncated"], row["num_truncated"])
         about["n"] = min(about["n"], row["n"])

@@ -81,7 +81,7 @@ def test_models_near_chance_are_called_so_and_others_are_not(tiny_run: Pipeline,
     assert f"On {len(TASKS)} of {len(TASKS)} tasks" in summary(copied)
     assert "piqa (n 200)" in summary(copied)
     (told,) = json.loads(reported(copied, "--json"))
-    piqa = {"n": 200, "chance": 0.5, "above_chance": False, "truncated": 0, "no_signal": None}
+    piqa = {"n": 200, "chance": 0.5, "shots": 0, "above_chance": False, "truncated": 0, "no_signal": None}
     prompts = 2 * tiny_questions(tiny_run, "piqa")
     arms = len(tiny_run.config.arms)
     assert told["tasks"]["piqa"] == piqa | {"prompts": prompts, "models": arms, "models_above": 0}

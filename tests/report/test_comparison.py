@@ -155,7 +155,7 @@ def test_holms_steps_go_on_until_one_fails() -> None:
 
 
 def test_one_task_of_twelve_above_chance_by_luck_is_not_called_above() -> None:
-    row = {"n": 100, "chance": 0.25, "num_truncated": 0}
+    row = {"n": 100, "chance": 0.25, "shots": 0, "num_truncated": 0}
     lucky = row | {"task": "piqa", "value": 0.35}  # alone: guessing scores so much in 1.6 % of cases
     others = [row | {"task": f"task {number}", "value": 0.25} for number in range(11)]
     assert tasks_asked([lucky])["piqa"]["above_chance"]
@@ -169,8 +169,9 @@ def test_one_task_of_twelve_above_chance_by_luck_is_not_called_above() -> None:
     ("n", "value", "above"), [(2, 1.0, False), (2, 0.0, False), (200, 1.0, True), (3, 0.3, False)]
 )
 def test_a_few_right_answers_are_no_certainty(n: int, value: float, above: bool) -> None:
-    row = {"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25, "num_truncated": 3}
-    asked = {"n": n, "chance": 0.25, "above_chance": above, "truncated": 3, "no_signal": None}
+    row = {"task": "piqa", "value": value, "stderr": 0.0, "n": n, "chance": 0.25, "shots": 5}
+    row |= {"num_truncated": 3}
+    asked = {"n": n, "chance": 0.25, "shots": 5, "above_chance": above, "truncated": 3, "no_signal": None}
     older = asked | {"prompts": None, "models": 2, "models_above": 2 * above}
     assert tasks_asked([row, row | {"num_truncated": 1}]) == {"piqa": older}
     one = {"prompts": 2 * n, "models": 1, "models_above": int(above)}

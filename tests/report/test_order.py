@@ -47,6 +47,7 @@ def about(seeds: int) -> dict[str, Any]:
         "models_above": 1,
         "truncated": 0,
         "prompts": 9,
+        "shots": 0,
     }
     asked |= {"no_signal": None}
     counted = {arm: answers(arm, 9, {}) for arm in CONFIGURED}
@@ -100,6 +101,18 @@ def test_intervals_say_what_they_cover(seeds: int) -> None:
     assert ("one seed: intervals between models cover other questions" in shown) == (seeds == 1)
     assert (f"{seeds} seeds: intervals between models cover other seeds, not other q" in shown) == (seeds > 1)
     assert ("the spread of 2 seeds is hardly known, so these intervals are a guess" in shown) == (seeds == 2)
+
+
+@pytest.mark.parametrize("shots", [0, 5])
+def test_solved_examples_before_each_question_are_told(shots: int) -> None:
+    """A score with five examples is no score without."""
+    found = about(1)
+    found["tasks"] = {task: asked | {"shots": shots} for task, asked in found["tasks"].items()}
+    console = Console(file=io.StringIO(), width=200)
+    print_arms(console, found)
+    assert isinstance(console.file, io.StringIO)
+    told = [line for line in console.file.getvalue().splitlines() if line.startswith("solved examples")]
+    assert told == ["solved examples before each question: 5 (evaluate.shots)"] * (shots > 0)
 
 
 def test_one_discordant_pair_is_called_a_guess() -> None:
