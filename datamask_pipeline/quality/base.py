@@ -58,6 +58,8 @@ class Scorer(abc.ABC):
         Config: Its settings, a model that imports nothing heavy.
         needs_embeddings: Whether it reads the documents' vectors.
         batch_dependent: Whether the documents scored together show in a score's last bits.
+        told_by_revision: Whether `revision`, and what `identity` names beside it, follow from all settings that decide
+            scores; where not, these settings are part of `identity`, as an instance keeps them in ``config``.
         columns: Columns of the documents it reads.
         scale: Lowest and highest score there can be; ``None`` where there is no such limit.
         model: What computes the score, as the lineage names it.
@@ -68,10 +70,16 @@ class Scorer(abc.ABC):
     Config: ClassVar[type[Settings]]
     needs_embeddings: ClassVar[bool] = False
     batch_dependent: ClassVar[bool] = False
+    told_by_revision: ClassVar[bool] = False
     columns: tuple[str, ...] = ("text",)
     scale: tuple[float | None, float | None]
     model: str
     revision: str
+
+    config: Any
+
+    def __init__(self, config: Settings) -> None:
+        self.config = config
 
     def check(self) -> None:  # noqa: B027 - most scorers have nothing to add to their constructor
         """Refuse what scoring would refuse, as far as it shows without a document and without loading a model.
@@ -97,7 +105,9 @@ class Scorer(abc.ABC):
 
     def identity(self) -> dict[str, Any]:
         """What decides the scores: goes into the fingerprint."""
-        return {"name": self.name, "model": self.model, "revision": self.revision, "scale": self.scale}
+        settings = {} if self.told_by_revision else self.config.result_config()
+        about = {"name": self.name, "model": self.model, "revision": self.revision, "scale": self.scale}
+        return settings | about
 
     def report(self) -> dict[str, Any]:
         """Anything worth keeping beside the scores, e.g. how a trained scorer did on held-out examples."""

@@ -21,6 +21,7 @@ class ColumnScorer(Scorer):
 
     name = "column"
     Config = ColumnConfig
+    told_by_revision = True
 
     def __init__(self, config: ColumnConfig) -> None:
         self.config = config

@@ -26,6 +26,7 @@ class DclmFastTextScorer(Scorer):
 
     name = "dclm_fasttext"
     Config = FastTextConfig
+    told_by_revision = True
     scale = (0.0, 1.0)
     model = REPOSITORY
 

@@ -90,6 +90,7 @@ class FineWebEduScorer(HeadScorer):
 
     name = "fineweb_edu"
     Config = FineWebEduConfig
+    told_by_revision = True
     batch_dependent = True
     scale = (None, None)
 

@@ -111,6 +111,7 @@ class ImportedScorer(Scorer):
 
     name = "imported"
     Config = ImportedConfig
+    told_by_revision = True
     columns = ("id",)
 
     def __init__(self, config: ImportedConfig) -> None:

@@ -39,6 +39,7 @@ class ProbeScorer(TrainedScorer):
 
     name = "probe"
     Config = ProbeConfig
+    told_by_revision = True
     model = "linear-probe"
 
     config: ProbeConfig

@@ -45,6 +45,7 @@ class TargetScorer(TrainedScorer):
 
     name = "target"
     Config = TargetConfig
+    told_by_revision = True
     model = "nearest-target"
     scale = (-1.0, 1.0)
 

@@ -61,6 +61,7 @@ class UltraFineWebFastTextScorer(Scorer):
 
     name = "ultra_fineweb_fasttext"
     Config = UltraFineWebConfig
+    told_by_revision = True
     scale = (0.0, 1.0)
     model = REPOSITORY
 

@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from datamask_pipeline import families
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.families import SCORERS
-from datamask_pipeline.quality import ScoreBatch
+from datamask_pipeline.quality import ScoreBatch, Scorer, Scores
+from datamask_pipeline.settings import Settings, execution_field
 
 
 def test_names_and_options_are_checked() -> None:
@@ -81,3 +83,47 @@ def test_a_probe_needs_examples() -> None:
         ConfigurationError, match="no examples are named; name a Parquet or JSON Lines file of them"
     ):
         SCORERS.make("probe", {"label_column": "good"})
+
+
+class CountedConfig(Settings):
+    at_most: int = 100
+    threads: int = execution_field(1, description="How many.")
+
+
+class CountedScorer(Scorer):
+    """A member as another package may write it: it says nothing of its settings."""
+
+    name = "counted"
+    Config = CountedConfig
+    scale = (0.0, None)
+    model = "counted"
+    revision = "1"
+
+    def score(self, batch: ScoreBatch) -> Scores:
+        lengths = [min(len(text), self.config.at_most) for text in batch.texts()]
+        return Scores(np.asarray(lengths, np.float64))
+
+
+def test_scores_of_another_packages_scorer_are_by_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name = "counted"
+
+        def load(self) -> type[Scorer]:
+            return CountedScorer
+
+    monkeypatch.setattr("datamask_pipeline.families.entry_points", lambda group: [Point()])
+    families._classes.cache_clear()
+    try:
+        plain = SCORERS.make("counted").identity()
+        assert SCORERS.make("counted", {"at_most": 5}).identity() == plain | {"at_most": 5}
+        assert SCORERS.make("counted", {"threads": 2}).identity() == plain
+    finally:
+        families._classes.cache_clear()
+
+
+def test_our_own_scorers_tell_their_settings_by_themselves() -> None:
+    """Else scores that stand in records would be computed again."""
+    for name in SCORERS.names():
+        scorer = SCORERS.find(name)
+        assert scorer.told_by_revision or not scorer.Config.model_fields, name
+    assert {*SCORERS.make("rules").identity()} == {"name", "model", "revision", "scale"}
