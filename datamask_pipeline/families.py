@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules, resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -163,8 +163,19 @@ def _classes(family: Family[Any]) -> dict[str, type[Any]]:
         if member is not None:
             _add(found, family, member, module.name)
     for point in entry_points(group=family.package):
-        _add(found, family, point.load(), point.name)
+        _add(found, family, _loaded(point), point.name)
     return found
+
+
+def _loaded(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever another package's code raises
+        package = point.dist.name if point.dist is not None else "?"
+        raise ConfigurationError(
+            f"entry point '{point.name} = {point.value}' of package {package} cannot be loaded "
+            f"({type(error).__name__}: {error}); repair that package, or uninstall it"
+        ) from error
 
 
 def _add(found: dict[str, type[Any]], family: Family[Any], member: Any, origin: str) -> None:
@@ -173,7 +184,11 @@ def _add(found: dict[str, type[Any]], family: Family[Any], member: Any, origin: 
         raise ConfigurationError(
             f"{family.kind} file or entry point {origin!r} gives no {base.__name__} class, but {member!r}"
         )
-    name: str = member.name  # type: ignore[attr-defined]
+    name, config = getattr(member, "name", None), getattr(member, "Config", None)
+    if not isinstance(name, str):
+        raise ConfigurationError(f"{family.kind} {origin!r} has no `name`, a text that users give")
+    if not (isinstance(config, type) and issubclass(config, Settings)):
+        raise ConfigurationError(f"{family.kind} {origin!r} has no `Config`, a class of {Settings.__name__}")
     if name in found:
         raise ConfigurationError(f"two of kind {family.kind} are called {name!r}; rename that of {origin!r}")
     found[name] = member

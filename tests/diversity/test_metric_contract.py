@@ -1,5 +1,6 @@
 """The contract of every diversity metric found: shapes, invariance, marginals, derivatives, concavity."""
 
+import types
 from dataclasses import replace
 
 import numpy as np
@@ -254,6 +255,48 @@ def test_members_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> No
     families._classes.cache_clear()
     try:
         assert isinstance(METRICS.make("Elsewhere"), Elsewhere)
+    finally:
+        families._classes.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        (
+            "import",
+            r"entry point 'Elsewhere = elsewhere:Metric' of package elsewhere .*ImportError: no libelse.*uninstall",
+        ),
+        ("attribute", r"entry point 'Elsewhere = elsewhere:Metric' of package elsewhere .*AttributeError"),
+        ("name", r"'Elsewhere' has no `name`"),
+        ("config", r"'Elsewhere' has no `Config`"),
+    ],
+)
+def test_a_package_whose_member_cannot_be_had_is_named(
+    fails: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(DiversityMetric):
+        def values(self, embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
+            return masks_GN.sum(1).double()
+
+    if fails == "config":
+        Elsewhere.name, Elsewhere.Config = "Elsewhere", dict  # type: ignore[assignment]
+
+    class Point:
+        name, value = "Elsewhere", "elsewhere:Metric"
+        dist = types.SimpleNamespace(name="elsewhere")
+
+        def load(self) -> type[DiversityMetric]:
+            if fails == "import":
+                raise ImportError("no libelse")
+            if fails == "attribute":
+                raise AttributeError("module 'elsewhere' has no attribute 'Metric'")
+            return Elsewhere
+
+    monkeypatch.setattr("datamask_pipeline.families.entry_points", lambda group: [Point()])
+    families._classes.cache_clear()
+    try:
+        with pytest.raises(ConfigurationError, match=told):
+            METRICS.names()
     finally:
         families._classes.cache_clear()
 
