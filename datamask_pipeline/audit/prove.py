@@ -14,7 +14,8 @@ from datamask_pipeline.audit.pointers import Manifests, files_of, pointers, walk
 from datamask_pipeline.audit.recompute import check_selection
 from datamask_pipeline.audit.replay import ORDERED_BY, check_content, check_replayed
 from datamask_pipeline.audit.stated import DAMAGE, check_artefact, check_link
-from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError
+from datamask_pipeline.errors import ConfigurationError, DataMaskError, IntegrityError, UnknownNameError
+from datamask_pipeline.families import ESTIMATORS, METRICS, POLICIES
 from datamask_pipeline.pipeline.flow import FLOW
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store, releases
@@ -134,7 +135,13 @@ def _check_computed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findi
         crawls = [each for each in inputs if each.startswith("embeddings/")]
         embeddings = {each.partition("/")[2]: inputs[each] for each in crawls}
         held = inputs.get("held")
-        yield from check_selection(store, ref_of(manifest), manifest, inputs["index"], embeddings, held)
+        try:
+            yield from check_selection(store, ref_of(manifest), manifest, inputs["index"], embeddings, held)
+        except UnknownNameError as error:
+            if error.family not in (METRICS.kind, POLICIES.kind, ESTIMATORS.kind):
+                raise
+            problem = f"{error.family} {error.name!r} made or valued it, and is not installed: nothing was computed again"
+            yield unknown(f"{manifest['location']}/{MANIFEST}", problem)
     else:
         yield from check_replayed(store, manifest)
 

@@ -15,12 +15,14 @@ import pytest
 from old_record import unpack
 from typer.testing import CliRunner
 
+from datamask_pipeline import families
 from datamask_pipeline.audit.findings import Finding, exit_status
 from datamask_pipeline.audit.prove import prove_record, root_of_record
 from datamask_pipeline.audit.prove_behind import prove_behind
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, UnknownNameError
+from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.publish.config import PublishConfig
 from datamask_pipeline.publish.dataset import publish
@@ -152,6 +154,24 @@ def test_a_record_of_an_earlier_version_contradicts_nothing_and_cannot_be_told(t
     unpack(tmp_path)
     findings = found(tmp_path / "record")
     assert {finding.kind for finding in findings} == {"cannot tell"}
+    assert exit_status(findings) == 2
+
+
+@pytest.mark.parametrize(("family", "name"), [(METRICS, "Pair_simi"), (POLICIES, "datamask")])
+def test_a_selection_by_what_is_not_installed_cannot_be_told(
+    tiny_run: Pipeline, monkeypatch: pytest.MonkeyPatch, family: families.Family[Any], name: str
+) -> None:
+    """As where another package had the metric, and whoever proves the record does not have that package."""
+    classes = families._classes
+
+    def without(asked: families.Family[Any]) -> dict[str, type[Any]]:
+        return {each: found for each, found in classes(asked).items() if (asked, each) != (family, name)}
+
+    monkeypatch.setattr(families, "_classes", without)
+    findings = found(Path(tiny_run.store.root), "datamask", files_only=False)
+    (told,) = findings
+    assert told.file.startswith("select/first/datamask/")
+    assert f"{family.kind} {name!r}" in told.problem
     assert exit_status(findings) == 2
 
 
