@@ -60,7 +60,7 @@ STAGE: Final = "select"
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
 _READ_ROWS: Final = 1 << 16
-VERSION: Final = "46"
+VERSION: Final = "47"
 
 
 class Compute(Protocol):

@@ -21,9 +21,11 @@ from datamask_pipeline.selection.problem import Problem
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-SHORTER, IN_VAIN, SHORTEST = 0.7, 20, 0.01
+SHORTER, IN_VAIN, SHORTEST = 0.8, 30, 0.003
 """Steps towards a smaller bound get this much shorter where so many of them brought none, and are given up where they are
 this short."""
+KEPT = 0.8
+"""Of a step's direction, what the next one keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,27 +128,30 @@ class GraphObjective:
             num_steps: At most so many.
             on_step: Gets the step and the smallest bound so far; true ends it.
 
-        Source: Polyak 1969 (steps of subgradients, as long as the distance from a value that is known), here scaled by the
-        roots of the cliques' weights.
+        Source: Polyak 1969 (steps of subgradients, as long as the distance from a value that is known), each step along a
+        mean of the directions so far (Camerini, Fratta and Maffioli 1975), here scaled by the roots of the cliques' weights.
         """
         value, most_C = self.value(mask_N), cliques.sizes_C - 1.0
+        # What is known at once may be a corner that no step leads out of: the walk goes back to its own best alone.
         at_once_C = self.slopes(cliques, mask_N, 1.0)
-        least, best_C = self.bound(cliques, at_once_C, budget), at_once_C
+        at_once = self.bound(cliques, at_once_C, budget)
         slopes_C, length, since = self.slopes(cliques, mask_N, 0.5), 1.0, 0
+        least, best_C, way_C = np.inf, slopes_C, None
         for step in range(num_steps + 1):
             bound, slope_C = self._bound(cliques, slopes_C, budget)
             since += 1
             if bound < least:
                 least, best_C, since = bound, slopes_C, 0
-            if on_step(step, least):
+            if on_step(step, min(least, at_once)):
                 break
             if since == IN_VAIN:
-                length, since, slopes_C = SHORTER * length, 0, best_C
+                length, since, slopes_C, way_C = SHORTER * length, 0, best_C, None
                 if length < SHORTEST:
                     break
                 continue
-            squared = float((cliques.weight_C * slope_C) @ slope_C)
+            way_C = slope_C if way_C is None else KEPT * way_C + (1 - KEPT) * slope_C
+            squared = float((cliques.weight_C * way_C) @ way_C)
             if squared == 0:
                 break
-            slopes_C = np.clip(slopes_C - length * (bound - value) / squared * slope_C, 0.0, most_C)
-        return least, best_C
+            slopes_C = np.clip(slopes_C - length * (bound - value) / squared * way_C, 0.0, most_C)
+        return (least, best_C) if least < at_once else (at_once, at_once_C)

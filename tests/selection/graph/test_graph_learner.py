@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import torch
 from graph_blocks import block, every, posed, worth
+from scipy.optimize import linprog
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.pair_graph import nearest_graph
-from datamask_pipeline.selection.graph.cliques import cliques_of
+from datamask_pipeline.selection.budget import Budget
+from datamask_pipeline.selection.graph.cliques import Cliques, cliques_of
 from datamask_pipeline.selection.graph.exchanges import exchanged
 from datamask_pipeline.selection.graph.greedy import greedy_mask
+from datamask_pipeline.selection.graph.objective import GraphObjective
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -39,6 +42,40 @@ def test_bounds_hold_of_every_mask_whatever_the_slopes_and_steps_lower_them(grou
             found
         )
     assert left < at_once / 4
+
+
+def smallest_of_all(objective: GraphObjective, cliques: Cliques, budget: Budget) -> float:
+    """The smallest bound of any slopes, as a linear programme over masks and what is inside of cliques."""
+    size, count = len(objective.linear_N), len(cliques.weight_C)
+    rows, right = [], []
+    for clique, members in enumerate(cliques.sizes_C):
+        for slope in range(1, members):
+            row = np.zeros(size + count)
+            row[cliques.rows_M[cliques.clique_M == clique]] = slope
+            row[size + clique] = -1
+            rows.append(row)
+            right.append(slope * (slope + 1) / 2)
+    found = linprog(
+        np.concatenate([-objective.linear_N, objective.weight * cliques.weight_C]),
+        A_ub=np.array(rows),
+        b_ub=right,
+        A_eq=np.arange(size + count)[None] < size,
+        b_eq=[sum(budget.limits)],
+        bounds=[(0, 1)] * size + [(0, None)] * count,
+    )
+    return float(objective.offset - found.fun)
+
+
+@pytest.mark.parametrize("lamb", [0.0, 0.4])
+def test_the_bound_comes_near_to_the_smallest_of_all_slopes(lamb: float) -> None:
+    for seed in range(6):
+        objective, budget, _ = posed(90, seed, 30, lamb=lamb)
+        cliques = cliques_of(objective.graph)
+        found = exchanged(objective, budget, greedy_mask(objective, budget))
+        bound, _ = objective.smallest_bound(cliques, found, budget, 2_000, lambda _, __: False)
+        smallest = smallest_of_all(objective, cliques, budget)
+        first = objective.bound(cliques, np.zeros(len(cliques.weight_C)), budget) - objective.value(found)
+        assert -1e-9 <= bound - smallest <= 0.05 * first, (seed, bound, smallest)
 
 
 def value(mask: np.ndarray, quality: np.ndarray, known: np.ndarray, scale: Any, lamb: float) -> float:
