@@ -243,7 +243,8 @@ def _answered(
     before_n = ahead_of(standing_n, mine, lot_n)
     kind: Kind = "exact" if compared == "scores" and config.num_tokens is None else "first order"
     turns = [_lambda(config, compared, of_n, mine, places)]
-    turns.append(_budget(config, rows, blocks, number, told, before_n, rivals_n, place, kind))
+    now = config.num_tokens or int(selected_N.sum())
+    turns.append(_budget(config, rows, blocks, number, told, before_n, rivals_n, place, kind, now))
     if compared == "logits":
         turns += [Turn(f"weight of {name}", weight, cannot=_LEARNT) for name, weight in rows.weights.items()]
     else:
@@ -322,6 +323,7 @@ def _budget(
     rivals_n: NDArray[np.int64],
     place: int,
     kind: Kind,
+    now: int,
 ) -> Turn:
     """The smallest budget that holds the document where those before it come first, and how it is written.
 
@@ -338,7 +340,7 @@ def _budget(
     else:
         needed, enough, most = int(before_n.sum()) + 1, total, math.inf
     group = None if rows.groups_N is None else int(rows.groups_N[place])
-    whole = _smallest_budget(config, blocks, number, group, needed, enough)
+    whole = _smallest_budget(config, blocks, number, group, needed, enough, now)
     if whole is None or (rows.groups_N is not None and not _meets(config, blocks, rows.groups_N, whole)):
         return Turn(config.budget, float(getattr(config, config.budget)), kind=kind)
     if config.num_tokens is not None and (whole <= config.num_tokens) != told.selected:
@@ -405,19 +407,25 @@ def _smallest_budget(
     group: int | None,
     needed: int,
     enough: int,
+    now: int,
 ) -> int | None:
-    """Documents or tokens in all, no more than are enough, so that the block, or its group of documents under quotas, gets
-    what is needed; none where a quota is too small for that.
+    """Documents or tokens in all, from which on to the budget as it is, or above it, the block, or its group of documents
+    under quotas, gets what is needed; none where none that is enough gives that.
+
+    What a block or group gets may fall as the budget grows, by one: parts are dealt out by largest remainders.
     """
-    if _gets(config, blocks, number, group, enough) < needed:
-        return None
-    low, high = needed - 1, enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (
-            (low, middle) if _gets(config, blocks, number, group, middle) >= needed else (middle, high)
-        )
-    return high
+    quota = 1.0 if group is None else config.quotas[sorted(config.quotas)[group]]  # type: ignore[index,arg-type]
+    part = quota * len(blocks[number]) / sum(map(len, blocks))
+    off = (quota if len(blocks) > 1 else 0.0) + (group is not None)
+
+    def held(whole: int) -> bool:
+        return _gets(config, blocks, number, group, whole) >= needed
+
+    if held(now):
+        surely = math.ceil((needed + off) / part) if part else now
+        return next(whole + 1 for whole in range(min(now, surely), -1, -1) if not held(whole))
+    never = math.floor((needed - off) / part) if part else enough
+    return next((whole for whole in range(max(now, never, 0), enough + 1) if held(whole)), None)
 
 
 def _gets(

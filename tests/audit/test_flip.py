@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
-from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, flips
+from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, _gets, _smallest_budget, flips
 from datamask_pipeline.audit.neighbours import _chosen_positions
 from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.cli.app import app
@@ -589,3 +589,22 @@ def test_no_budget_takes_what_its_quota_leaves_no_place(record: Record, small: f
     for place, end in ends.items():
         if end is not None:
             assert record.select("tried", **(base | {"ratio": end}))[place]["selected"]
+
+
+def test_the_nearest_budget_is_told_where_a_group_s_places_fall_as_the_budget_grows() -> None:
+    draws, fallen = np.random.default_rng(0), 0
+    for _ in range(60):
+        quotas = draws.dirichlet([2.0] * 5)
+        config = select.SelectConfig(quota_by="domain", quotas=dict(zip("abcde", quotas, strict=True)))
+        blocks = [np.arange(size) for size in draws.integers(100, 400, 2)]
+        total = sum(map(len, blocks))
+        got = np.array([_gets(config, blocks, 1, 2, whole) for whole in range(total + 1)])
+        fallen += bool((np.diff(got) < 0).any())
+        for now, needed in draws.integers((20, 1), (total, got.max() + 1), (10, 2)).tolist():
+            found = _smallest_budget(config, blocks, 1, 2, needed, total, now)
+            if got[now] >= needed:
+                assert found == np.flatnonzero(got[:now] < needed).max() + 1
+            else:
+                others = now + np.flatnonzero(got[now:] >= needed)
+                assert found == (others.min() if len(others) else None)
+    assert fallen > 10
