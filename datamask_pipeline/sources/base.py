@@ -74,6 +74,11 @@ class Source(abc.ABC):
     name: ClassVar[str]
     Config: ClassVar[type[Settings]]
 
+    config: Any
+
+    def __init__(self, config: Settings) -> None:
+        self.config = config
+
     def check(self, crawl: str) -> None:  # noqa: B027 - what lies far away is not fetched to be checked
         """Refuse a crawl that cannot be read, as far as it shows without work.
 
@@ -132,5 +137,9 @@ class Source(abc.ABC):
         """
 
     def result_config(self) -> dict[str, Any]:
-        """What of the settings changes rows beyond what the shards' digests say; goes into fingerprints."""
-        return {}
+        """What of the settings changes rows beyond what the shards' digests say; goes into fingerprints.
+
+        All that are not said to be of execution alone, where a source does not say better.
+        """
+        found: dict[str, Any] = self.config.result_config()
+        return found

@@ -4,6 +4,7 @@ import gzip
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ import zstandard
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import FINEWEB
-from datamask_pipeline.sources import Source, SourceBatch
+from datamask_pipeline.settings import Settings, execution_field
+from datamask_pipeline.sources import Shard, Source, SourceBatch
 
 
 def row(number: int, **changes: object) -> dict[str, object]:
@@ -557,3 +559,32 @@ def test_all_missing_columns_are_told_with_the_line_that_makes_them_null(
     pasted = {"root": str(tmp_path), "optional_columns": found[1].split(", ")}
     (batch,) = read_all(SOURCES.make("local", pasted), "c")
     assert batch.documents.column("token_count").null_count == batch.documents.num_rows == 1
+
+
+class ShortenedConfig(Settings):
+    at_most: int = 100
+    threads: int = execution_field(1, description="How many.")
+
+
+class ShortenedSource(Source):
+    """A member as another package may write it: it says nothing of its settings."""
+
+    name = "shortened"
+    Config = ShortenedConfig
+
+    def crawls(self) -> list[str]:
+        return []
+
+    def shards(self, crawl: str) -> list[Shard]:
+        return []
+
+    def extra_fields(self, crawl: str) -> list[pa.Field]:
+        return []
+
+    def read(self, crawl: str, shard: Shard, *, batch_rows: int) -> Iterator[SourceBatch]:
+        yield from ()
+
+
+def test_rows_of_another_packages_source_are_by_its_settings() -> None:
+    source = ShortenedSource(ShortenedConfig(at_most=5, threads=2))
+    assert source.result_config() == {"at_most": 5}
