@@ -38,8 +38,8 @@ from datamask_pipeline.selection.seeds import generator
 PROXY_DOCUMENTS = 4096
 PROXY_STEPS, PROXY_GAP = 10, 0.002
 PROXY_SWAP_ROUNDS = 12
-PROXY_MASKS = 2
-"""Annealed side by side of a metric along a graph."""
+PROXY_RESTARTS = 2
+"""Of a metric along a graph: four masks are annealed for each."""
 EXCHANGED_NUMBERS, EXCHANGE_WORK = 2**17, 2**22
 """Of a sample, documents times dimensions, on which a metric's gain is measured with exchanges of documents too; where these
 are more than few, that times the selected documents, which takes up to a second. Swaps alone reach nearly as much."""
@@ -153,7 +153,7 @@ def gain_on_sample(
         quick = few or numbers * part.num_documents <= EXCHANGE_WORK
         solution = choose_by_moments(alone, settings, exchanging=quick and numbers <= EXCHANGED_NUMBERS)
     elif not metric.of_samples:
-        solution = DataMaskPolicy(thorough.model_copy(update={"num_restarts": PROXY_MASKS})).choose(alone)
+        solution = DataMaskPolicy(thorough.model_copy(update={"num_restarts": PROXY_RESTARTS})).choose(alone)
     else:
         plain = settings.model_copy(update={"num_swap_rounds": 0})
         swapped = few and numbers <= EXCHANGED_NUMBERS

@@ -24,8 +24,10 @@ from datamask_pipeline.selection.solution import Solution
 
 CHEAPER, MOST_BOUNDED = 50, 2_000_000_000
 """Times the steps of metrics whose every step reads all vectors, and the members of cliques that all of them may look at."""
+MASKS_EACH = 4
+"""Masks annealed side by side for each restart that is allowed."""
 MOST_MASKS, MOST_SWEEPS, SWEEPS_EACH, MOST_ANNEALED = 128, 4_000, 7, 5_000_000_000
-"""Masks annealed side by side; how often each document of one is drawn, by the number of documents where these are few;
+"""Masks in all; how often each document of one is drawn, by the number of documents where these are few;
 and the ends of edges and documents that all that may look at: in large blocks there are fewer masks, then fewer sweeps."""
 KICKED, LEAST_KICKED, MOST_KICKS = 0.1, 4, 20_000_000
 """Share of a mask that is drawn anew, every second time so many at least: a mask of few is drawn anew as a whole. And
@@ -73,7 +75,7 @@ def _annealed_and_exchanged(
     """The best of a mask and of what exchanges end at from masks that were annealed from it."""
     sweeps = MOST_ANNEALED // (len(best_N) + 2 * len(objective.graph.left_E))
     num_sweeps = min(MOST_SWEEPS, SWEEPS_EACH * len(best_N), sweeps)
-    num_masks = min(MOST_MASKS, 4 * config.num_restarts, sweeps // max(1, num_sweeps))
+    num_masks = min(MOST_MASKS, MASKS_EACH * config.num_restarts, sweeps // max(1, num_sweeps))
     if num_masks == 0:
         return best_N
     masks_RN = annealed(
