@@ -50,7 +50,8 @@ def run(context: Context) -> Outcome:
         "distance from random (below 0: an opponent is above). The columns of `greedy` (lazy, in batches), `exchanges` "
         "(greedy, then exchanges until none gains), `annealing` (for 2 processor seconds, 4 of 5 000 documents) and "
         f"`partitions` (exact bounding, then greedy in {PARTITIONS} partitions and rounds, later ones fewer) "
-        "tell how much of the engine's distance from random each reaches. Opponents are given the graph: their seconds are "
+        "tell how much of the engine's distance from random each reaches. Annealing goes by the clock: on another "
+        "machine or seed it may end elsewhere. Opponents are given the graph: their seconds are "
         "without it, the engine's with it, and with checks, certificate and evaluation.",
         "At lambda 0 quality counts for nothing and ties are many; where some mask has no edge inside it, its value is the "
         "bound. Isotropic, clustered and TF-IDF vectors have 64 dimensions, embeddings 768. Clusters: half of the rows "

@@ -8,6 +8,7 @@ Shape suffixes: N rows of the selection, n of those that compete with the docume
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
@@ -418,22 +419,18 @@ def _smallest_budget(
     part = quota * len(blocks[number]) / sum(map(len, blocks))
     off = (quota if len(blocks) > 1 else 0.0) + (group is not None)
 
+    @functools.cache
+    def of_share(share: int) -> int:
+        return share if group is None else _quotas_of(config, share)[group]
+
     def held(whole: int) -> bool:
-        return _gets(config, blocks, number, group, whole) >= needed
+        return of_share(_shares(blocks, whole)[number]) >= needed
 
     if held(now):
         surely = math.ceil((needed + off) / part) if part else now
         return next(whole + 1 for whole in range(min(now, surely), -1, -1) if not held(whole))
     never = math.floor((needed - off) / part) if part else enough
     return next((whole for whole in range(max(now, never, 0), enough + 1) if held(whole)), None)
-
-
-def _gets(
-    config: SelectConfig, blocks: list[NDArray[np.int64]], number: int, group: int | None, whole: int
-) -> int:
-    """Documents or tokens that a budget of so many leaves the block, or a group of it."""
-    share = _shares(blocks, whole)[number]
-    return share if group is None else _quotas_of(config, share)[group]
 
 
 def _meets(

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from datamask_pipeline import schema
-from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, _gets, _smallest_budget, flips
+from datamask_pipeline.audit.flip import Flip, Turn, _both_ways, _quotas_of, _shares, _smallest_budget, flips
 from datamask_pipeline.audit.neighbours import _chosen_positions
 from datamask_pipeline.audit.reader import Reader
 from datamask_pipeline.cli.app import app
@@ -598,7 +598,8 @@ def test_the_nearest_budget_is_told_where_a_group_s_places_fall_as_the_budget_gr
         config = select.SelectConfig(quota_by="domain", quotas=dict(zip("abcde", quotas, strict=True)))
         blocks = [np.arange(size) for size in draws.integers(100, 400, 2)]
         total = sum(map(len, blocks))
-        got = np.array([_gets(config, blocks, 1, 2, whole) for whole in range(total + 1)])
+        shares = [_shares(blocks, whole)[1] for whole in range(total + 1)]
+        got = np.array([_quotas_of(config, share)[2] for share in shares])
         fallen += bool((np.diff(got) < 0).any())
         for now, needed in draws.integers((20, 1), (total, got.max() + 1), (10, 2)).tolist():
             found = _smallest_budget(config, blocks, 1, 2, needed, total, now)
