@@ -58,7 +58,10 @@ def annealed(
     ]
     price_GR = np.repeat(np.array(prices, np.float32)[:, None], num_masks, axis=1)
     groups_N, linear_N1 = groups_N[order_N], objective.linear_N[order_N, None].astype(np.float32)
-    in_group_GN = csr_array((np.ones(len(mask_N), np.float32), (groups_N, np.arange(len(mask_N)))))
+    shape = len(limits_G1), len(mask_N)
+    in_group_GN = csr_array(
+        (np.ones(len(mask_N), np.float32), (groups_N, np.arange(len(mask_N)))), shape=shape
+    )
     masks_NR = np.repeat(mask_N[order_N, None], num_masks, axis=1).astype(np.float32)
     chances = draws.logistic(size=CHANCES + masks_NR.size).astype(np.float32)
     places = draws.integers(CHANCES, size=(num_sweeps, len(parts))).tolist()

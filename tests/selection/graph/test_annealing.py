@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graph_blocks import every, posed, worth
+from graph_blocks import block, every, posed, worth
 
+from datamask_pipeline import select_documents
 from datamask_pipeline.selection.graph.annealing import annealed
 from datamask_pipeline.selection.graph.exchanges import exchanged, filled, kicked
 
@@ -25,6 +26,16 @@ def test_quotas_of_all_none_and_some_are_kept() -> None:
         for mask in masks:
             full = filled(objective, budget, mask)
             assert [full[groups == group].sum() for group in range(3)] == [31, 0, 9]
+
+
+@pytest.mark.parametrize("absent", ["A", "z"])
+def test_a_quota_of_none_whose_group_no_document_has_changes_nothing(absent: str) -> None:
+    rows, quality = block(120, 8, 3)
+    groups = ["ab"[place % 2] for place in range(120)]
+    common = {"diversity": "Pair_graph", "ratio": 0.3, "groups": groups}
+    plain = select_documents(rows, quality, quotas={"a": 0.6, "b": 0.4}, **common)
+    beside = select_documents(rows, quality, quotas={"a": 0.6, "b": 0.4, absent: 0.0}, **common)
+    assert beside.mask.tolist() == plain.mask.tolist()
 
 
 @pytest.mark.parametrize("groups", [1, 2])
