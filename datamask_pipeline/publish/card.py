@@ -184,7 +184,7 @@ def _selection(facts: Facts) -> str:
         ["certificate", "; ".join(map(_plain, certificates))],
         [
             "embedding",
-            f"{code_span(facts.embedding.get('model'))} at {code_span(facts.embedding.get('revision'))}",
+            f"{_stated(facts.embedding.get('model'))}, revision {_stated(facts.embedding.get('revision'))}",
         ],
         ["scores made comparable by", code_span(settings["score_normalisation"])],
         ["mask", f"{code_span(facts.selection['content_digest'])}"],
@@ -193,7 +193,7 @@ def _selection(facts: Facts) -> str:
         [
             code_span(scorer["name"]),
             code_span(scorer["model"]),
-            code_span(scorer["revision"]) if scorer["revision"] else "not stated",
+            _stated(scorer["revision"]),
             "not stated"
             if scorer["scale_min"] is None and scorer["scale_max"] is None
             else f"{_number(scorer['scale_min'])} to {_number(scorer['scale_max'])}",
@@ -354,6 +354,10 @@ def _table(names: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _number(value: Any) -> str:
     return "none" if value is None else f"{value:.6g}"
+
+
+def _stated(value: object) -> str:
+    return code_span(value) if value else "not stated"
 
 
 def _plain(text: str) -> str:

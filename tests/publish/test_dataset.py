@@ -339,6 +339,16 @@ def test_a_scorer_without_a_revision_is_said_to_have_none(licensed: Store, tmp_p
     assert "| not stated |" in _selection(dataclasses.replace(facts, scorers=bare))
 
 
+def test_imported_vectors_whose_model_nobody_named_are_said_to_have_none(
+    licensed: Store, tmp_path: Path
+) -> None:
+    facts = facts_of(licensed, subset_of(licensed, "first", "datamask"), tmp_path)
+    told = _selection(dataclasses.replace(facts, embedding={"model": "mine", "revision": ""}))
+    assert "| embedding | `mine`, revision not stated |" in told
+    told = _selection(dataclasses.replace(facts, embedding={"model": "", "revision": ""}))
+    assert "| embedding | not stated, revision not stated |" in told
+
+
 def test_the_card_tells_the_budget_that_counts_quotas_and_what_an_earlier_release_holds(
     licensed: Store, tmp_path: Path
 ) -> None:
