@@ -19,7 +19,7 @@ class Shard:
     """One file of a crawl.
 
     Attributes:
-        name: Unique in its crawl; becomes the name of the part that ingestion writes.
+        name: Unique in its crawl, without a slash; becomes the name of the part that ingestion writes.
         location: Where it lies, as messages name it.
         digest: Identity of its bytes; equal digests promise equal rows.
         num_bytes: Its size, where known.
@@ -38,7 +38,7 @@ class Reject:
     Attributes:
         row: Row in the shard, counted from 0.
         id: The document's id where one can be read.
-        reason: One word of a small vocabulary, e.g. ``wrong_type``.
+        reason: One word of letters, digits and ``_`` out of a small vocabulary, e.g. ``wrong_type``.
         detail: The field and what is wrong, for a human; nothing of a text or URL, as withdrawals do not reach it.
     """
 
@@ -53,8 +53,8 @@ class SourceBatch:
     """Some consecutive rows of a shard: the ones that fit the schema, and the ones that do not.
 
     Attributes:
-        rows: int64, the row in the shard of every row of ``documents``.
-        documents: FineWeb's columns, then the source's extra columns.
+        rows: int64, the row in the shard of every row of ``documents``; none is null.
+        documents: FineWeb's columns, then the source's extra columns, each of the type stated; null where unknown.
         rejects: The other rows of this stretch.
     """
 

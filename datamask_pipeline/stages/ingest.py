@@ -49,6 +49,10 @@ def begin(
         raise IntegrityError(
             f"source {source.name!r} gave crawl {crawl!r} {most[1]} shards named {most[0]!r}"
         )
+    if folders := [shard.name for shard in shards if "/" in shard.name]:
+        raise IntegrityError(
+            f"source {source.name!r} gave crawl {crawl!r} a shard named {folders[0]!r}: it names a file, without a slash"
+        )
     settings = config.result_config() | {"source": source.result_config()}
     digests: dict[str, Ref | str] = {f"shards/{shard.name}": shard.digest for shard in shards}
     extras = source.extra_fields(crawl)
@@ -169,7 +173,14 @@ def _empty_shards(shards: Sequence[Shard], parts: Iterable[Mapping[str, Any]]) -
 
 def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:
     """An extra column must not stand where ingestion writes its own, or queries number rows."""
+    seen: set[str] = set()
     for field in extras:
+        if not isinstance(field, pa.Field) or field.name in seen:
+            # Of a source of another package; the files of ours are refused where they are read.
+            raise IntegrityError(
+                f"the source of crawl {crawl!r} gave an extra field twice, or none of Arrow's: {field}"
+            )
+        seen.add(field.name)
         if field.name in schema.DOCUMENTS.names or field.name.lower() in duck.ROW_NUMBERS:
             raise InputError(
                 f"crawl {crawl!r} has a column of a name that the record uses itself",

@@ -14,9 +14,10 @@ one the shard's documents still hold every duplicate.
 import bisect
 import dataclasses
 import math
+import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,9 +38,15 @@ Record = dict[str, Any]
 #: What ``rejection`` reads of a row, in its order.
 CHECKED = ("id", "text", "language", "language_score", "token_count")
 
+#: What ingestion writes beside a source's columns.
+OWN = ("crawl", "shard", "row", "content_hash")
+
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")
 
+
+#: A reason that stands in counters, in metrics and on terminals.
+_REASON: Final = re.compile(r"[A-Za-z0-9_]+")
 
 #: Rows that were purged from the record, and so are neither documents nor told among the rejected.
 DROPPED_ERASED: Final = "dropped_erased"
@@ -58,6 +65,11 @@ class CrawlWriter:
     documents: ArtefactBuilder
     rejected: ArtefactBuilder
     erased: Erased | None = None
+
+    @property
+    def _given(self) -> dict[str, pa.DataType]:
+        """The columns that the source gives, and their types: the others are written here."""
+        return {field.name: field.type for field in self.schema if field.name not in OWN}
 
     def has(self, shard: Shard) -> bool:
         """Whether the shard's documents are published, and what was rejected of it is known."""
@@ -93,6 +105,8 @@ class CrawlWriter:
         with pa.ipc.new_file(private, schema.REJECTED) as spill:
             read = self.source.read(self.crawl, shard, batch_rows=self.batch_rows)
             for batch in read:
+                if problem := next(_breaches(batch, self._given), None):
+                    raise IntegrityError(f"source {self.source.name!r}, {shard.location}: {problem}")
                 _check_rows(batch, counts["rows_in"], shard)
                 documents, rejects = self._split(shard, batch)
                 counts["rows_in"] += documents.num_rows + len(rejects)
@@ -210,6 +224,29 @@ def _without(
         return documents, rows
     kept = int64_array(np.delete(values_of(rows, np.int64), dropped))
     return without_rows(documents, sorted(dropped)), kept
+
+
+def _breaches(batch: SourceBatch, needed: Mapping[str, pa.DataType]) -> Iterator[str]:
+    """What of a batch is not as `SourceBatch` has it; a source may be another package's."""
+    found, rows = batch.documents, batch.rows
+    if not isinstance(found, pa.RecordBatch):
+        yield f"documents must be a RecordBatch, and are a {type(found).__name__}"
+        return
+    if not isinstance(rows, pa.Int64Array) or rows.null_count or len(rows) != found.num_rows:
+        yield f"rows must be an int64 array with a number, not null, for each of {found.num_rows} documents"
+    names = found.schema.names
+    for name in dict.fromkeys([*needed, *names]):
+        if name not in needed:
+            yield f"column {name!r} is neither FineWeb's nor among its `extra_fields`"
+        elif names.count(name) != 1:
+            yield f"column {name!r} must be there once, and is {names.count(name)} times (null where nothing is known)"
+        elif (kind := found.schema.field(name).type) != needed[name]:
+            yield f"column {name!r} must be of type {needed[name]}, and is of type {kind}: cast it"
+    for reject in batch.rejects:
+        if not (isinstance(reject.id, str | None) and isinstance(reject.detail, str)):
+            yield f"row {reject.row} is rejected with an id or a detail that is no text"
+        elif not _REASON.fullmatch(reject.reason):
+            yield f"row {reject.row} is rejected for {reject.reason!r}: a reason is one word of letters, digits and _"
 
 
 def _check_rows(batch: SourceBatch, first: int, shard: Shard) -> None:

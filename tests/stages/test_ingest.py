@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import forked
@@ -15,7 +16,7 @@ from datamask_pipeline.compliance.retention import Leftover, forget, leftovers
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
-from datamask_pipeline.sources import Source, SourceBatch
+from datamask_pipeline.sources import Reject, Source, SourceBatch
 from datamask_pipeline.sources.content import content_hash
 from datamask_pipeline.stages import ingest
 from datamask_pipeline.storage import Ref, Store, row_index
@@ -226,6 +227,74 @@ def test_a_source_that_loses_a_row_is_found_out(tmp_path: Path, store: Store) ->
 
     source.read = lossy  # type: ignore[method-assign, assignment]
     with pytest.raises(IntegrityError, match="rows 0 to 1 were expected"):
+        ingested(store, source)
+
+
+def _with_column(batch: SourceBatch, name: str, values: pa.Array) -> SourceBatch:
+    documents = batch.documents
+    place = documents.schema.get_field_index(name)
+    if place < 0:
+        return dataclasses.replace(batch, documents=documents.append_column(name, values))
+    return dataclasses.replace(batch, documents=documents.set_column(place, name, values))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (
+            lambda b: dataclasses.replace(b, documents=b.documents.drop_columns(["url"])),
+            "'url' must be there once",
+        ),
+        (lambda b: _with_column(b, "more", b.documents["url"]), "'more' is neither FineWeb's nor among"),
+        (
+            lambda b: _with_column(b, "id", pa.array([1, 2])),
+            "'id' must be of type string, and is of type int64",
+        ),
+        (
+            lambda b: _with_column(b, "text", b.documents["text"].cast(pa.string_view())),
+            "'text' must be of type string, and is of type string_view",
+        ),
+        (lambda b: dataclasses.replace(b, documents=pa.Table.from_batches([b.documents])), "and are a Table"),
+        (lambda b: dataclasses.replace(b, rows=pa.array([None, 1])), "rows must be an int64 array"),
+        (lambda b: dataclasses.replace(b, rows=b.rows.cast(pa.int32())), "rows must be an int64 array"),
+        (lambda b: dataclasses.replace(b, documents=b.documents[:1]), "for each of 1 documents"),
+        (
+            lambda b: dataclasses.replace(b, rejects=(Reject(2, 7, "odd", ""),)),
+            "row 2 is rejected with an id",
+        ),
+        (
+            lambda b: dataclasses.replace(b, rejects=(Reject(2, "7", "odd\nline", ""),)),
+            "a reason is one word",
+        ),
+    ],
+)
+def test_a_batch_that_is_not_as_sources_give_them_is_told_in_one_line(
+    spoil: Callable[[SourceBatch], SourceBatch], told: str, tmp_path: Path, store: Store
+) -> None:
+    """Sources of other packages are written by whoever reads the documentation of `SourceBatch`."""
+    source = crawl(tmp_path, {"a": [row("1"), row("2")]})
+    read = source.read
+    source.read = lambda *args, **kwargs: map(spoil, read(*args, **kwargs))  # type: ignore[method-assign]
+    with pytest.raises(IntegrityError, match=told) as refused:
+        ingested(store, source)
+    assert str(refused.value).startswith(f"source 'local', {tmp_path}")
+
+
+def test_a_shard_named_as_a_folder_is_told(tmp_path: Path, store: Store) -> None:
+    source = crawl(tmp_path, {"a": [row("1")]})
+    shards = [dataclasses.replace(shard, name=f"en/{shard.name}") for shard in source.shards("crawl")]
+    source.shards = lambda crawl: shards  # type: ignore[method-assign]
+    with pytest.raises(IntegrityError, match="a shard named 'en/a'"):
+        ingested(store, source)
+
+
+@pytest.mark.parametrize("extras", [["lang"], [pa.field("lang", pa.string())] * 2])
+def test_extra_fields_that_are_none_or_stand_twice_are_told(
+    extras: list[pa.Field], tmp_path: Path, store: Store
+) -> None:
+    source = crawl(tmp_path, {"a": [row("1")]})
+    source.extra_fields = lambda crawl: extras  # type: ignore[method-assign]
+    with pytest.raises(IntegrityError, match=r"extra field .*lang"):
         ingested(store, source)
 
 
