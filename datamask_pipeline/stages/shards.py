@@ -6,12 +6,15 @@ Each shard is published by itself; the last step, which makes the artefact out o
 import abc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from datamask_pipeline.errors import IntegrityError, StorageError
+from datamask_pipeline.errors import InputError, IntegrityError, StorageError
 from datamask_pipeline.storage import ArtefactBuilder, Ref
 from datamask_pipeline.storage.earlier import Earlier
 from datamask_pipeline.storage.tombstones import num_purges
+
+#: What is other than before so many times in turn is not read once more.
+MOST_CHANGES: Final = 5
 
 #: What a stage returns: one reference, or several.
 Made = TypeVar("Made", Ref, tuple[Ref, Ref])
@@ -52,15 +55,23 @@ class ShardWork(abc.ABC, Generic[Made]):
     def finish(self) -> Made:
         """Make the artefact out of all shards."""
 
-    def complete(self, start: float = 0.0, again: "Callable[[], ShardWork[Made]] | None" = None) -> Made:
+    def complete(
+        self,
+        start: float = 0.0,
+        again: "Callable[[], ShardWork[Made]] | None" = None,
+        *,
+        num_changes: int = 0,
+    ) -> Made:
         """What the stage makes; whatever of it is missing is made.
 
         Args:
             start: Where in the list of shards to begin, as a share of its length.
             again: Begins this work anew: what it is made from may have changed while shards were written, as by a purge.
+            num_changes: How often in turn it did, without a purge.
 
         Raises:
             StorageError: a purge began meanwhile, and `again` is not given.
+            InputError: what it is made from never stays as it is.
         """
         done = self.finished()
         if done is not None:
@@ -80,7 +91,15 @@ class ShardWork(abc.ABC, Generic[Made]):
                     if all(map(self.has, self.names)):
                         raise
                     # A sweep that spares nothing unfinished came between two shards: what it took is written again.
-        return now.complete(start, again)
+        num_changes = num_changes + 1 if whole and now.builder.location != builder.location else 0
+        if num_changes == MOST_CHANGES:
+            raise InputError(
+                f"{builder.stage} of {builder.key!r}: what it is made from was another each of the {MOST_CHANGES} times "
+                "that it was read",
+                remedy="run again when nobody writes to it; if nobody does, its source calls the same bytes by another "
+                "`digest` each time it is asked, or its settings have another `result_config`",
+            )
+        return now.complete(start, again, num_changes=num_changes)
 
     def write_missing(self, start: float = 0.0) -> bool:
         """Write every shard that nobody else writes, and wait for those that others do.

@@ -1,6 +1,7 @@
 """Ingestion loses no row, explains every rejected one, and ends the same after any kill."""
 
 import dataclasses
+import itertools
 import json
 import signal
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from datamask_pipeline.compliance.retention import Leftover, forget, leftovers
 from datamask_pipeline.errors import InputError, IntegrityError
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.schema import DOCUMENTS, FINEWEB, REJECTED
-from datamask_pipeline.sources import Reject, Source, SourceBatch
+from datamask_pipeline.sources import Reject, Shard, Source, SourceBatch
 from datamask_pipeline.sources.content import content_hash
 from datamask_pipeline.stages import ingest
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Ref, Store, row_index
 
 
@@ -280,6 +282,24 @@ def test_a_batch_that_is_not_as_sources_give_them_is_told_in_one_line(
     assert str(refused.value).startswith(f"source 'local', {tmp_path}")
 
 
+def test_a_crawl_that_never_stays_as_it_is_ends(tmp_path: Path, store: Store) -> None:
+    """As of a source whose digests hold the time, or of files to which somebody writes without end."""
+    source = crawl(tmp_path, {"a": [row("1")]})
+    shards, asked = source.shards, itertools.count()
+
+    def restless(crawl: str) -> list[Shard]:
+        return [dataclasses.replace(shard, digest=f"{next(asked)}") for shard in shards(crawl)]
+
+    source.shards = restless  # type: ignore[method-assign]
+
+    def begin() -> ShardWork[tuple[Ref, Ref]]:
+        assert next(asked) < 100, "read again and again"
+        return ingest.begin(ingest.IngestConfig(), store=store, crawl="crawl", source=source)
+
+    with pytest.raises(InputError, match=r"ingest of 'crawl'.*run again when nobody writes to it"):
+        begin().complete(again=begin)
+
+
 def test_a_shard_named_as_a_folder_is_told(tmp_path: Path, store: Store) -> None:
     source = crawl(tmp_path, {"a": [row("1")]})
     shards = [dataclasses.replace(shard, name=f"en/{shard.name}") for shard in source.shards("crawl")]
@@ -395,6 +415,7 @@ KILLED = """
 import os, signal, sys
 from datamask_pipeline.families import SOURCES
 from datamask_pipeline.stages import ingest
+from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.storage import Store
 
 calls = 0
