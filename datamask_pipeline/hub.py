@@ -282,7 +282,11 @@ def _difference(local: Path, file: HubFile) -> str | None:
     if size != file.size:
         return f"{size} bytes came where {file.size} are listed"
     if not file.sha256:
-        return None
+        return (
+            None
+            if _has_git_digest(local, file.blob)
+            else f"its content is not that of git's blob {file.blob}"
+        )
     found = _digest(local, "sha256")
     return None if found == file.sha256 else f"SHA-256 {found} where {file.sha256} is listed"
 
@@ -297,7 +301,12 @@ def _is_as_called(local: Path) -> bool:
         return True
     if len(blob.name) == _SHA256:
         return _digest(blob, "sha256") == blob.name
-    return blob.name in (_git_digest(blob), _digest(blob, "sha1"))
+    return _has_git_digest(blob, blob.name)
+
+
+def _has_git_digest(local: Path, name: str) -> bool:
+    """Whether git calls the content of a file so, or a server that leaves out git's header."""
+    return name in (_git_digest(local), _digest(local, "sha1"))
 
 
 def _git_digest(path: Path) -> str:

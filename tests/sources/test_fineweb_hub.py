@@ -1,6 +1,7 @@
 """The real hub client against a local server that speaks the protocol, in good and bad weather."""
 
 import errno
+import hashlib
 import io
 import logging
 import time
@@ -14,7 +15,7 @@ from hub_server import COMMIT, HubServer
 
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.families import SOURCES
-from datamask_pipeline.hub import HubRepository
+from datamask_pipeline.hub import HubFile, HubRepository
 from datamask_pipeline.schema import FINEWEB
 from datamask_pipeline.sources import Source
 
@@ -175,6 +176,22 @@ def test_bytes_that_are_not_the_listed_ones_are_fetched_again(
     fresh = make(server, tmp_path / "fresh")
     with pytest.raises(StorageError, match="another file than it lists"):
         ids(fresh, "CC-MAIN-2023-06")
+
+
+def test_a_small_file_of_other_bytes_is_fetched_again_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub states no SHA-256 of what git holds itself."""
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    whole.write_bytes(b"label: 1\n")
+    other.write_bytes(b"label: 0\n")
+    come = [other, whole, other, other]
+    monkeypatch.setattr(HubRepository, "_fetch", lambda self, path, force=False: come.pop(0))
+    file = HubFile("a.parquet", 9, "", hashlib.sha1(b"blob 9\0label: 1\n").hexdigest())
+    repository = HubRepository(REPOSITORY, COMMIT)
+    assert repository.download(file) == whole
+    with pytest.raises(StorageError, match=r"not that of git's blob .*another file than it lists"):
+        repository.download(file)
 
 
 @pytest.mark.parametrize(
