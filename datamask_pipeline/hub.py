@@ -67,7 +67,7 @@ class HubRepository:
         cache_dir: Where downloads are kept; ``None`` is huggingface_hub's own cache.
 
     Raises:
-        ConfigurationError: the revision is no commit hash.
+        ConfigurationError: the revision is no commit hash, or the endpoint no address without a password.
     """
 
     name: str
@@ -81,6 +81,11 @@ class HubRepository:
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
             raise ConfigurationError(
                 f"endpoint {self.endpoint!r}: write it with http:// or https:// before it"
+            )
+        if self.endpoint is not None and re.search(r"//[^/]*@", self.endpoint):
+            raise ConfigurationError(
+                "endpoint: an address that holds a password would show it wherever it is told; leave it out, and set "
+                "HF_TOKEN where that server asks for a token"
             )
 
     def list_files(self, folder: str = "") -> list[HubFile]:
@@ -224,7 +229,8 @@ def _refusal(error: BaseException, what: str, again: str) -> Exception | None:
     """The error to raise; ``None`` for one that is neither the hub's, the network's nor the disk's."""
     from huggingface_hub import errors
 
-    reason = first_line(error)
+    # What follows `?` in the address of a file's storage is a signature, with which anybody may fetch it for a while.
+    reason = re.sub(r"(https?://[^\s?']+)\?[^\s']*", r"\1", first_line(error))
     gone = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError)
     if isinstance(error, errors.GatedRepoError):
         return StorageError(

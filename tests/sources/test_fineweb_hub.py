@@ -239,6 +239,15 @@ def test_lasting_trouble_ends_with_the_reason_and_leaves_nothing_corrupt(
     assert len(ids(make(server, tmp_path), "CC-MAIN-2023-06")) == 20
 
 
+def test_a_signature_in_the_address_of_a_file_is_not_told(server: HubServer, tmp_path: Path) -> None:
+    server._storage, where = f"{server._storage}/signed?X-Amz-Signature=secret&path=", server._storage
+    server.faults = lambda method, path: "500" if path == "/signed" else None
+    with pytest.raises(StorageError) as failure:
+        ids(make(server, tmp_path), "CC-MAIN-2023-06")
+    assert "secret" not in str(failure.value)
+    assert f"500 Internal Server Error' for url '{where}/signed';" in str(failure.value)
+
+
 def test_the_next_run_fetches_only_the_files_that_are_not_whole(server: HubServer, tmp_path: Path) -> None:
     server.faults = lambda method, path: (
         "500" if path == "/storage/data/CC-MAIN-2024-10/001_00000.parquet" else None
@@ -302,6 +311,12 @@ def test_a_moving_revision_is_refused() -> None:
         SOURCES.make("fineweb_hub", {"revision": "main"})
     with pytest.raises(ConfigurationError, match="revision"):
         SOURCES.make("fineweb_hub")
+
+
+def test_an_address_with_a_password_is_refused_and_not_told() -> None:
+    with pytest.raises(ConfigurationError, match="holds a password") as refusal:
+        SOURCES.make("fineweb_hub", {"revision": COMMIT, "endpoint": "https://someone:secret@mirror.example"})
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_first_file_without_rows_says_nothing_of_the_columns(server: HubServer, tmp_path: Path) -> None:
