@@ -639,7 +639,7 @@ REPORT_ARMS: Final = pa.schema(
         column(
             "objective",
             NUMBER,
-            "Value of its mask; a mean over blocks, weighted by the documents selected.",
+            "Value of its mask; a mean over blocks, weighted by the documents selected, held ones included.",
             unit="the arm's own objective: comparable where `objective_of` is equal",
         ),
         column("objective_of", TEXT, "The function that `objective` is a value of."),

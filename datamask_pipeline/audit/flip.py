@@ -29,6 +29,7 @@ from datamask_pipeline.quality.combine import combine_scores
 from datamask_pipeline.selection.ratio import least_ratio
 from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER, PRUNED, Decision
 from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.held import documents_in
 from datamask_pipeline.stages.select import SelectConfig, blocks_of, judged_in
 from datamask_pipeline.storage import Ref, Store
 
@@ -252,7 +253,7 @@ def _answered(
         found = manifest["metadata"]["blocks"][number]
         by_quality = compared == "scores"
         zero, one = found["normalisation"]["quality"]
-        counted = found["record"]["selected"] + found["record"].get("given", {}).get("documents", 0.0)
+        counted = documents_in(found["record"])
         gain = 1.0 if by_quality else config.lamb / (counted * (one - zero))
         rest_n = np.zeros(len(rivals_n)) if by_quality else of_n["diversity_marginal"]
         # With other weights, pruning would leave others, and lots would fall to others.

@@ -27,6 +27,7 @@ from datamask_pipeline.stages.held import (
     RESERVE_VECTORS,
     SUMS_FILE,
     Held,
+    documents_in,
     held_of,
     reserve_places,
     sums_array,
@@ -276,7 +277,7 @@ def _check_totals(
     metadata, blocks = manifest["metadata"], manifest["metadata"]["blocks"]
     if dict(manifest["counts"]) != counts or metadata["selected"] != selected:
         yield contradiction(said, f"`counts` are not {counts}")
-    weights = [block["record"]["selected"] for block in blocks]
+    weights = [documents_in(block["record"]) for block in blocks]
     for name, key in (
         ("objective", "value"),
         ("objective_random", "random"),

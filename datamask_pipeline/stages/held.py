@@ -45,6 +45,11 @@ OF_CHOICE: Final = ("objective", "objective_random", "quality_term", "diversity_
 _SCALED_BY: Final = ("scorers", "score_normalisation", "diversity", "diversity_options", "normalisation")
 
 
+def documents_in(record: Mapping[str, Any]) -> float:
+    """Of how many documents a block's objective is: those it selected, and its share of those held."""
+    return float(record["selected"] + record.get("given", {}).get("documents", 0.0))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Held:
     """What a release begins with under one arm.

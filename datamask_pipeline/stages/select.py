@@ -27,6 +27,7 @@ from datamask_pipeline.stages.held import (
     RESERVE,
     SUMS_FILE,
     Held,
+    documents_in,
     held_of,
     sums_array,
     takes_reserve,
@@ -60,7 +61,7 @@ STAGE: Final = "select"
 _PLAIN: Final = ("id", "logit", "probability", "quality", "quality_marginal", "diversity_marginal")
 CURVE_STAGE: Final = "learning_curve"
 _READ_ROWS: Final = 1 << 16
-VERSION: Final = "47"
+VERSION: Final = "48"
 
 
 class Compute(Protocol):
@@ -608,11 +609,12 @@ def counts_of(rows_in: int, selected_N: NDArray[np.bool_], before: Held | None) 
 def _metadata(results: list[BlockTold], before: Held | None) -> dict[str, Any]:
     """Objective, certificate, constants and record of every block; means over blocks for the headline.
 
+    A block weighs what its objective is of: the documents it selected, and its share of those held.
     Where nothing was added, those of the choice that the mask holds still.
     """
     if not results and before is not None:
         return dict(before.chosen)
-    weights = np.array([float(result.selected) for result in results])
+    weights = np.array([documents_in(result.record) for result in results])
 
     def mean(values: list[float]) -> float:
         return float(np.average(values, weights=weights))

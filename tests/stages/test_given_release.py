@@ -262,6 +262,24 @@ def test_the_mask_is_that_of_the_engine_beside_the_vectors_held(chain: Any) -> N
     assert block["record"]["given"]["documents"] == len(held)
 
 
+def test_what_is_told_of_several_blocks_is_of_all_that_the_mask_holds(chain: Any, tmp_path: Path) -> None:
+    """In tokens one block adds more documents than another, beside equal parts of what is held."""
+    pipeline, config, settings = chain
+    shutil.copytree(pipeline.store.root, tmp_path / "record")
+    arm = {"policy": "quality_topk", "num_tokens": 1_700, "block_rows": 30}
+    changed = {**settings, "arms": {"words": arm}, "store": str(tmp_path / "record")}
+    again = Pipeline(load_config(config, changed))
+    for name in ("first", "second"):
+        run_until(again, name, "select")
+    metadata = again.store.manifest(require(again.store, "select", "second/words"))["metadata"]
+    assert len({block["record"]["selected"] for block in metadata["blocks"]}) > 1
+    selected = [row for row in rows_of(again, "select", "second/words") if row["selected"]]
+    zero, one = metadata["blocks"][0]["normalisation"]["quality"]
+    mean = np.mean([row["quality"] for row in selected])
+    assert metadata["quality_term"] == pytest.approx((mean - zero) / (one - zero), abs=1e-9)
+    assert findings(again, "second") == []
+
+
 def test_runners_up_are_judged_again_and_nobody_else(chain: Any) -> None:
     """The reserve is the largest total marginals of those that are out, with their vectors, as many as were chosen."""
     pipeline, _, _ = chain
