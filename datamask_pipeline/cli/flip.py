@@ -39,6 +39,7 @@ def flip(
         datamask audit flip '<urn:uuid:0f5b...>' --arm datamask
     """
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     with plain_console(stderr=True).status("reading the record"):
         found = flips(store, document, release, arm)
     if not as_json:

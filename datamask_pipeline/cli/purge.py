@@ -55,6 +55,7 @@ def purge(
         shards_of(folder)
     pipeline = build_pipeline(config, settings)
     store = pipeline.store
+    store.refuse_missing()
     off = [made.artefact for stage in FLOW if pipeline.config.is_off(stage) for made in stage.makes]
     console = plain_console(stderr=True)
     with console.status("reading the record" if dry_run else "purging"):

@@ -136,7 +136,17 @@ def test_names_that_nothing_has(record: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["metrics", "sweep", "sweep --remove", "report", "retire first", "look page first --to page.html"],
+    [
+        "metrics",
+        "sweep",
+        "sweep --remove",
+        "report",
+        "retire first",
+        "look page first --to page.html",
+        "purge --request x",
+        "purge --request x --dry-run",
+        "audit flip <urn:uuid:1>",
+    ],
 )
 @pytest.mark.parametrize("is_made", [False, True], ids=["no folder", "an empty folder"])
 def test_where_no_record_is_none_is_told_of(
