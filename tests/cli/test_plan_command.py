@@ -1,6 +1,7 @@
 """`datamask plan`: by this record's own figures where it has some, by a benchmark's elsewhere, `?` for the rest."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,21 @@ def test_a_made_up_size_is_planned_by_benchmarks_and_more_machines_take_less(
     assert many["embed"].money == pytest.approx(wanted * 3.0)
     assert many["materialise"].hours == rows["materialise"].hours, "one process does it"
     assert not (tmp_path / "new").exists()
+
+
+def test_memory_grows_as_the_document_on_scale_says(tiny_config_file: Path, tmp_path: Path) -> None:
+    """Bytes a document between the last two sizes, of what one process or machine does with all documents."""
+    text = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    measured = dict(re.findall(r"^\| (\w+) \| [^|]* \| [^|]*\(3 000 000\) \| (\d+) \|$", text, re.MULTILINE))
+    pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path / "new")}))
+
+    def memory(documents: float) -> dict[str, float | None]:
+        rows = planned(pipeline, documents, Machines(), text_bytes=2_000)
+        return {row.stage: row.gigabytes for row in rows}
+
+    few, many = memory(1e9), memory(2e9)
+    for stage in ("pool", "gather", "select", "redundancy"):
+        assert many[stage] - few[stage] == pytest.approx(float(measured[stage]), abs=0.6), stage
 
 
 def test_subsets_take_what_their_budget_says(tiny_config_file: Path, tmp_path: Path) -> None:
