@@ -1,11 +1,13 @@
 """The `datamask` command. Knows the chain, the audit and the engine's files; knows no Dagster."""
 
+import errno
 import sys
 from typing import Final
 
 INTERRUPTED: Final = 130
 #: What Python says, which may come up as early as a library is imported.
 _NO_TEMPORARY_FOLDER: Final = "No usable temporary directory"
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main() -> None:
@@ -25,6 +27,13 @@ def main() -> None:
                 raise
             remedy = "make one of them writable, with free room, or name another in TMPDIR"
             print(f"error: {inert(error.strerror or error)}; {remedy}", file=sys.stderr)
+            raise SystemExit(1) from None
+        except OSError as error:  # what is written to the record is told by `DataMaskError`
+            if error.errno not in _NO_ROOM:
+                raise
+            place = error.filename or "standard output or a temporary file"
+            remedy = "free room there, or name another place"
+            print(f"error: {error.strerror}, where {inert(place)} is written: {remedy}", file=sys.stderr)
             raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as ended:  # Typer makes an exit of an interrupt
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:

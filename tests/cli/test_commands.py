@@ -159,6 +159,21 @@ def test_a_machine_without_a_temporary_folder_is_told_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", ["config show", "config check", "plan", "run --dry-run"])
+def test_output_that_finds_no_room_is_told_in_one_line(command: str, tiny_config_file: Path) -> None:
+    arguments = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()", *command.split()]
+    if command != "config show":
+        arguments += ["-c", str(tiny_config_file)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: No space left on device, where standard output or a temporary file is written: free room there, or name "
+        "another place\n"
+    )
+
+
 def test_an_unknown_document_is_one_line_and_a_bad_exit_status(
     tiny_run: Pipeline, tiny_config_file: Path
 ) -> None:
