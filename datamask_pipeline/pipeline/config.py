@@ -217,6 +217,11 @@ class PipelineConfig(Settings):
         _refuse_unread("pretrain", self.pretrain, any(routed))
 
     def _refuse_what_no_arm_reads(self) -> None:
+        if "policy" in self.select and all("policy" in own for own in self.arms.values()):
+            own = ", ".join(f"arms.{arm}.policy" for arm in self.arms)
+            raise ConfigurationError(
+                f"select.policy: no arm reads it, as each has its own ({own}); change these, or leave it out"
+            )
         arms = [self.select_config(arm) for arm in self.arms]
         read = {name for settings in arms for name in type(settings).model_fields}
         for name in self.select:

@@ -125,6 +125,7 @@ def test_without_an_arm_random_arms_are_compared_with_the_first(tiny_config_file
             "select.num_clusters=9",
             "select.num_clusters: no arm reads such a setting; it is read by: policy semdedup",
         ),
+        ("select.policy=greedy", "select.policy: no arm reads it, as each has its own (arms.random.policy"),
         (
             "select.scorers={rulez: 1}",
             "select.scorers: unknown scorer of arm 'random' 'rulez' (did you mean 'rules'?)",
