@@ -215,7 +215,7 @@ def _print_forecast(pipeline: Pipeline, releases: list[str], until: str | None) 
     for release, steps in steps_of_releases(pipeline, releases, until):
         for step in steps:
             why = "; ".join(step.why) if step.counted_in is None else f"counted above, for {step.counted_in}"
-            typer.echo(f"{cell(step.stage, 14)}{cell(step.key, 44)}{why}")
+            typer.echo(inert(f"{cell(step.stage, 14)}{cell(step.key, 44)}{why}"))
         new = [(step.stage, step.key) for step in steps if step.counted_in is None]
         for line in told(pipeline, release, new) if new else ():
             typer.echo(inert(line))
@@ -268,7 +268,10 @@ def _run_steps(
         DataMaskError: a crawl or the release failed, at once; or the first arm that did, once all that does not need it is
             done; or, then too, something needs what failed of the release that this one goes on from.
     """
-    say = functools.partial(console.print, highlight=False, markup=False, soft_wrap=True)
+
+    def say(line: str) -> None:
+        console.print(inert(line), highlight=False, markup=False, soft_wrap=True)
+
     computed: list[bool] = []
     told: set[str] = set()
     errors: list[DataMaskError] = []
@@ -296,7 +299,7 @@ def _run_steps(
                 raise
             errors.append(error)
             tracker.clear()
-            say(f"{cell(name, 14)}{cell(key, 44)}failed: {inert(error)}")
+            say(f"{cell(name, 14)}{cell(key, 44)}failed: {error}")
             continue
         waited = pipeline.store.leases.waited - waited
         seconds = time.monotonic() - started - waited
