@@ -1,7 +1,8 @@
 """Which states of a killed run can be trusted, and which weights are published.
 
 Knows no data and no loss. The trainer writes a checkpoint file by file; a process killed in between
-leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from.
+leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from,
+and only while its files have the sizes that the mark states: of a machine that lost power they may not.
 """
 
 import json
@@ -38,14 +39,25 @@ class Checkpoint:
 
 def resumable(states: Path) -> Path | None:
     """The newest whole trainer state below `states`."""
-    return max((mark.parent for mark in states.glob(f"checkpoint-*/{_MARK}")), key=_step, default=None)
+    return max(filter(_is_whole, states.glob("checkpoint-*")), key=_step, default=None)
 
 
 def remove_halves(states: Path) -> None:
-    """Remove trainer states that a killed run did not finish; before any process trains."""
+    """Remove trainer states that a killed run did not finish, or of which not all is left; before any process trains."""
     for candidate in states.glob("checkpoint-*"):
-        if not (candidate / _MARK).is_file():
+        if not _is_whole(candidate):
             shutil.rmtree(candidate)
+
+
+def _sizes(state: Path) -> str:
+    """The files of a trainer state with their sizes, but for the mark."""
+    files = sorted(file for file in state.iterdir() if file.name != _MARK)
+    return json.dumps({file.name: file.stat().st_size for file in files})
+
+
+def _is_whole(state: Path) -> bool:
+    mark = state / _MARK
+    return mark.is_file() and mark.read_text() == _sizes(state)
 
 
 def published(models: Path) -> list[Checkpoint]:
@@ -110,7 +122,8 @@ class Publish(TrainerCallback):
         if not state.is_world_process_zero:
             return
         publish(model, self._models, state.global_step)
-        (self._states / f"checkpoint-{state.global_step}" / _MARK).touch()
+        newest = self._states / f"checkpoint-{state.global_step}"
+        (newest / _MARK).write_text(_sizes(newest))
         for old in self._states.glob("checkpoint-*"):
             if _step(old) < state.global_step:
                 shutil.rmtree(old)

@@ -164,6 +164,20 @@ def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig,
     assert again.curve == undisturbed.curve
 
 
+@pytest.mark.parametrize("name", ["optimizer.pt", "trainer_state.json", "model.safetensors", "COMPLETE"])
+def test_a_state_with_a_file_cut_short_is_not_resumed_from(
+    name: str, run: Run, config: PretrainConfig, directory: Path
+) -> None:
+    """As after a power cut: the mark stands, and what was written before it does not."""
+    short = config.model_copy(update={"token_budget": 4 * 64})
+    undisturbed = run(directory.with_name("undisturbed"), short)
+    run(directory, short)
+    (directory / "resume" / "checkpoint-4" / name).write_bytes(b"")
+    again = run(directory, short)
+    assert _digests(directory) == _digests(directory.with_name("undisturbed"))
+    assert again.curve == undisturbed.curve
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("largest", ["checkpoint-4/model.safetensors", "checkpoint-4/optimizer.pt"])
 def test_a_want_of_room_for_the_state_is_told_and_the_run_goes_on_after_it(
