@@ -31,16 +31,12 @@ def test_a_crawls_name_neither_steers_the_terminal_nor_looks_like_a_line_of_the_
     crawl = tmp_path / "data" / "x\nerror: lost\x1b[31m"
     crawl.mkdir(parents=True)
     (crawl / "a.jsonl").write_text(json.dumps({"id": "1", "text": "Some text."}) + "\n")
-    options = [
-        f"store={tmp_path / 'record'}",
-        "source.name=local",
-        f"source.options.root={tmp_path / 'data'}",
-    ]
     config = tmp_path / "my.yaml"
-    config.write_text("")
-    settings = [word for option in options for word in ("-s", option)]
+    config.write_text(
+        f"store: {tmp_path / 'record'}\nsource: {{name: local, options: {{root: {tmp_path / 'data'}}}}}\n"
+    )
     for more in (["--dry-run"], []):
-        result = CliRunner().invoke(app, ["run", "-c", str(config), *settings, "--until", "ingest", *more])
+        result = CliRunner().invoke(app, ["run", "-c", str(config), "--until", "ingest", *more])
         assert result.exit_code == 0, result.output
         assert r"ingest        x\u000aerror: lost\u001b[31m" in result.output
         assert "\nerror" not in result.output
