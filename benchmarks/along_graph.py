@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.four_kinds import LAMBDAS
-from benchmarks.harness import Context, Done, Opponents, Outcome, Row, at_most, timed
+from benchmarks.harness import Context, Done, Opponents, Outcome, Row, at_most, one_thread, timed
 from benchmarks.kinds import block_of, cells
 from benchmarks.peers import Task
 from benchmarks.peers.pair_graph import GraphTask, bounding_and_partitions, greedy
@@ -34,6 +34,7 @@ LARGE, SECONDS, MORE_SECONDS = 5_000, 2.0, 4.0
 PARTITIONS = 8
 
 
+@one_thread()
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "along_graph.jsonl")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.four_kinds import BUDGETS
-from benchmarks.harness import Context, Done, Outcome, Row, at_least, processor_seconds, timed
+from benchmarks.harness import Context, Done, Outcome, Row, at_least, one_thread, processor_seconds, timed
 from benchmarks.kinds import block_of, cells
 from benchmarks.peers import Task
 from benchmarks.peers.gist import dense, gist_select, value_of
@@ -28,6 +28,7 @@ MOST_WORK = 2**25
 """Documents times those to be chosen times dimensions: the package takes minutes where that is more, and is not run."""
 
 
+@one_thread()
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "by_distances.jsonl")

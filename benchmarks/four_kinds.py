@@ -23,6 +23,7 @@ from benchmarks.harness import (
     Outcome,
     Row,
     at_most,
+    one_thread,
     timed,
 )
 from benchmarks.kinds import block_of, cells
@@ -80,6 +81,7 @@ ATTAINED = 0.999
 """Of the best's distance from random: who reaches it is compared by time."""
 
 
+@one_thread()
 def run(context: Context) -> Outcome:
     """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
     outcome, done = Outcome(), Done(context.folder / "four_kinds.jsonl")

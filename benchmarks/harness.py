@@ -9,7 +9,8 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from benchmarks.data import Base, block
 from benchmarks.peers import Task
@@ -141,6 +143,18 @@ def timed(embeddings: Any, quality: Any, **settings: Any) -> Selected:
         cpu_seconds=processor_seconds() - begun,
         total_seconds=result.timings["total"],
     )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Every product by one thread, an opponent's too: threads that wait for each other count as processor seconds."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def processor_seconds() -> float:

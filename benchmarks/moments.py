@@ -6,9 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits
-
 from benchmarks import kinds
 from benchmarks.harness import (
     Context,
@@ -17,6 +14,7 @@ from benchmarks.harness import (
     at_least,
     attainment,
     both_orders,
+    one_thread,
     timed,
 )
 from benchmarks.peers import moments as peers
@@ -43,17 +41,16 @@ KINDS: dict[str, Callable[[Context, int], kinds.Block]] = {
 FASTER, REACHED = 5.0, 0.999
 
 
+@one_thread()
 def run(context: Context) -> Outcome:
     """Both on the first seed's block of each kind and size, in turns."""
     outcome, turn = Outcome(), 0
-    with threadpool_limits(1):
-        torch.set_num_threads(1)
-        for kind, make in KINDS.items():
-            for size in map(context.size, SIZES):
-                block = make(context, size)
-                for metric, opponent in METRICS:
-                    _compare(context, outcome, f"{kind}, {size:,}", block, metric, opponent, turn)
-                    turn += 1
+    for kind, make in KINDS.items():
+        for size in map(context.size, SIZES):
+            block = make(context, size)
+            for metric, opponent in METRICS:
+                _compare(context, outcome, f"{kind}, {size:,}", block, metric, opponent, turn)
+                turn += 1
     outcome.notes.append(
         "One thread each; constants are given to both, of a run before. The engine's seconds hold checks, evaluation and "
         "certificate, of which greedy, exact up to float32 rounding, has none. 64 dimensions where nothing else is said, "
