@@ -2,7 +2,8 @@
 
 Knows no data and no loss. The trainer writes a checkpoint file by file; a process killed in between
 leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from,
-and only while its files have the sizes that the mark states: of a machine that lost power they may not.
+and only while the files that the mark names have the sizes that it states: of a machine that lost power they may not.
+Further files may stand there: other processes write theirs, as the state of their draws, after the mark.
 """
 
 import json
@@ -57,7 +58,15 @@ def _sizes(state: Path) -> str:
 
 def _is_whole(state: Path) -> bool:
     mark = state / _MARK
-    return mark.is_file() and mark.read_text() == _sizes(state)
+    if not mark.is_file():
+        return False
+    try:
+        sizes = json.loads(mark.read_text())
+    except ValueError:  # of an earlier version: empty
+        return False
+    return all(
+        (state / name).is_file() and (state / name).stat().st_size == size for name, size in sizes.items()
+    )
 
 
 def published(models: Path) -> list[Checkpoint]:

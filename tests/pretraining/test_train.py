@@ -178,6 +178,16 @@ def test_a_state_with_a_file_cut_short_is_not_resumed_from(
     assert again.curve == undisturbed.curve
 
 
+def test_a_state_to_which_another_process_adds_a_file_is_resumed_from(
+    run: Run, config: PretrainConfig, directory: Path
+) -> None:
+    """Each process of several writes its own draws' state, and the mark does not wait for them."""
+    run(directory, config.model_copy(update={"token_budget": 4 * 64}))
+    newest = directory / "resume" / "checkpoint-4"
+    (newest / "rng_state_1.pth").write_bytes(b"late")
+    assert resumable(directory / "resume") == newest
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("largest", ["checkpoint-4/model.safetensors", "checkpoint-4/optimizer.pt"])
 def test_a_want_of_room_for_the_state_is_told_and_the_run_goes_on_after_it(
