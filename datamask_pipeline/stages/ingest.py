@@ -172,13 +172,17 @@ def _empty_shards(shards: Sequence[Shard], parts: Iterable[Mapping[str, Any]]) -
 
 
 def _refuse_reserved(extras: Iterable[pa.Field], crawl: str) -> None:
-    """An extra column must not stand where ingestion writes its own, or queries number rows."""
+    """An extra column must stand once, and not where ingestion writes its own, or queries number rows."""
     seen: set[str] = set()
     for field in extras:
-        if not isinstance(field, pa.Field) or field.name in seen:
-            # Of a source of another package; the files of ours are refused where they are read.
+        # Of a source of another package; the files of ours are refused where they are read.
+        if not isinstance(field, pa.Field):
             raise IntegrityError(
-                f"the source of crawl {crawl!r} gave an extra field twice, or none of Arrow's: {field}"
+                f"crawl {crawl!r}: its source's `extra_fields` has {field!r}, which is no pyarrow.Field"
+            )
+        if field.name in seen:
+            raise IntegrityError(
+                f"crawl {crawl!r}: its source's `extra_fields` has column {field.name!r} twice"
             )
         seen.add(field.name)
         if field.name in schema.DOCUMENTS.names or field.name.lower() in duck.ROW_NUMBERS:

@@ -38,12 +38,8 @@ Record = dict[str, Any]
 #: What ``rejection`` reads of a row, in its order.
 CHECKED = ("id", "text", "language", "language_score", "token_count")
 
-#: What ingestion writes beside a source's columns.
-OWN = ("crawl", "shard", "row", "content_hash")
-
 #: Columns whose values hardly repeat.
 PLAIN = ("text", "id", "url", "content_hash")
-
 
 #: A reason that stands in counters, in metrics and on terminals.
 _REASON: Final = re.compile(r"[A-Za-z0-9_]+")
@@ -69,7 +65,8 @@ class CrawlWriter:
     @property
     def _given(self) -> dict[str, pa.DataType]:
         """The columns that the source gives, and their types: the others are written here."""
-        return {field.name: field.type for field in self.schema if field.name not in OWN}
+        own = schema.PROVENANCE.names
+        return {field.name: field.type for field in self.schema if field.name not in own}
 
     def has(self, shard: Shard) -> bool:
         """Whether the shard's documents are published, and what was rejected of it is known."""

@@ -308,13 +308,19 @@ def test_a_shard_named_as_a_folder_is_told(tmp_path: Path, store: Store) -> None
         ingested(store, source)
 
 
-@pytest.mark.parametrize("extras", [["lang"], [pa.field("lang", pa.string())] * 2])
+@pytest.mark.parametrize(
+    ("extras", "told"),
+    [
+        (["lang"], "has 'lang', which is no pyarrow.Field"),
+        ([pa.field("lang", pa.string())] * 2, "has column 'lang' twice"),
+    ],
+)
 def test_extra_fields_that_are_none_or_stand_twice_are_told(
-    extras: list[pa.Field], tmp_path: Path, store: Store
+    extras: list[pa.Field], told: str, tmp_path: Path, store: Store
 ) -> None:
     source = crawl(tmp_path, {"a": [row("1")]})
     source.extra_fields = lambda crawl: extras  # type: ignore[method-assign]
-    with pytest.raises(IntegrityError, match=r"extra field .*lang"):
+    with pytest.raises(IntegrityError, match=f"crawl 'crawl'.*`extra_fields` {told}"):
         ingested(store, source)
 
 
