@@ -32,7 +32,8 @@ class DiSF(MomentMetric):
     the number of documents moves with the document, since correlations have no form at another number. Fewer than two
     documents have the value 0. A dimension whose variance inside the selection is below a millionth of its second moment
     counts as constant and correlates with nothing, since float32 products tell no less: of a few documents some dimensions
-    do so by chance. Of two, whose correlations are all 1 or -1, nothing else would tell masks apart.
+    do so by chance. So does one whose variance is below 1e-12, as unit vectors go. Of two documents, whose correlations are
+    all 1 or -1, nothing else would tell masks apart.
     """
 
     name = "DiSF"
