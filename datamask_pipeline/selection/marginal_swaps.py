@@ -33,7 +33,7 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units."""
 CANDIDATES, MOST_BY_LOT = 8, 256
 """Documents tried in the place of one: those of the largest marginals without it; or drawn, where there are none."""
-MOST_RESTARTS, MOST_IN_TOKENS = 4, 32
+MOST_RESTARTS = 32
 """Random masks that are exchanged as well, as which mask exchanges end at is a matter of where they begin."""
 MOST_TRIED, MOST_TRIED_FOR_SCALE, MOST_MASKS = 2**17, 2**14, 2**14
 """Masks that exchanges by values try, a fifth of those that the paper's learner draws; that they try where a term's scale is
@@ -269,8 +269,7 @@ def _exchanged(
     best_N, best = mask_N, float(rewards(batch, mask_N[None])[0])
     if config.num_swap_rounds == 0:
         return best_N, best
-    most = MOST_IN_TOKENS if batch.budget.tokens else MOST_RESTARTS
-    for turn in range(min(most, config.num_restarts) + 1):
+    for turn in range(min(MOST_RESTARTS, config.num_restarts) + 1):
         start_N = mask_N if turn == 0 else _drawn(batch.budget, turn)
         looks, found_N, value = _improved(batch, start_N, guide, config.num_swap_rounds, looks)
         if value > best + LEAST_GAIN:

@@ -131,6 +131,18 @@ def test_exchanges_may_be_left_out() -> None:
     assert exchanged.objective.value >= swapped.objective.value
 
 
+def test_exchanges_begin_at_more_than_four_random_masks_where_these_take_little_time() -> None:
+    draws = np.random.default_rng(0)
+    rows, quality = draws.standard_normal((300, 24)).astype(np.float32), draws.random(300)
+    settings: dict[str, Any] = {"diversity": {"Facility": 0.5, "Pair_simi": 0.5}, "lamb": 0.1}
+    few, many = (
+        select_documents(rows, quality, num_documents=10, num_restarts=restarts, **settings)
+        for restarts in (4, 32)
+    )
+    assert many.normalisation == few.normalisation
+    assert many.objective.value > few.objective.value + 0.01
+
+
 def spread_of_the_first(embeddings_ND: torch.Tensor, masks_GN: torch.Tensor) -> torch.Tensor:
     values_N, weights_GN = embeddings_ND[:, 0].double(), masks_GN.double()
     mean_G = weights_GN @ values_N / weights_GN.sum(1)
