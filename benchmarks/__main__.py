@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import Base, base_of_file, base_of_installation, documents_of_installation
+from benchmarks.four_kinds import RIVALS
 from benchmarks.harness import Context, code_version, machine
 from benchmarks.orchestration import SIZES
 from benchmarks.report import write_report
@@ -108,14 +109,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--steps",
         nargs="+",
-        choices=[*STEPS, *COMMANDS, *SIZES],
+        choices=[*STEPS, *COMMANDS, *SIZES, *RIVALS],
         default=[],
         help="of `stages`, measure these and what they are made from, its other rows stay as they are; of "
-        "`orchestration`, one more turn of these sizes alone",
+        "`orchestration`, one more turn of these sizes alone; of `four_kinds`, these metrics alone, its other rows stay",
     )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    for name, known in (("stages", {*STEPS, *COMMANDS}), ("orchestration", {*SIZES})):
+    for name, known in (
+        ("stages", {*STEPS, *COMMANDS}),
+        ("orchestration", {*SIZES}),
+        ("four_kinds", {*RIVALS}),
+    ):
         if name in (options.only or ()) and (others := {*options.steps} - known):
             parser.error(
                 f"--steps {', '.join(sorted(others))}: no step of {name}; it has {', '.join(sorted(known))}"

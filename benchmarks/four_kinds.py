@@ -6,6 +6,7 @@ Shape suffixes: N documents.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -83,11 +84,17 @@ ATTAINED = 0.999
 
 @one_thread()
 def run(context: Context) -> Outcome:
-    """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept."""
-    outcome, done = Outcome(), Done(context.folder / "four_kinds.jsonl")
+    """Every cell on the first seed, all by one thread on the same constants; a cell that was done at this commit is kept.
+
+    Where metrics are asked for, the cells of the others are those of earlier results.
+    """
+    outcome, done, earlier = Outcome(), Done(context.folder / "four_kinds.jsonl"), _earlier(context)
     for kind, size, budget in cells(context, BUDGETS):
         for metric, lamb in itertools.product(RIVALS, LAMBDAS):
             cell = {"kind": kind, "N": size, "K": budget, "metric": metric, "lambda": lamb}
+            if context.steps and metric not in context.steps:
+                outcome.rows += [row for row in earlier if row.items() >= cell.items()]
+                continue
             outcome.rows.append(done.row(cell, lambda: _compared(context, kind, size, budget, metric, lamb)))  # noqa: B023
     _claim(context, outcome)
     outcome.notes += [
@@ -100,6 +107,14 @@ def run(context: Context) -> Outcome:
         "near-copies. A tenth of the texts are.",
     ]
     return outcome
+
+
+def _earlier(context: Context) -> list[Row]:
+    """The rows of earlier results, each with its commit, where only some metrics are asked for."""
+    if not context.steps:
+        return []
+    rows: list[Row] = json.loads((context.results / "four_kinds.json").read_text())["rows"]
+    return rows
 
 
 def _claim(context: Context, outcome: Outcome) -> None:

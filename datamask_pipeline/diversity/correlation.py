@@ -6,6 +6,7 @@ Shape suffixes: n rows, D embedding dimensions; `...` for several masks side by 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -106,6 +107,13 @@ class Spread:
         """Reciprocal deviations, 0 where constant."""
         return reciprocal_deviations(self.variance_D, self.second_D)
 
+    @classmethod
+    def of(cls, moments: Moments) -> Spread:
+        """That of a mask."""
+        assert moments.second_DD is not None, "needs_second was honoured"
+        mean_D, second_D = moments.first_D / moments.count, moments.second_DD.diagonal() / moments.count
+        return cls(moments.count, mean_D, second_D - mean_D.square(), second_D)
+
     def at(self, places: NDArray[np.int64]) -> Spread:
         """That of some of several masks."""
         return Spread(self.count, self.mean_D[places], self.variance_D[places], self.second_D[places])
@@ -133,47 +141,57 @@ class Spread:
         constant_D = with_D <= (CONSTANT * self.second_D).clamp(min=NOTHING)
         return torch.where(self.inverse_D > 0, vary_D, constant_D).all(-1) & (self.count >= 2)
 
+    def standardised(self, rows_KD: Tensor) -> Tensor:
+        """The documents of a mask, or of several, (..., K, D), as Z with the correlations ``Z'Z``."""
+        scale_D = self.inverse_D / math.sqrt(self.count)
+        return (rows_KD - self.mean_D[..., None, :]).mul_(scale_D[..., None, :])
+
 
 class Settled:
     """What one document's joining changes where the same dimensions vary with any: `Moved` in fewer passes.
 
     In standardised dimensions, with u a row about the mean, ``w = 1 / (K + 1)`` and ``m = w u^2 / (1 + w u^2)``, squared
-    correlations Q change by ``m'Qm - 2 m'Q1 + 2 w v'Cv + (1'm)^2``, ``v = u - u m``.
+    correlations Q change by ``m'Qm - 2 m'Q1 + 2 w v'Cv + (1'm)^2``, ``v = u - u m``. Of few documents Z, standardised and of
+    lengths that make ``C = Z'Z``, the forms are sums of squares over documents, and over pairs of them.
 
     Args:
         spread: Of the mask, or of several; it is settled.
-        correlation_DD: Its correlations, those with itself included, in the precision of the rows that it is asked about,
-            (..., D, D).
+        squared: The form of Q.
+        correlated: The form of C.
     """
 
-    def __init__(self, spread: Spread, correlation_DD: Tensor) -> None:
-        self.spread, self.correlation_DD = spread, correlation_DD
-        self.squared_DD = correlation_DD.square()
-        self.slope_D = self.squared_DD.sum(-2).mul_(-2)
+    def __init__(self, spread: Spread, squared: _Form, correlated: _Form) -> None:
+        self.spread, self.squared, self.correlated = spread, squared, correlated
+        self.slope_D = squared.summed().mul_(-2)
 
     @classmethod
-    def of(cls, moments: Moments, dtype: torch.dtype) -> Settled:
-        """That of a mask."""
-        assert moments.second_DD is not None, "needs_second was honoured"
-        mean_D, second_D = moments.first_D / moments.count, moments.second_DD.diagonal() / moments.count
-        covariance_DD = torch.addr(moments.second_DD, mean_D, mean_D, beta=1 / moments.count, alpha=-1)
-        spread = Spread(moments.count, mean_D, covariance_DD.diagonal().clone(), second_D)
-        inverse_D = spread.inverse_D
-        return cls(spread, covariance_DD.mul_(inverse_D).mul_(inverse_D[:, None]).to(dtype))
-
-    def without(self, row_D: Tensor, spread: Spread) -> Settled:
-        """That of the mask without a document, or with each of several left out, whose spread then is this.
+    def of_many(cls, spread: Spread, correlation_DD: Tensor, rows_KD: Tensor | None = None) -> Settled:
+        """That of masks by their correlations.
 
         Args:
-            row_D: The document's, (..., D).
-            spread: As `Spread.without` has it.
+            spread: Theirs.
+            correlation_DD: Those with itself included, in the precision of the rows that it is asked about, (..., D, D).
+            rows_KD: The documents, float64, where they are fewer than dimensions, (..., K, D).
         """
-        grown = math.sqrt(self.spread.count / spread.count)
-        inverse_D = spread.inverse_D * grown
-        factor_D = torch.nan_to_num(inverse_D / self.spread.inverse_D).to(self.correlation_DD)
-        away_D = (inverse_D * (row_D - self.spread.mean_D) / math.sqrt(spread.count)).to(factor_D)
-        correlation_DD = (self.correlation_DD * factor_D[..., None, :]).mul_(factor_D[..., None])
-        return Settled(spread, correlation_DD.addcmul_(away_D[..., None], away_D[..., None, :], value=-1))
+        correlated: _Form = _ByMatrix(correlation_DD)
+        if rows_KD is not None:
+            correlated = _ByFactor(spread.standardised(rows_KD).to(correlation_DD))
+        return cls(spread, _ByMatrix(correlation_DD.square()), correlated)
+
+    @classmethod
+    def of_few(cls, spread: Spread, rows_KD: Tensor, dtype: torch.dtype) -> Settled:
+        """That of masks of so few documents that pairs of them are fewer than dimensions.
+
+        Args:
+            spread: Theirs.
+            rows_KD: The documents, float64, (..., K, D).
+            dtype: Of the rows that it is asked about.
+        """
+        scaled_KD = spread.standardised(rows_KD).to(dtype)
+        left_P, right_P = torch.triu_indices(scaled_KD.shape[-2], scaled_KD.shape[-2])
+        pairs_PD = scaled_KD[..., left_P, :] * scaled_KD[..., right_P, :]
+        pairs_PD.mul_((1 + (left_P != right_P).to(pairs_PD)).sqrt_()[:, None])
+        return cls(spread, _ByFactor(pairs_PD), _ByFactor(scaled_KD))
 
     def change(self, rows_nD: Tensor) -> Tensor:
         """The marginals of rows, as `Moved` has them.
@@ -192,12 +210,50 @@ class Settled:
             scaled_nD = torch.addcmul(-mean_D, part_nD, inverse_D)
             share_nD = scaled_nD.square().mul_(weight)
             share_nD /= share_nD + 1
-            total_n = torch.linalg.vecdot((share_nD @ self.squared_DD).add_(slope_D), share_nD)
+            total_n = self.squared.at(share_nD).add_(torch.linalg.vecdot(share_nD, slope_D))
             total_n += share_nD.sum(-1).square_()
             scaled_nD.addcmul_(scaled_nD, share_nD, value=-1)
-            total_n.add_(torch.linalg.vecdot(scaled_nD @ self.correlation_DD, scaled_nD), alpha=2 * weight)
+            total_n.add_(self.correlated.at(scaled_nD), alpha=2 * weight)
             totals.append(total_n)
         return -torch.cat(totals, dim=-1).to(torch.float64)
+
+
+class _Form(ABC):
+    """A quadratic form ``v'Av``, or one for each of several masks."""
+
+    @abstractmethod
+    def at(self, rows_nD: Tensor) -> Tensor:
+        """Its values, (..., n)."""
+
+    @abstractmethod
+    def summed(self) -> Tensor:
+        """``A1``, (..., D)."""
+
+
+@dataclass(frozen=True)
+class _ByMatrix(_Form):
+    """A is symmetric, (..., D, D)."""
+
+    matrix_DD: Tensor
+
+    def at(self, rows_nD: Tensor) -> Tensor:
+        return torch.linalg.vecdot(rows_nD @ self.matrix_DD, rows_nD)
+
+    def summed(self) -> Tensor:
+        return self.matrix_DD.sum(-2)
+
+
+@dataclass(frozen=True)
+class _ByFactor(_Form):
+    """``A = F'F``, F of fewer rows than dimensions, (..., k, D)."""
+
+    factor_kD: Tensor
+
+    def at(self, rows_nD: Tensor) -> Tensor:
+        return (rows_nD @ self.factor_kD.mT).square_().sum(-1)
+
+    def summed(self) -> Tensor:
+        return (self.factor_kD.sum(-1)[..., None, :] @ self.factor_kD)[..., 0, :]
 
 
 class Joined:
@@ -257,9 +313,38 @@ def numbers_joined(count: float, dim: int) -> float:
     return dim * (count**2 / 2 + PASSES)
 
 
-def numbers_moved(dim: int) -> float:
+def numbers_moved(count: float, dim: int) -> float:
     """As many as `Joined` reads in the time that `Settled`, or else `Moved`, takes for each document."""
-    return dim * (PASSES / 2 + dim / FASTER)
+    squared = min(count * (count + 1) / 2, dim)
+    correlated = min(count, dim)
+    return dim * (PASSES / 2 + (squared + correlated) / 2 / FASTER)
+
+
+def correlation_of(moments: Moments, spread: Spread) -> Tensor:
+    """Correlations of a mask, those with itself included, float64, (D, D)."""
+    assert moments.second_DD is not None, "needs_second was honoured"
+    mean_D, inverse_D = spread.mean_D, spread.inverse_D
+    covariance_DD = torch.addr(moments.second_DD, mean_D, mean_D, beta=1 / moments.count, alpha=-1)
+    return covariance_DD.mul_(inverse_D).mul_(inverse_D[:, None])
+
+
+def correlations_without(correlation_DD: Tensor, before: Spread, row_D: Tensor, after: Spread) -> Tensor:
+    """Correlations, those with itself included, of a mask without a document, or with each of several left out.
+
+    Args:
+        correlation_DD: The mask's.
+        before: Its spread.
+        row_D: The document's, (..., D).
+        after: The spread without it.
+
+    Returns:
+        (..., D, D), in the precision of `correlation_DD`.
+    """
+    inverse_D = after.inverse_D * math.sqrt(before.count / after.count)
+    factor_D = torch.nan_to_num(inverse_D / before.inverse_D).to(correlation_DD)
+    away_D = (inverse_D * (row_D - before.mean_D) / math.sqrt(after.count)).to(factor_D)
+    without_DD = (correlation_DD * factor_D[..., None, :]).mul_(factor_D[..., None])
+    return without_DD.addcmul_(away_D[..., None], away_D[..., None, :], value=-1)
 
 
 def correlation(moments: Moments) -> tuple[Tensor, Tensor, Tensor]:

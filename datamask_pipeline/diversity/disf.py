@@ -11,7 +11,6 @@ from datamask_pipeline.diversity.correlation import (
     LOOKING,
     Moved,
     correlation,
-    numbers_joined,
     numbers_moved,
     reciprocal_deviations,
     squared_correlations,
@@ -70,7 +69,7 @@ class DiSF(MomentMetric):
         return CorrelationSwaps(moments, rows_TD, inside_I)
 
     def swap_work(self, num_rows: int, count: float, dim: int) -> float:
-        return num_rows * min(numbers_joined(count, dim), numbers_moved(dim)) + LOOKING
+        return num_rows * numbers_moved(count, dim) + LOOKING
 
     def marginals_at(self, moments: Moments) -> RowMarginals:
         join, leave = Moved(moments, 1), Moved(moments, -1)

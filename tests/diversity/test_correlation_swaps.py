@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from datamask_pipeline.diversity import correlation_swaps
-from datamask_pipeline.diversity.correlation import Joined, Moved, Settled
+from datamask_pipeline.diversity.correlation import Joined, Moved, Settled, _ByFactor
 from datamask_pipeline.diversity.correlation_swaps import CorrelationSwaps
 from datamask_pipeline.diversity.moments import moments_of
 from datamask_pipeline.families import METRICS
+from datamask_pipeline.hardware import torch_threads
 
 N, D = 60, 96
 
@@ -32,36 +33,46 @@ def value(rows_ND: Tensor, mask_N: Tensor) -> float:
     return float(METRICS.make("DiSF").values(rows_ND, mask_N[None])[0])
 
 
-def model_of(rows_ND: Tensor, mask_N: Tensor) -> CorrelationSwaps:
-    return CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND, np.flatnonzero(mask_N))
+def model_of(rows_ND: Tensor, mask_N: Tensor, *, known: bool = True) -> CorrelationSwaps:
+    inside_I = np.flatnonzero(mask_N) if known else None
+    return CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND, inside_I)
 
 
 def forms_without(model: CorrelationSwaps, inside: np.ndarray) -> set[type]:
     return {type(form) for _, form in model._without(inside, 1)}
 
 
+def by_documents(form: object) -> tuple[bool, bool]:
+    """Whether the squared correlations, and the correlations, are told by documents."""
+    assert isinstance(form, Settled)
+    return isinstance(form.squared, _ByFactor), isinstance(form.correlated, _ByFactor)
+
+
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("form", [Joined, Settled])
+@pytest.mark.parametrize("told", ["pairs", "documents", "dimensions"])
 @pytest.mark.parametrize("kind", ["dense", "still", "sparse", "copies"])
 @pytest.mark.parametrize("count", [3, 5, 9])
 def test_exchanges_of_few_documents_are_followed_exactly(
-    form: type, kind: str, count: int, monkeypatch: pytest.MonkeyPatch
+    told: str, kind: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By products of documents, and by forms in dimensions; where documents make a dimension vary or not, by longer ones."""
     monkeypatch.setattr(correlation_swaps, "SINGLE_FROM", 1_000)
-    monkeypatch.setattr(correlation_swaps, "numbers_joined", lambda *_: 1)
-    monkeypatch.setattr(correlation_swaps, "numbers_moved", lambda _: 2 if form is Joined else 1)
-    used = set()
+    monkeypatch.setattr(correlation_swaps, "numbers_joined", lambda *_: 1e9 if told == "dimensions" else 1)
+    if told == "documents":
+        monkeypatch.setattr(correlation_swaps, "_num_pairs", lambda _: 1_000)
+    used, forms = set(), set()
     for seed in range(4):
         rows_ND, draws = rows_of(kind, seed), np.random.default_rng(seed)
         mask_N = torch.zeros(N, dtype=torch.bool)
         mask_N[draws.permutation(N)[:count]] = True
-        model = model_of(rows_ND, mask_N)
+        model = model_of(rows_ND, mask_N, known=told != "dimensions")
         for _ in range(3):
             before = value(rows_ND, mask_N)
             outside, inside = np.flatnonzero(~mask_N)[:12], np.flatnonzero(mask_N)[:3]
             table, additions = model.table(outside, inside), model.additions()
-            used |= {type(model._joined()), *forms_without(model, inside)}
+            found = [model._joined(), *(form for _, form in model._without(inside, 1))]
+            used |= set(map(type, found))
+            forms |= {by_documents(form) for form in found if isinstance(form, Settled)}
             for row, into in enumerate(outside):
                 added_N = mask_N.clone()
                 added_N[into] = True
@@ -74,42 +85,59 @@ def test_exchanges_of_few_documents_are_followed_exactly(
             into, out = int(draws.choice(outside)), int(draws.choice(inside))
             model.swap(into, out)
             mask_N[into], mask_N[out] = True, False
-    assert form in used or kind in ("sparse", "copies")
-    assert used <= ({Joined} if form is Joined else {Settled, Moved})
-    if kind == "sparse" and form is Settled:
-        assert used == {Moved}
+    assert forms <= {{"pairs": (True, True), "documents": (False, True), "dimensions": (False, False)}[told]}
+    assert forms or kind in ("sparse", "copies")
+    longer = Moved if told == "dimensions" else Joined
+    assert used <= {Settled, longer, Moved if count == 3 else longer}
+    if kind == "sparse":
+        assert Settled not in used
 
 
 def test_where_others_stand_beside_the_mask_it_takes_their_moments() -> None:
     wide_ND = torch.cat([rows_of("dense", seed) for seed in range(5)], dim=1)
     moments = moments_of(wide_ND, torch.arange(N) < 5, True)
-    assert isinstance(CorrelationSwaps(moments, wide_ND)._joined(), Settled)
+    assert by_documents(CorrelationSwaps(moments, wide_ND)._joined()) == (False, False)
     model = CorrelationSwaps(moments, wide_ND, np.arange(5))
-    assert isinstance(model._joined(), Joined)
-    for document in range(5, 14):
+    assert by_documents(model._joined()) == (True, True)
+    for document in range(5, 32):
         model.add(document)
-    assert isinstance(model._joined(), Settled), "as many products take longer than dimensions"
+    assert by_documents(model._joined()) == (False, True), "of more pairs than dimensions"
+    narrow = CorrelationSwaps(
+        moments_of(wide_ND[:, :50], torch.arange(N) < 25, True), wide_ND[:, :50], np.arange(25)
+    )
+    assert by_documents(narrow._joined()) == (False, False), "of half as many documents as dimensions"
 
 
-@pytest.mark.parametrize("form", [Settled, Joined])
+@pytest.mark.parametrize("count", [6, 12, 40])
 def test_a_single_precision_model_tells_what_a_double_one_does(
-    form: type, monkeypatch: pytest.MonkeyPatch
+    count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Above 32 dimensions forms are products in float32."""
+    """Above 32 dimensions forms are products in float32, by pairs of few documents, by documents, by dimensions."""
     draws = torch.Generator().manual_seed(0)
-    rows_ND = torch.nn.functional.normalize(torch.randn(80, 300, generator=draws, dtype=torch.float64) + 0.2)
-    mask_N = torch.arange(80) < 12
-    joined = 1 if form is Joined else 1e9
-    monkeypatch.setattr(correlation_swaps, "numbers_joined", lambda *_: joined)
+    rows_ND = torch.nn.functional.normalize(torch.randn(80, 78, generator=draws, dtype=torch.float64) + 0.2)
+    mask_N = torch.arange(80) < count
     told = model_of(rows_ND, mask_N)
     assert told.rows_TD.dtype == torch.float32
-    assert forms_without(told, np.array([0])) == {form}
+    (_, form), *_ = told._without(np.array([0]), 1)
+    assert by_documents(form) == {6: (True, True), 12: (True, True), 40: (False, False)}[count]
     monkeypatch.setattr(correlation_swaps, "SINGLE_FROM", 1_000)
     untold = CorrelationSwaps(moments_of(rows_ND, mask_N, True), rows_ND)
     assert untold.rows_TD.dtype == torch.float64
-    outside, inside = np.arange(12, 80), np.arange(12)
+    outside, inside = np.arange(count, 80), np.arange(count)
     expected = untold.table(outside, inside)
     np.testing.assert_allclose(told.table(outside, inside), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_threads_change_nothing() -> None:
+    draws = torch.Generator().manual_seed(708)
+    rows_ND = torch.nn.functional.normalize(torch.randn(300, 384, generator=draws, dtype=torch.float64))
+    model, outside, inside = model_of(rows_ND, torch.arange(300) < 24), np.arange(24, 300), np.arange(24)
+    told = []
+    for threads in (1, 2):
+        with torch_threads(threads):
+            told.append((model.additions(), model.removals(inside), model.table(outside, inside[:3])))
+    for one, other in zip(*told, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_document_that_is_most_of_a_dimension_leaves_by_moments() -> None:

@@ -31,6 +31,8 @@ MOST_WORK = 1e10
 """Numbers that all moves of one search may read: a few seconds."""
 RESTART_WORK, WALK_WORK, KICK_WORK = 8e9, 3e9, 3e8
 """The same for all that begin anew together, for all tabu searches by exact models, and for all kicks."""
+UNEVEN_RESTART_WORK, UNEVEN_WALK_WORK = 3e9, 9e9
+"""Of the first two where the objective is not concave: in the same time tabu searches then find more."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
 FEWEST_KICKED = (1, 4)
@@ -156,7 +158,8 @@ class Exchanges:
         size = int(mask_N.sum())
         if self.objective.quadratic or self.budget.tokens:
             return 0
-        return int(self._most_moves(size) * WALK_WORK / MOST_WORK / (size + SEARCH_MOVES))
+        work = WALK_WORK if self.objective.concave else UNEVEN_WALK_WORK
+        return int(self._most_moves(size) * work / MOST_WORK / (size + SEARCH_MOVES))
 
     def walked(self, mask_N: Tensor, turn: int) -> Tensor:
         """The best mask that a tabu search by exact models comes by from this one."""
@@ -188,19 +191,21 @@ class Exchanges:
     def restarted(self, turn: int) -> Tensor:
         """Another mask to improve: greedy's after a document that is drawn, and one that is drawn whole, in turns.
 
+        Where the objective is not concave all are drawn whole, as exchanges of greedy's masks end lower there.
+
         Where few documents are chosen of many that are alike in nothing, masks that exchanges end at are as many as the
         places they begin at, and which of them is high is a matter of luck.
         """
         draws = generator(self.budget.seed, "restarts", turn)
-        if turn % 2:
+        if turn % 2 or not self.objective.concave:
             return self._restored(self.budget.random("restarts", turn))
         open_N = torch.tensor(self.budget.limits)[self.budget.groups_N] > 0
         return self.greedy(int(torch.multinomial(open_N.to(torch.float64), 1, generator=draws)))
 
     def num_restarts(self, mask_N: Tensor) -> int:
         """How often there is time to begin anew: about two moves for each document of a mask."""
-        size = int(mask_N.sum())
-        return int(self._most_moves(size) * RESTART_WORK / MOST_WORK / (2 * size))
+        size, work = int(mask_N.sum()), RESTART_WORK if self.objective.concave else UNEVEN_RESTART_WORK
+        return int(self._most_moves(size) * work / MOST_WORK / (2 * size))
 
     def num_kicks(self, mask_N: Tensor) -> int:
         """How often it costs little to kick a mask and to improve it again."""

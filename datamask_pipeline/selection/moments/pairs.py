@@ -19,6 +19,9 @@ LEAST_GAIN = 1e-12
 NOWHERE: tuple[Places, Places] = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 HOT = 64
 """Documents outside that a look at all pairs hands back, those of the best pairs."""
+ROUNDS = 3
+"""Looks at every document inside in turn that are time enough to go without the promising ones first: where pairs are dear
+to look at these end at once, and lower."""
 FEW_PAIRS, TRIED_IN_TWOS = 2**18, 512
 """Pairs up to which two are exchanged at once where no single one gains, and how many, the least bad, are tried by twos."""
 
@@ -76,8 +79,9 @@ class Search:
 
         Of few pairs of an exact model those are tried two at once, too, that alone would cost least.
         """
-        self.promising()
         groups, found = np.unique(self.groups_T), -1
+        if not (self.model.in_turn and self._num_rounds() >= ROUNDS):
+            self.promising()
         while found < len(self.pairs) < most:
             found = len(self.pairs)
             for group in groups:
@@ -90,6 +94,11 @@ class Search:
             if found == len(self.pairs) <= most - 2:
                 self._exchange_two()
         return self.pairs
+
+    def _num_rounds(self) -> float:
+        """How often every document inside can be looked at in turn."""
+        sides = [self._sides(group) for group in np.unique(self.groups_T)]
+        return self.looks_left / max(1, sum(len(outside) * len(inside) for outside, inside in sides))
 
     def _exhaust(self, group: int, most: int, hot: tuple[Places, Places]) -> None:
         """The best pair of the promising candidates and of those that are hot, until none gains."""
