@@ -24,7 +24,6 @@ from datamask_pipeline.diversity.correlation import (
 )
 from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.diversity.swap_models import Floats, Places, SwapModel
-from datamask_pipeline.hardware import torch_threads
 
 SINGLE_FROM = 32
 """Dimensions above which forms are float32 products: they then take most of the time."""
@@ -65,18 +64,15 @@ class CorrelationSwaps(SwapModel):
         self.correlation_DD: Tensor | None = None
         self.affordable = int(LOOKED / numbers_moved(moments.count, rows_TD.shape[1]))
 
-    @torch_threads(1)
     def additions(self) -> Floats:
         return _numbers(self._joined().change(self.rows_TD))
 
-    @torch_threads(1)
     def removals(self, inside_I: Places) -> Floats:
         return -_numbers(Moved(self.moments, -1).change(self.whole_TD[inside_I].double()))
 
     def tangents(self) -> None:
         return None
 
-    @torch_threads(1)
     def table(self, outside_O: Places, inside_I: Places) -> Floats:
         rows_OD, changes_IO = self.rows_TD[outside_O], np.empty((len(inside_I), len(outside_O)))
         for places, without in self._without(inside_I, len(outside_O)):

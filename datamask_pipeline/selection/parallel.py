@@ -45,8 +45,12 @@ class Workers:
     def map(self, function: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
         """The function of each item, in the items' order; two results a thread wait at most.
 
-        An item that is alone is computed by who asks: handing it over takes longer than a small one.
+        An item that is alone, and what one worker is to do, is computed by who asks: handing it over takes longer than a
+        small one.
         """
+        if self.num_workers == 1:
+            yield from map(function, items)
+            return
         first = list(islice(source := iter(items), 2))
         if len(first) == 1:
             yield function(first[0])

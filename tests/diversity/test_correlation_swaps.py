@@ -10,7 +10,6 @@ from datamask_pipeline.diversity.correlation import Joined, Moved, Settled, _ByF
 from datamask_pipeline.diversity.correlation_swaps import CorrelationSwaps
 from datamask_pipeline.diversity.moments import moments_of
 from datamask_pipeline.families import METRICS
-from datamask_pipeline.hardware import torch_threads
 
 N, D = 60, 96
 
@@ -126,18 +125,6 @@ def test_a_single_precision_model_tells_what_a_double_one_does(
     outside, inside = np.arange(count, 80), np.arange(count)
     expected = untold.table(outside, inside)
     np.testing.assert_allclose(told.table(outside, inside), expected, atol=1e-5 * np.abs(expected).max())
-
-
-def test_threads_change_nothing() -> None:
-    draws = torch.Generator().manual_seed(708)
-    rows_ND = torch.nn.functional.normalize(torch.randn(300, 384, generator=draws, dtype=torch.float64))
-    model, outside, inside = model_of(rows_ND, torch.arange(300) < 24), np.arange(24, 300), np.arange(24)
-    told = []
-    for threads in (1, 2):
-        with torch_threads(threads):
-            told.append((model.additions(), model.removals(inside), model.table(outside, inside[:3])))
-    for one, other in zip(*told, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_document_that_is_most_of_a_dimension_leaves_by_moments() -> None:
