@@ -19,7 +19,7 @@ from datamask_pipeline.settings import validated
 from datamask_pipeline.sources.content import content_hashes
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 from datamask_pipeline.storage.ref import MANIFEST, ref_of
-from datamask_pipeline.storage.tombstones import tombstones
+from datamask_pipeline.storage.tombstones import FOLDER, num_purges_of, tombstones
 
 #: Stages that are replayed, with the settings that say in which order their inputs stand.
 ORDERED_BY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -50,6 +50,8 @@ def check_replayed(store: Store, manifest: Mapping[str, Any]) -> Iterator[Findin
         tombstones(store)  # a damaged one is told by where it lies, not by its link in the private record
     with tempfile.TemporaryDirectory() as folder:
         side = _beside(store, stage.name, manifest["key"].partition("/")[0], Path(folder))
+        if stage.name == "pool":
+            _show_purges_of(store, side, manifest["basis"]["inputs"].get("purged"))
         again = side.manifest(_run(store, side, stage, manifest))
         if again["fingerprint"] != ref.fingerprint:
             yield contradiction(file, "its settings and inputs have another fingerprint")
@@ -111,6 +113,16 @@ def _beside(store: Store, stage: str, release: str, folder: Path) -> Store:
         if path.name != release:
             (folder / stage / path.name).symlink_to(path.resolve())
     return Store(folder)
+
+
+def _show_purges_of(store: Store, side: Store, digest: str | None) -> None:
+    """Leave in the private record the purges that a pool was made after; what later ones erased is not of it."""
+    if (shown := num_purges_of(store, digest)) is None:
+        return  # no purges make that digest: with all of them the pool is not what it says
+    (folder := Path(side.root) / FOLDER).unlink(missing_ok=True)
+    folder.mkdir()
+    for path in sorted((Path(store.root) / FOLDER).glob("*.json"))[:shown]:
+        (folder / path.name).symlink_to(path.resolve())
 
 
 def _run(store: Store, side: Store, stage: Any, manifest: Mapping[str, Any]) -> Ref:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from datamask_pipeline.errors import IntegrityError
@@ -220,7 +220,26 @@ def erased(store: Store, crawl: str) -> Erased | None:
 
 def erased_contents(store: Store) -> Erased | None:
     """The contents that were purged, under whatever id and from whatever crawl; ``None``: none was."""
-    found = [each for each in tombstones(store) if each.contents]
+    return _contents(tombstones(store))
+
+
+def num_purges_of(store: Store, digest: str | None) -> int | None:
+    """How many purges, the later ones left out, erased the contents of a digest; the most, where a later one erased no more.
+
+    Args:
+        store: The record.
+        digest: That of `erased_contents` when something was made; ``None``: no content was purged then.
+    """
+    found = tombstones(store)
+    for number in range(len(found), -1, -1):
+        contents = _contents(found[:number])
+        if (None if contents is None else contents.digest) == digest:
+            return number
+    return None
+
+
+def _contents(purges: Sequence[Tombstone]) -> Erased | None:
+    found = [each for each in purges if each.contents]
     hashes = frozenset(name for each in found for name in each.contents)
     return Erased(found[0].salt, hashes) if found else None
 
