@@ -91,10 +91,28 @@ def other_settings_of_masks(pipeline: Pipeline, masks: Iterable[Mapping[str, Any
 def _other_settings_behind(
     pipeline: Pipeline, made: Mapping[str, Any], last: str, beside: Iterable[Ref] = ()
 ) -> dict[str, list[str]]:
-    """The settings that differ, each with what was made so, and the stages up to the last that only one side has."""
+    """The settings that differ, each with what was made so, and the stages up to the last that only one side has.
+
+    What was made with other settings since and came out the same, as a pool of which a withdrawal takes nothing, is looked
+    at in place of what was read, where less differs so: a run makes nothing of it anew.
+    """
+    beside = [*beside]
+    as_made = _differing(pipeline, made, last, _behind(pipeline.store, made, beside))
+    if not as_made:
+        return {}
+    as_current = _differing(pipeline, made, last, _behind(pipeline.store, made, beside, or_current=True))
+    return min(as_made, as_current, key=len)
+
+
+def _differing(
+    pipeline: Pipeline,
+    made: Mapping[str, Any],
+    last: str,
+    behind: Iterable[tuple[Ref, Mapping[str, Any] | IntegrityError]],
+) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     there: set[str] = set()
-    for ref, manifest in _behind(pipeline.store, str(made["key"]).partition("/")[0], made, beside):
+    for ref, manifest in behind:
         stage = FLOW.keeper(ref.stage)
         if stage is None:
             continue  # a probe, which follows from its scorer
@@ -160,9 +178,13 @@ def _otherwise_asked(pipeline: Pipeline, stage: Stage, inputs: Mapping[str, Any]
 
 
 def _behind(
-    store: Store, release: str, made: Mapping[str, Any], beside: Iterable[Ref]
+    store: Store, made: Mapping[str, Any], beside: Iterable[Ref], *, or_current: bool = False
 ) -> Iterator[tuple[Ref, Mapping[str, Any] | IntegrityError]]:
-    """What an artefact was made from, itself first, then what is shown beside it; with what is wrong with a manifest."""
+    """What an artefact was made from, itself first, then what is shown beside it; with what is wrong with a manifest.
+
+    With `or_current`, the current version takes the place of one of equal content.
+    """
+    release = str(made["key"]).partition("/")[0]
     waiting, seen = [ref_of(made), *beside], set[str]()
     while waiting:
         ref = waiting.pop(0)
@@ -177,7 +199,9 @@ def _behind(
             yield ref, error
             continue
         yield ref, manifest
-        waiting += [made_from for _, made_from in inputs_of(manifest)]
+        for _, read in inputs_of(manifest):
+            now = store.current(read.stage, read.key) if or_current else None
+            waiting.append(now if now is not None and now.content_digest == read.content_digest else read)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What is asked to be withdrawn, or to be held against, is told as settings are."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,19 @@ def test_a_list_that_grew_and_curated_documents_that_changed_are_told(record: Pi
     finally:
         for name, text in before.items():
             (folder / name).write_text(text)
+
+
+def test_a_withdrawal_that_a_run_applied_and_that_took_nothing_is_no_difference(
+    record: Pipeline, tmp_path: Path
+) -> None:
+    """The pool came out the same, so that no run makes the subset anew; it was refused for publication all the same."""
+    shutil.copytree(record.store.root, tmp_path / "record")
+    copied = Pipeline(record.config.model_copy(update={"store": str(tmp_path / "record")}))
+    for entries in (("nobody",), ()):
+        asked = asking(copied, takedown=entries)
+        assert of_subset(asked) != {}
+        before = require(asked.store, "materialise", "first/datamask")
+        for _, _, call in asked.steps("first", until="materialise"):
+            call()
+        assert require(asked.store, "materialise", "first/datamask") == before
+        assert of_subset(asked) == {}
