@@ -238,6 +238,9 @@ def run_record(result: SelectionResult) -> dict[str, Any]:
 
 
 def _opened(path: Path) -> pq.ParquetFile:
+    if path.is_dir():
+        remedy = "name one file; DuckDB joins several: COPY (FROM 'FOLDER/*.parquet') TO 'all.parquet'"
+        raise InputError("a folder, not a Parquet file", file=str(path), remedy=remedy)
     if not path.is_file():
         raise InputError("no such file", file=str(path))
     try:

@@ -181,6 +181,8 @@ def test_help_teaches() -> None:
 def test_bad_files(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_input(tmp_path / "nothing.parquet")
+    with pytest.raises(InputError, match=r"a folder, not a Parquet file.*DuckDB joins several"):
+        read_input(tmp_path)
     (tmp_path / "text.parquet").write_text("hello")
     with pytest.raises(InputError, match="not a Parquet file"):
         read_input(tmp_path / "text.parquet")
