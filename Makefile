@@ -6,7 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # What is imported is compiled then, and kept: most of what is installed never is.
 export PYTHONDONTWRITEBYTECODE :=
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+# uv takes a third of pip's time; where it cannot (it knows no index of pip's own settings), pip does it.
+INSTALL := install() { $(UV) "$$@" || { echo "uv could not; by pip ..." && $(PIP) "$$@"; }; }; install
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
@@ -25,9 +28,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (make PYTHON=python3.12 ...)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) (about two minutes) ..."
-	@$(INSTALL) --upgrade pip
-	@$(INSTALL) torch
+	@echo "installing into $(VENV) (about a minute) ..."
+	@$(PIP) --upgrade pip uv
+	@$(PIP) torch
 	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
 
