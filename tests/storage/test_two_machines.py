@@ -25,7 +25,7 @@ machine, ahead, dies = sys.argv.pop(1), float(sys.argv.pop(1)), sys.argv.pop(1) 
 now, now_ns, publish = time.time, time.time_ns, Store._publish
 time.time, time.time_ns = lambda: now() + ahead, lambda: now_ns() + int(ahead * 1e9)
 leases.this_machine = lambda: machine
-leases.BEAT_SECONDS, leases.STILL_SECONDS = .3, 4.0
+leases.BEAT_SECONDS, leases.STILL_SECONDS = 1.0, 4.0
 def no_lock(*_):
     raise OSError("no locks here")
 fcntl.flock = fcntl.lockf = no_lock

@@ -10,9 +10,11 @@ import torch
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.diversity.swap_models import Floats, Places
 from datamask_pipeline.families import METRICS
 from datamask_pipeline.selection.budget import Budget
-from datamask_pipeline.selection.moments.exchanges import Exchanges
+from datamask_pipeline.selection.moments.exchanges import SEARCH_MOVES, Exchanges
+from datamask_pipeline.selection.moments.pairs import Search
 from datamask_pipeline.selection.moments.statistics import Statistics, squared_of
 from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.objective import MomentObjective, ObjectiveFunction, Term
@@ -119,6 +121,45 @@ def test_starts_and_kicks_keep_the_budget(name: str, kind: str) -> None:
     assert len({tuple(mask_N.tolist()) for mask_N in kicked}) > 1
     assert exchanges.num_kicks(starts[0]) > 0
     assert exchanges.num_restarts(starts[0]) > 0
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_where_the_objective_is_not_concave_masks_begin_anew_from_drawn_ones_and_searches_have_more_time(
+    name: str,
+) -> None:
+    block = Block(name, "documents", 2, 8)
+    exchanges = block.exchanges()
+    whole = [exchanges._restored(exchanges.budget.random("restarts", turn)) for turn in range(8)]
+    drawn = [bool((exchanges.restarted(turn) == mask_N).all()) for turn, mask_N in enumerate(whole)]
+    concave = METRICS.make(name).concave
+    assert drawn == ([False, True] * 4 if concave else [True] * 8)
+    mask_N = exchanges.restarted(1)
+    begins = exchanges.num_restarts(mask_N) * 2 * 9
+    walks = exchanges.num_walks(mask_N) * (9 + SEARCH_MOVES)
+    assert (walks > begins) is not concave
+
+
+@pytest.mark.parametrize("rounds", [4, 2])
+def test_each_document_is_looked_at_in_turn_from_the_start_where_there_is_time(rounds: int) -> None:
+    """Of an exact model whose pairs are dear to look at; the promising ones come first where time is short."""
+    block = Block("DiSF", "documents", 3, 6)
+    exchanges = block.exchanges()
+    mask_N = block.budget.random("first")
+    inner_N = mask_N[exchanges.order_N]
+    model = exchanges._model(inner_N)
+    assert model.in_turn
+    model.affordable = rounds * 9 * 36
+    looked: list[int] = []
+    table = model.table
+
+    def noted(outside: Places, inside: Places) -> Floats:
+        looked.append(len(inside))
+        return table(outside, inside)
+
+    model.table = noted  # type: ignore[method-assign]
+    Search(model, inner_N.numpy(), block.budget.groups_N.numpy(), None).thorough(9)
+    assert (looked[0] == 1) is (rounds >= 3)
+    assert looked[-1] == 1
 
 
 @pytest.mark.parametrize("kind", ["documents", "quotas"])
