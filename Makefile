@@ -29,7 +29,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  || { echo "$$($(PYTHON) --version) is too old: Python 3.11 or newer is needed (make PYTHON=python3.12 ...)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (about a minute) ..."
-	@$(PIP) --upgrade pip uv
+	@$(PIP) --upgrade pip
+	@$(PIP) uv || true
 	@$(PIP) torch
 	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
