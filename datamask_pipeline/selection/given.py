@@ -148,7 +148,7 @@ class Given:
 
     @property
     def digest(self) -> str:
-        """Hash of all sums."""
+        """Hash of all sums that decide what is chosen; tokens are only told of."""
         found = hashlib.sha256(
             repr((self.count, self.squared, sorted(self.quality.items()), self.in_part)).encode()
         )

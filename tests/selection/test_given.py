@@ -1,6 +1,7 @@
 """Beside documents held already: value, bound and marginals are those of the union, by enumeration and by full runs."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -322,6 +323,22 @@ def test_sums_of_what_does_not_belong_together_are_refused(change: dict[str, Any
     whole = {"embeddings": vectors(40, 8, 0), "quality": np.zeros(40)}
     with pytest.raises(InputError, match=told):
         Given.of(**(whole | change))
+
+
+def test_the_digest_is_of_every_sum_that_decides() -> None:
+    whole = Given.of(vectors(HELD, 4, 1), np.linspace(0, 1, HELD), token_counts=np.full(HELD, 9))
+    assert whole.second_DD is not None
+    others = [
+        replace(whole, count=whole.count + 1),
+        replace(whole, first_D=whole.first_D + 1e-9),
+        replace(whole, second_DD=whole.second_DD * 2),
+        replace(whole, second_DD=None),
+        replace(whole, squared=whole.squared / 2),
+        replace(whole, quality={"quality": 1.0}),
+        replace(whole, in_part=True),
+    ]
+    assert len({whole.digest, *(other.digest for other in others)}) == 1 + len(others)
+    assert replace(whole, tokens=None).digest == whole.digest
 
 
 def test_sums_are_those_of_lists_and_of_files_too(tmp_path: Any) -> None:
