@@ -1,5 +1,6 @@
 """What a budget allows: masks by enumeration, projections by an independent solver, shares of parts."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -119,6 +120,18 @@ def test_ties_are_broken_uniformly_and_by_the_seed_alone() -> None:
         counts_N += budget.best(scores_N, exact=True)
     assert counts_N[0] == 300
     assert (counts_N[1:] - 100).abs().max() < 4 * np.sqrt(300 * 2 / 9)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_computed_scores_that_rounding_tells_apart_are_ties_and_given_ones_are_not(counted: bool) -> None:
+    scores_N = 1 + torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64) * 1e-9
+    budget = tokens(2.0, [1.0] * 4) if counted else documents([2], [0] * 4)
+    masks = [replace(budget, seed=seed).best(scores_N) for seed in range(60)]
+    assert len({tuple(mask_N.tolist()) for mask_N in masks}) == 6
+    exact = [replace(budget, seed=seed).best(scores_N, exact=True) for seed in range(60)]
+    assert {tuple(mask_N.tolist()) for mask_N in exact} == {(False, False, True, True)}
+    apart = [replace(budget, seed=seed).best(1 + (scores_N - 1) * 1e5) for seed in range(60)]
+    assert {tuple(mask_N.tolist()) for mask_N in apart} == {(False, False, True, True)}
 
 
 @given(scores=st.lists(st.integers(-2, 3), min_size=1, max_size=14), seed=st.integers(0, 99))
