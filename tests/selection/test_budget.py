@@ -185,6 +185,14 @@ def test_a_budget_that_takes_everything_says_so() -> None:
     assert not tokens(5.9, [1.0, 2.0, 3.0]).takes_everything
 
 
+def test_in_documents_a_budget_in_tokens_is_all_but_one_at_most_unless_it_holds_all() -> None:
+    costs = [1.0, 1.0, 1.0, 100.0]
+    assert tokens(102.0, costs).num_documents > 3.9
+    assert tokens(102.0, costs).ungrouped.limits == (3.0,)
+    assert tokens(103.0, costs).ungrouped.limits == (4.0,)
+    assert tokens(51.5, costs).ungrouped.limits == (2.0,)
+
+
 def test_every_mask_of_a_budget_in_documents_once() -> None:
     found = documents([2, 0, 1], [0, 0, 0, 1, 2, 2]).every(6)
     assert found is not None
