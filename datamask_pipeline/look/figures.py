@@ -23,6 +23,9 @@ _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY, BLACK)
 _MARKERS = "os^Dv<>PX*"
 _WIDTH, _HEIGHT = 4.6, 3.2
 _NAMES_CUT = 28
+NAMES_ACROSS: Final = 6  # more names have no room side by side
+_LEGEND_LETTERS = 54  # of both columns
+_LEGEND_ROW = 0.17
 
 
 def plane(
@@ -57,11 +60,13 @@ def plane(
             color=_COLOURS[number % len(_COLOURS)],
             markersize=11 - 1.5 * min(number, 4),  # of arms in one place, each is still seen
             markeredgecolor="white",
+            markeredgewidth=0.5,  # a wider one hides small marks
             label=_short(name),
         )
     for limits, values in ((axes.set_xlim, across), (axes.set_ylim, upwards)):
         room = 0.15 * (max(values) - min(values)) or 0.1
         limits(min(values) - room, max(values) + room)
+    axes.xaxis.get_major_locator().set_params(nbins=6)
     axes.axhline(0, color=GREY, linewidth=0.5)
     axes.axvline(0, color=GREY, linewidth=0.5)
     axes.set_xlabel(f"diversity ({scale})")
@@ -130,8 +135,12 @@ def groups(found: Distribution) -> str:
 
 
 def overlap(names: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
-    """A square of shares in percent: of what the row's arm chose, how much the column's arm chose too."""
-    figure, axes = _figure(height=1.2 + 0.5 * len(names))
+    """A square of shares in percent: of what the row's arm chose, how much the column's arm chose too.
+
+    Columns without room for their names have the numbers of these rows.
+    """
+    are_many = len(names) > NAMES_ACROSS
+    figure, axes = _figure(height=1.2 + (0.3 if are_many else 0.5) * len(names))
     axes.imshow(
         [[value / 100 for value in row] for row in shares], cmap="cividis", vmin=0, vmax=1, aspect="auto"
     )
@@ -144,9 +153,15 @@ def overlap(names: Sequence[str], shares: Sequence[Sequence[float]]) -> str:
                 ha="center",
                 va="center",
                 color="white" if value < 45 else "black",
+                fontsize=7 if are_many else None,
             )
-    axes.set_xticks(range(len(names)), [_short(name, 12) for name in names], rotation=25, ha="right")
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    if are_many:
+        axes.set_xticks(range(len(names)), [str(number + 1) for number in range(len(names))], fontsize=8)
+        rows = [f"{_short(name, 20)} ({number + 1})" for number, name in enumerate(names)]
+        axes.set_yticks(range(len(names)), rows, fontsize=8)
+    else:
+        axes.set_xticks(range(len(names)), [_short(name, 12) for name in names], rotation=25, ha="right")
+        axes.set_yticks(range(len(names)), [_short(name) for name in names])
     return svg(figure)
 
 
@@ -160,7 +175,7 @@ def bars(values: Mapping[str, float], label: str) -> str:
     axes.set_yticks(range(len(values)), [_short(name) for name in values])
     axes.set_xlim(0, most * 1.25)
     axes.invert_yaxis()
-    axes.set_xlabel(label)
+    figure.supxlabel(label, fontsize="medium")  # below the names too: bars beside long ones are narrow
     return svg(figure)
 
 
@@ -217,9 +232,14 @@ def _figure(height: float = _HEIGHT) -> tuple[Any, Any]:
 
 
 def _legend(figure: Any, axes: Any) -> None:
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9, frameon=False
-    )
+    """In two columns where their words have room, on a taller figure where there are many rows."""
+    handles, labels = axes.get_legend_handles_labels()
+    half = -(-len(labels) // 2)
+    widest = [max(map(len, each), default=0) for each in (labels[:half], labels[half:])]
+    columns = 2 if sum(widest) <= _LEGEND_LETTERS else 1
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * max(0, rows - 2))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
 
 
 def _shares(counts: Sequence[int]) -> list[float]:
@@ -228,6 +248,8 @@ def _shares(counts: Sequence[int]) -> list[float]:
 
 
 def _short(name: str, most: int = _NAMES_CUT) -> str:
-    """A name as a plot shows it: inert, no formula, cut."""
-    shown = inert(name).replace("$", r"\$")
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    """A name as a plot shows it: inert, no formula, cut in the middle, as names of a family differ at their ends."""
+    shown = inert(name)
+    if len(shown) > most:
+        shown = shown[: most // 2] + "…" + shown[len(shown) - (most - 1) // 2 :]
+    return shown.replace("$", r"\$")

@@ -291,6 +291,8 @@ def _overlap(about: Selected, connection: "duckdb.DuckDBPyConnection") -> Sectio
         f"Of what the row's arm chose, how much the column's arm chose too. All arms chose {everywhere:,} documents; "
         f"{about.arm} alone chose {only:,}. A mask drawn by lot would share {by_lot:.1f} % with {about.arm}."
     )
+    if len(names) > figures.NAMES_ACROSS:
+        caption += " Columns have the numbers of their rows."
     told = "Documents shared by each two arms, in percent of the row's; the numbers stand below."
     table = Table("Documents that both arms chose", ["arm", *names], rows)
     plot = _svg(figures.overlap(names, shares))
