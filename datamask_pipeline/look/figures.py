@@ -82,6 +82,7 @@ def learning_curve(steps: Sequence[int], objective: Sequence[float], bound: Sequ
     known = [(step, value) for step, value in zip(steps, bound, strict=True) if value is not None]
     if known:
         axes.plot(*zip(*known, strict=True), "--", color=BLACK, label="bound")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step of the learner")
     axes.set_ylabel("objective (0: random masks)")
     _legend(figure, axes)

@@ -32,6 +32,7 @@ def learning_curve_figure(curve: pa.Table) -> Any:
         if bounds:
             axes.plot(*zip(*bounds, strict=True), linestyle="--", label="upper bound", **style)
     blocks = len({row["block"] for row in rows})
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step" if blocks == 1 else f"step ({blocks} blocks, one colour each)")
     axes.set_ylabel("objective (0 = random,\n1 = estimated best of each term)")
     _legend(figure, axes)
@@ -47,6 +48,7 @@ def objectives_figure(curves: Mapping[str, pa.Table]) -> Any:
     figure, (axes,) = _figure(width=6.0, height=4.0)
     for label, curve in curves.items():
         axes.plot(curve.column("step").to_pylist(), curve.column("objective").to_pylist(), label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step")
     axes.set_ylabel("objective (0 = random)")
     _legend(figure, axes)

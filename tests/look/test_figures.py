@@ -67,3 +67,9 @@ def test_names_that_end_apart_are_told_apart(drawn: list[Any]) -> None:
     figures.bars(dict.fromkeys(LONG, 1.0), "near-copies among the chosen (%)")
     labels = {text for text, _ in words(drawn[0]) if "lambda" in text}
     assert len(labels) == len(LONG)
+
+
+def test_steps_are_whole_numbers(drawn: list[Any]) -> None:
+    figures.learning_curve([0, 1, 3], [0.50, 0.51, 0.52], [None, 0.55, 0.54])
+    words(drawn[0])
+    assert all(float(tick).is_integer() for tick in drawn[0].axes[0].get_xticks())

@@ -18,6 +18,7 @@ from datamask_pipeline.report.plots import (
     differences_figure,
     learning_curve_figure,
     loss_curve_figure,
+    objectives_figure,
     sparkline,
 )
 
@@ -122,3 +123,9 @@ def test_a_sparkline_fits_into_a_pages_text(number: int) -> None:
     assert len(base64.b64encode(sparkline(values))) < 950
     if number > 2:
         assert sparkline(values) != sparkline(sorted(values))
+
+
+def test_steps_are_whole_numbers() -> None:
+    curve = pa.table({"step": [0, 1, 3], "objective": [0.50, 0.51, 0.52], "block": [0, 0, 0]})
+    for figure in (learning_curve_figure(curve), objectives_figure({"datamask": curve})):
+        assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())
