@@ -103,6 +103,10 @@ def release(
 
     if push is not None:
         check_repository(push)
+    if sign is not None:
+        from datamask_pipeline.publish.sign import check_key, sign_folder
+
+        check_key(sign)
 
     pipeline = build_pipeline(config, settings)
     wanted = validated(
@@ -125,8 +129,6 @@ def release(
     with tempfile.TemporaryDirectory() as scratch, plain_console(stderr=True).status("publishing"):
         published = publish(store, name, arm, to or str(Path(scratch) / "data_set"), wanted)
         if sign is not None:
-            from datamask_pipeline.publish.sign import sign_folder
-
             sign_folder(Path(published.place), sign)
         if push is not None:
             push_folder(published.place, push, options=store.options_for(published.place))

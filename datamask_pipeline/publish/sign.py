@@ -4,7 +4,7 @@ import re
 from ast import literal_eval
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from datamask_pipeline.errors import ConfigurationError, StorageError
 
@@ -23,6 +23,15 @@ def signature_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.sig")
 
 
+def check_key(private_key: Path) -> None:
+    """Refuse, before anything is published, a key that `sign_folder` would refuse after it.
+
+    Raises:
+        ConfigurationError: `model-signing` is not installed, or the key cannot be read.
+    """
+    _signer(private_key)
+
+
 def sign_folder(folder: Path, private_key: Path) -> Path:
     """Sign every file of a folder; an earlier signature is replaced.
 
@@ -37,19 +46,23 @@ def sign_folder(folder: Path, private_key: Path) -> Path:
         ConfigurationError: `model-signing` is not installed, or the key cannot be read.
         StorageError: the signature cannot be written.
     """
-    signing = _library().signing
+    signer = _signer(private_key)
     target = signature_of(folder)
-    try:
-        signer = signing.Config().use_elliptic_key_signer(private_key=private_key)
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"cannot sign with {private_key}: {error}; give an elliptic-curve key as PEM"
-        ) from error
     try:
         signer.sign(folder, target)
     except OSError as error:
         raise StorageError(f"cannot write {target}: {error}") from error
     return target
+
+
+def _signer(private_key: Path) -> Any:
+    signing = _library().signing
+    try:
+        return signing.Config().use_elliptic_key_signer(private_key=private_key)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"cannot sign with {private_key}: {error}; give an elliptic-curve key as PEM"
+        ) from error
 
 
 def signature_problem(folder: Path, public_key: Path, signature: Path) -> str | None:

@@ -71,6 +71,20 @@ def test_a_signature_is_checked_and_one_changed_byte_refused(
     assert "digest_value" not in problem
 
 
+@pytest.mark.parametrize("key", ["missing.pem", "no_key.pem"])
+def test_a_key_that_cannot_sign_is_refused_before_anything_is_published(
+    licensed: Store, tmp_path: Path, key: str
+) -> None:
+    """Whoever asks for a signature is not left with a data set without one."""
+    (tmp_path / "no_key.pem").write_text("no key")
+    licences = ["--license", "odc-by", "--source-license", "odc-by"]
+    places = ["--to", str(tmp_path / "mask"), "--sign", str(tmp_path / key), "-s", f"store={licensed.root}"]
+    result = CliRunner().invoke(app, ["release", "first", "--arm", "datamask", *licences, *places])
+    assert result.exit_code == 1
+    assert "cannot sign with" in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["no_key.pem"]
+
+
 def test_a_signature_that_was_not_checked_is_told(signed: tuple[Path, Path]) -> None:
     folder, public = signed
     told = prove(folder).output
