@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from datamask_pipeline import duck
 from datamask_pipeline.cli.app import app
-from datamask_pipeline.errors import ConfigurationError, UnknownNameError
+from datamask_pipeline.errors import ConfigurationError, StorageError, UnknownNameError
 from datamask_pipeline.look import measured
 from datamask_pipeline.look.document import document_page
 from datamask_pipeline.look.embedding_map import embedding_map
@@ -196,6 +196,20 @@ def test_unknown_names_are_refused_and_nothing_is_written(tiny_run: Pipeline, tm
     ):
         with pytest.raises(error, match=message):
             write_page(tiny_run.store, release, arm, to)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [".", ""])
+def test_a_folder_is_refused_before_anything_is_read(
+    tiny_run: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "datamask_pipeline.look.page.page", lambda *_, **__: pytest.fail("the page was drawn")
+    )
+    for to in (Path(place), tmp_path):
+        with pytest.raises(StorageError, match="it is a folder; name a file in --to"):
+            write_page(tiny_run.store, "first", "datamask", to)
     assert list(tmp_path.iterdir()) == []
 
 
