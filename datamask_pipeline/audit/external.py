@@ -81,7 +81,7 @@ def audit_external(
 
     Raises:
         InputError: the subset cannot be read, or no row of it has an id or a text.
-        UnknownNameError: there is nothing of that name to hold it against.
+        UnknownNameError: there is nothing of that name to hold it against, or the release has no mask of that arm.
         ConfigurationError: an option does not fit.
         StorageError: the file of all rows cannot be written.
     """
@@ -90,6 +90,10 @@ def audit_external(
         raise ConfigurationError(
             f"--arm compares within a release, and {against!r} is a {kind}; name a release by --against"
         )
+    if options.arm is not None:  # told before anything is read
+        arms = [key.partition("/")[2] for key in store.keys("select") if key.startswith(f"{against}/")]
+        if options.arm not in arms:
+            raise UnknownNameError(f"arm with a mask in release {against!r}", options.arm, arms, "--arm")
     if options.out is not None:
         check_out(options.out)
     columns = dict(options.columns)

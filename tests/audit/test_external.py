@@ -359,6 +359,8 @@ def test_against_a_crawl_and_against_a_folder(
         audit(tiny_run, folder, crawl, arm=ARM)
     with pytest.raises(UnknownNameError, match="did you mean 'first'"):
         audit(tiny_run, folder, "frist")
+    with pytest.raises(UnknownNameError, match=r"--arm.*did you mean 'datamask'"):
+        audit(tiny_run, tmp_path / "absent", arm="datamsk")
 
 
 def test_the_command_prints_the_report_and_nothing_steers_the_terminal(
