@@ -91,12 +91,22 @@ def _finished(directory: Path, offsets_D: np.ndarray) -> TokenStore:
 
 
 def open_store(directory: Path) -> TokenStore | None:
-    """The store a finished `tokenise` left, or None."""
-    counts = directory / "counts.json"
-    if not counts.is_file():
+    """The store a finished `tokenise` left, or None.
+
+    One with a file cut short is none: of a machine that lost power the last one may stand where the others do not.
+    """
+    try:
+        read = json.loads((directory / "counts.json").read_text())
+    except (FileNotFoundError, ValueError):
         return None
-    read = json.loads(counts.read_text())
-    return TokenStore(directory, read["documents"], read["tokens"])
+    store = TokenStore(directory, read["documents"], read["tokens"])
+    sizes = {
+        "tokens.bin": np.dtype(np.uint32).itemsize * store.num_tokens,
+        "offsets.bin": np.dtype(np.int64).itemsize * (store.num_documents + 1),
+    }
+    files = {directory / name: size for name, size in sizes.items()}
+    is_whole = all(file.is_file() and file.stat().st_size == size for file, size in files.items())
+    return store if is_whole else None
 
 
 class PackedBlocks(Dataset[dict[str, torch.Tensor]]):
