@@ -2,11 +2,13 @@
 
 Knows no data and no loss. The trainer writes a checkpoint file by file; a process killed in between
 leaves a directory that looks like one. Only a directory with our mark, written last, is resumed from,
-and only while the files that the mark names have the sizes that it states: of a machine that lost power they may not.
+and only while the files that the mark names, the published weights among them, have the sizes that it states: of a
+machine that lost power they may not.
 Further files may stand there: other processes write theirs, as the state of their draws, after the mark.
 """
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -50,10 +52,10 @@ def remove_halves(states: Path) -> None:
             shutil.rmtree(candidate)
 
 
-def _sizes(state: Path) -> str:
-    """The files of a trainer state with their sizes, but for the mark."""
-    files = sorted(file for file in state.iterdir() if file.name != _MARK)
-    return json.dumps({file.name: file.stat().st_size for file in files})
+def _sizes(state: Path, weights: Path) -> str:
+    """The files of a trainer state, but for the mark, and of the weights published with it: path from the state, size."""
+    files = sorted(file for file in (*state.iterdir(), *weights.iterdir()) if file.name != _MARK)
+    return json.dumps({os.path.relpath(file, state): file.stat().st_size for file in files})
 
 
 def _is_whole(state: Path) -> bool:
@@ -130,9 +132,9 @@ class Publish(TrainerCallback):
             torch.distributed.barrier()  # each process has written its part of the state
         if not state.is_world_process_zero:
             return
-        publish(model, self._models, state.global_step)
+        weights = publish(model, self._models, state.global_step)
         newest = self._states / f"checkpoint-{state.global_step}"
-        (newest / _MARK).write_text(_sizes(newest))
+        (newest / _MARK).write_text(_sizes(newest, weights))
         for old in self._states.glob("checkpoint-*"):
             if _step(old) < state.global_step:
                 shutil.rmtree(old)
@@ -176,14 +178,15 @@ def loss_history(states: Path, step: int) -> list[dict[str, float]]:
     return [entry for entry in state["log_history"] if "loss" in entry]
 
 
-def publish(model: PreTrainedModel, models: Path, step: int) -> None:
-    """Write the weights after `step` steps, whole or not at all."""
+def publish(model: PreTrainedModel, models: Path, step: int) -> Path:
+    """Write the weights after `step` steps, whole or not at all; where they lie."""
     final, staged = models / f"step-{step:07d}", models / f".step-{step:07d}.partial"
     for leftover in (staged, final):
         shutil.rmtree(leftover, ignore_errors=True)
     with writing(models):
         model.save_pretrained(staged)
     staged.replace(final)
+    return final
 
 
 @contextmanager

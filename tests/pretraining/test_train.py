@@ -178,6 +178,23 @@ def test_a_state_with_a_file_cut_short_is_not_resumed_from(
     assert again.curve == undisturbed.curve
 
 
+@pytest.mark.parametrize("left", [b"", b"half", None])
+def test_a_state_whose_weights_were_published_cut_short_is_not_resumed_from(
+    left: bytes | None, run: Run, config: PretrainConfig, directory: Path
+) -> None:
+    """As after a power cut: the state stands, and the weights of its step beside it do not."""
+    short = config.model_copy(update={"token_budget": 8 * 64})
+    run(directory.with_name("undisturbed"), short)
+    run(directory, short)
+    weights = directory / "models" / "step-0000008" / "model.safetensors"
+    if left is None:
+        weights.unlink()
+    else:
+        weights.write_bytes(left)
+    run(directory, short)
+    assert _digests(directory) == _digests(directory.with_name("undisturbed"))
+
+
 def test_a_state_to_which_another_process_adds_a_file_is_resumed_from(
     run: Run, config: PretrainConfig, directory: Path
 ) -> None:
