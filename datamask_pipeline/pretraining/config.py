@@ -167,6 +167,11 @@ class PretrainConfig(Settings):
             raise ValueError(
                 f"experts_per_token {self.experts_per_token} exceeds num_experts {self.num_experts}"
             )
+        if self.num_steps == 1 and self.warmup_ratio:
+            raise ValueError(
+                f"token_budget {self.token_budget:,} is one step, at which the warm-up has a learning rate of 0, so that "
+                "nothing would be learnt; raise token_budget, or set warmup_ratio to 0"
+            )
         if self.checkpoint_every_steps % self.log_every_steps:
             raise ValueError(
                 f"checkpoint_every_steps {self.checkpoint_every_steps} is not a multiple of log_every_steps "

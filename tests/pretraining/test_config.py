@@ -18,7 +18,8 @@ def test_importing_the_configuration_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(("budget", "steps"), [(2048, 1), (2049, 2), (300_000, 147)])
 def test_the_budget_is_rounded_up_to_whole_steps(budget: int, steps: int) -> None:
-    assert PretrainConfig(batch_size=8, sequence_length=256, token_budget=budget).num_steps == steps
+    settings = {"batch_size": 8, "sequence_length": 256, "token_budget": budget, "warmup_ratio": 0}
+    assert PretrainConfig(**settings).num_steps == steps
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ def test_the_budget_is_rounded_up_to_whole_steps(budget: int, steps: int) -> Non
         ({"token_budget": 3}, "token_budget\n.*less than one step, which takes 2,048 tokens"),
         ({"token_budget": 2047}, "batch_size 8 times sequence_length 256; raise it, or lower one"),
         ({"batch_size": 10_000}, "token_budget\n.*less than one step, which takes 2,560,000 tokens"),
+        ({"token_budget": 2048}, "one step, at which the warm-up has a learning rate of 0"),
         ({"experts_per_token": 5}, "num_experts 4"),
         ({"experts_per_token": 1}, "experts_per_token"),
         ({"num_kv_heads": 3}, "num_kv_heads 3"),
