@@ -113,5 +113,6 @@ def _named(crawl: str) -> str:
 
 
 def this_month(now: datetime.datetime | None = None) -> str:
-    """A month as names have it, of a moment or of now, in UTC."""
-    return f"{now or datetime.datetime.now(datetime.UTC):%Y-%m}"
+    """A month as names have it, of a moment or of now, in UTC; a moment without a zone is in UTC already."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    return f"{now if now.tzinfo is None else now.astimezone(datetime.UTC):%Y-%m}"

@@ -1,8 +1,10 @@
 """What names a release's crawls is never lost: not by a misspelt name, not by a damaged file."""
 
+import datetime
 import json
 import re
 import shutil
+import zoneinfo
 from pathlib import Path
 
 import pytest
@@ -377,3 +379,19 @@ def test_a_rolling_release_goes_on_from_one_of_an_earlier_version_named_as_its_c
     )
     pipeline.freeze(Member("web-tiny 2024.10", "web", ("tiny-2024-10",), None))
     assert pipeline.given("web-tiny-2024-18") == "web-tiny 2024.10"
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment", "month"),
+    [
+        ("UTC", (2028, 2, 29, 23, 59), "2028-02"),
+        ("America/Los_Angeles", (2026, 12, 31, 20), "2027-01"),
+        ("Pacific/Kiritimati", (2028, 3, 1, 3), "2028-02"),
+    ],
+)
+def test_a_month_is_that_of_utc_whatever_zone_a_moment_is_told_in(
+    zone: str, moment: tuple[int, ...], month: str
+) -> None:
+    """As another command names the same release by the clock in UTC."""
+    assert this_month(datetime.datetime(*moment, tzinfo=zoneinfo.ZoneInfo(zone))) == month
+    assert this_month(datetime.datetime(2026, 12, 1, 3)) == "2026-12", "without a zone it is UTC already"
