@@ -11,6 +11,9 @@ from pydantic_core import PydanticUndefined
 
 from datamask_pipeline.settings import Settings, section_of
 
+#: The settings whose values may hold a secret: of these the names alone are told.
+_MAY_HOLD_SECRETS = "storage_options"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
@@ -43,6 +46,8 @@ def lines(of: Block) -> Iterator[str]:
     """The lines of a block."""
     for name, field in of.fields.items():
         value = of.values[name]
+        if name == _MAY_HOLD_SECRETS and isinstance(value, Mapping):
+            value = dict.fromkeys(value, "...")
         if isinstance(value, Settings | Block):
             yield f"{name}:" + (f"  # {field.description}" if field.description else "")
             yield from _indented(value)

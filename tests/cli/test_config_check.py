@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from datamask_pipeline.cli.app import app
 from datamask_pipeline.errors import DataMaskError
 from datamask_pipeline.pipeline import load_config
+from datamask_pipeline.pipeline.describe import described
 from datamask_pipeline.stages.select import SelectConfig
 
 
@@ -38,6 +39,17 @@ def test_quietly_it_prints_comments_and_that_all_is_well(tiny_config_file: Path)
     assert comments == [line for line in check(tiny_config_file).output.splitlines() if line.startswith("# ")]
     assert any(line.startswith("# release first ") for line in comments)
     assert "names no place" in str(CliRunner().invoke(app, [*command, "-s", "store=''"]).exception)
+
+
+@pytest.mark.parametrize("setting", ["storage_options", "source.options.storage_options"])
+def test_of_what_may_hold_a_secret_the_names_alone_are_shown(tiny_config_file: Path, setting: str) -> None:
+    """What it prints goes into logs of builds; nested values may hold one too."""
+    options = {"secret": "KEPT-TO-MYSELF", "client_kwargs": {"token": "KEPT-TO-MYSELF"}}
+    shown = list(described(load_config(str(tiny_config_file), {setting: options})))
+    assert not [line for line in shown if "KEPT-TO-MYSELF" in line]
+    (line,) = [line.strip() for line in shown if "client_kwargs" in line]
+    assert line.startswith("storage_options: {secret: '...', client_kwargs: '...'}  # default {}. ")
+    assert list(described(load_config(str(tiny_config_file)))), "without any, too"
 
 
 def test_a_list_of_no_tasks_is_told_to_mean_all(tiny_config_file: Path) -> None:
