@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 # uv takes a third of pip's time; where it cannot (it knows no index of pip's own settings), pip does it.
-INSTALL := install() { $(UV) "$$@" || { echo "uv could not; by pip ..." && $(PIP) "$$@"; }; }; install
+INSTALL := bash -c '$(UV) "$$@" || { echo "uv could not; by pip ..." && $(PIP) "$$@"; }' install
 export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
