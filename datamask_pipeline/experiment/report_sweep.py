@@ -1,13 +1,16 @@
 """What an experiment's report says of a sweep: the recommendation, the choices without any model, the frontier."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from datamask_pipeline.experiment.config import ExperimentConfig
 from datamask_pipeline.experiment.judge import LEAST_PAIRS
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.recommend import on_frontier
 from datamask_pipeline.experiment.shown import number, png, signed, table
+
+#: Of the span of all points, in either direction: less than the size of a number.
+_NEAR: Final = 0.04
 
 
 def recommendation(config: ExperimentConfig, verdict: Verdict) -> str:
@@ -95,32 +98,52 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
 def plot_of_sweep(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> bytes:
     """Quality against coverage of each arm, coloured by bits; the frontier as a line, pools side by side.
 
-    Of a pool without power no bits are shown: arms would be ranked by their colours.
+    Points have numbers, whose names stand beside the panels. Of a pool without power no bits are shown: arms would be ranked
+    by their colours.
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-    figure: Any = Figure(figsize=(5.5 * len(verdicts), 4.2), layout="constrained")
+    names = list(dict.fromkeys(name for verdict in verdicts.values() for name in verdict.measures))
+    height = max(4.2, 0.15 * len(names) + 0.4)
+    figure: Any = Figure(figsize=(4.6 * len(verdicts) + 2.2, height), layout="constrained")
     panels = figure.subplots(1, len(verdicts), squeeze=False)[0]
     for axes, (pool, verdict) in zip(panels, verdicts.items(), strict=True):
-        names = list(verdict.measures)
-        quality, coverage = (
-            [verdict.measures[name][term] for name in names] for term in ("quality_rank", "coverage")
-        )
-        bits = [verdict.arms[name]["gold_answers"] for name in names]
-        few = sorted(frontier(config, verdict), key=lambda name: verdict.measures[name]["quality_rank"])
-        axes.plot(
-            [verdict.measures[name]["quality_rank"] for name in few],
-            [verdict.measures[name]["coverage"] for name in few],
-            color="0.7",
-            linewidth=0.8,
-        )
-        points = axes.scatter(quality, coverage, c=bits if verdict.has_power else "0.4", s=24, zorder=2)
-        for name, x, y in zip(names, quality, coverage, strict=True):
-            axes.annotate(name, (x, y), fontsize=5, xytext=(3, 3), textcoords="offset points")
+        places = {name: (mine["quality_rank"], mine["coverage"]) for name, mine in verdict.measures.items()}
+        bits = [verdict.arms[name]["gold_answers"] for name in places]
+        few = sorted(places[name] for name in frontier(config, verdict))
+        axes.plot(*zip(*few, strict=True), color="0.7", linewidth=0.8)
+        colours = bits if verdict.has_power else "0.4"
+        points = axes.scatter(*zip(*places.values(), strict=True), c=colours, s=24, zorder=2)
+        for label, place in labels({names.index(name) + 1: place for name, place in places.items()}).items():
+            axes.annotate(label, place, fontsize=7, xytext=(4, 3), textcoords="offset points")
         axes.set_title(f"pool {pool}{'' if verdict.has_power else ', NO POWER'}", fontsize=9)
         axes.set_xlabel("mean rank by quality", fontsize=8)
         axes.set_ylabel("coverage of the half", fontsize=8)
         axes.tick_params(labelsize=8)
         if verdict.has_power:
             figure.colorbar(points, ax=axes, label="bits per byte of right answers")
+    figure.legend(
+        [Line2D([], [], linestyle="none")] * len(names),
+        [f"{place}  {name}" for place, name in enumerate(names, 1)],
+        loc="outside right center",
+        fontsize=7,
+        handlelength=0,
+        handletextpad=0,
+        frameon=False,
+    )
     return png(figure)
+
+
+def labels(places: Mapping[int, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Where numbers are written: of points whose numbers would lie over each other all at the first of them."""
+    spans = [max(values) - min(values) for values in zip(*places.values(), strict=True)]
+    together: dict[int, list[int]] = {}
+    for mine, place in places.items():
+        first = next((one for one in together if _are_near(places[one], place, spans)), mine)
+        together.setdefault(first, []).append(mine)
+    return {", ".join(map(str, numbers)): places[first] for first, numbers in together.items()}
+
+
+def _are_near(one: tuple[float, float], other: tuple[float, float], spans: Iterable[float]) -> bool:
+    return all(abs(a - b) <= _NEAR * span for a, b, span in zip(one, other, spans, strict=True))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap
 from datamask_pipeline.experiment.recommend import on_frontier, recommend
-from datamask_pipeline.experiment.report_sweep import plot_of_sweep, recommendation
+from datamask_pipeline.experiment.report_sweep import labels, plot_of_sweep, recommendation
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
@@ -85,6 +85,13 @@ def test_without_power_the_plot_of_a_sweep_ranks_no_arm_by_its_bits() -> None:
 
     assert drawn(2.4, has_power=True) != drawn(2.6, has_power=True)
     assert drawn(2.4, has_power=False) == drawn(2.6, has_power=False)
+
+
+def test_numbers_of_points_in_one_place_stand_beside_each_other() -> None:
+    """As names over each other cannot be read."""
+    places = {1: (0.5, 0.80), 2: (0.501, 0.80), 3: (0.9, 0.90), 4: (0.5, 0.90), 5: (0.502, 0.801)}
+    assert labels(places) == {"1, 2, 5": (0.5, 0.80), "3": (0.9, 0.90), "4": (0.5, 0.90)}
+    assert labels({1: (0.5, 0.8), 2: (0.5, 0.8)}) == {"1, 2": (0.5, 0.8)}
 
 
 def test_documents_of_no_kind_choose_or_judge() -> None:
