@@ -113,9 +113,20 @@ def purged_lines(story: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _covering(tombstone: Tombstone, host: str) -> list[str]:
-    """The entries of a purge that name a host or one above it; all that withdrew something, where none does."""
+    """The entries of a purge that name a host or one above it; all that withdrew something, where none does.
+
+    Of all, those of the host itself or of one below it come first, as only a few are told.
+    """
     above = {f"{kind}:{name}" for name in domains.with_those_above(host) for kind in ("domain", "suffix")}
-    return [entry for entry in tombstone.entries if entry in above] or tombstone.entries
+    covering = [entry for entry in tombstone.entries if entry in above]
+    return covering or sorted(tombstone.entries, key=lambda entry: not _names_one_below(entry, host))
+
+
+def _names_one_below(entry: str, host: str) -> bool:
+    kind, _, value = entry.partition(":")
+    if kind == "url":
+        value = (domains.split_url(value) or ("", ""))[0]
+    return kind in ("url", "robots", "domain", "suffix") and host in domains.with_those_above(value)
 
 
 def _told(tombstone: Tombstone, document_id: str) -> dict[str, Any] | None:

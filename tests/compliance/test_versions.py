@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from datamask_pipeline.compliance.purged import purged_holdings, under
 from datamask_pipeline.compliance.takedown import _done
 from datamask_pipeline.compliance.versions import Versions
 from datamask_pipeline.errors import IntegrityError
@@ -113,3 +114,30 @@ def test_an_entry_is_told_by_the_purge_that_it_named_something_in(tmp_path: Path
     told = _done(entry, Versions(store), "first")
     assert "request 1 " in told
     assert "it named 2, withdrawn with copies 3" in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("news.example", ["robots:www.news.example", "url:https://www.news.example/old/"]),
+        ("host.news.example", []),
+        ("shop.example", ["domain:shop.example"]),
+    ],
+)
+def test_of_many_entries_those_of_the_domain_are_told_first(
+    tmp_path: Path, asked: str, first: list[str]
+) -> None:
+    """Five are told: of a domain withdrawn by address, those were `domain` entries of other people."""
+    others = [f"domain:site{number}.example" for number in range(5)]
+    entries = [*others, "domain:shop.example", "url:https://www.news.example/old/", "robots:www.news.example"]
+    asked_for = {"first": {"entries": [{"asked": entry, "withdrawn": 1} for entry in entries], "cost": []}}
+    gone = {"documents": 9, "bytes": 90, "tokens": 9, "without_tokens": 0}
+    gone["domains"] = {"news.example": [2, 20], "shop.example": [7, 70]}
+    store = Store(tmp_path)
+    publish(store, tombstone(1, {"a": ["1"]}, ["ingest/a/1"], totals={"a": gone}, reports=asked_for))
+    found = purged_holdings(store, asked, "domain")
+    assert found is not None
+    told = found.purges[0]["entries"]
+    assert told[: len(first)] == first
+    assert set(told) == ({"domain:shop.example"} if asked == "shop.example" else set(entries))
+    assert under(found.purges[0]).startswith(f", under {', '.join(first)}")
