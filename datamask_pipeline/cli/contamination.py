@@ -51,7 +51,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     if (before := found["left_out"]) is not None:
         yield (
             f"left out by pool.decontaminate: {before['documents']:,} documents with {before['ngram']} words of a question, "
-            "copies and collapsed near-duplicates of them included"
+            "themselves or in what they stand for; copies and collapsed near-duplicates of them are counted as duplicates"
         )
         for task, of in before["tasks"].items():
             short = f", {of['too_short']} too short to tell" if of["too_short"] else ""

@@ -11,6 +11,7 @@ import pytest
 from datamask_pipeline import schema
 from datamask_pipeline.audit.render import story_lines
 from datamask_pipeline.audit.why import document_story
+from datamask_pipeline.cli.contamination import _lines
 from datamask_pipeline.errors import ConfigurationError, InputError
 from datamask_pipeline.stages import decontaminate, pool
 from datamask_pipeline.storage import Ref, Store, require
@@ -118,6 +119,19 @@ def test_a_document_with_so_many_words_of_a_question_is_left_out(
     assert taken_in is not None
     (line,) = decontaminate.told(store.manifest(taken_in))
     assert line.endswith("3 questions of 2 tasks")
+
+
+def test_what_is_told_of_it_says_that_copies_are_counted_elsewhere(
+    store: Store, documents: Ref, folder: Path
+) -> None:
+    rows, told = pooled(store, documents, folder)
+    holding = [name for name, text in TEXTS.items() if " ".join(WORDS[:13]) in " ".join(text.lower().split())]
+    left_out = [name for name in holding if rows[name] == "contaminated"]
+    assert set(holding) - set(left_out) == {"copy"}
+    found = {"release": "r", "documents_hit": 0, "documents": 3, "ngram": 13, "tasks": {}}
+    line, *_ = _lines({**found, "left_out": {**told, "documents": len(left_out)}})
+    assert line.startswith("left out by pool.decontaminate: 3 documents ")
+    assert "copies and collapsed near-duplicates of them are counted as duplicates" in line
 
 
 def test_a_group_is_left_out_by_the_words_of_one_and_that_one_is_named(store: Store, folder: Path) -> None:
