@@ -31,7 +31,7 @@ from datamask_pipeline.selection.evaluation import Evaluation, evaluate
 from datamask_pipeline.selection.facility.nearest import tells_apart
 from datamask_pipeline.selection.given import Given, require_fitting, require_given
 from datamask_pipeline.selection.graph.cliques import Cliques, Numbers
-from datamask_pipeline.selection.groups import names_of, tell_of_unmet
+from datamask_pipeline.selection.groups import known_names, names_of, tell_of_unmet
 from datamask_pipeline.selection.inputs import (
     CheckedRows,
     array_of_tensor,
@@ -114,6 +114,9 @@ def select_documents(
     """
     timings, copies = Timings(), checked_copies(max_copies)
     require_given(given)
+    if not isinstance(checkpoint_dir, str | Path | None):
+        raise ConfigurationError(f"checkpoint_dir must be the path of a folder, not {checkpoint_dir!r:.120}")
+    known = known_names(known_groups)
     config, metrics, policy = check_settings(config=config, diversity=diversity, **settings)
     curve = Curve(progress)
     with Workers(config.num_workers, present_device(config.device)) as workers, torch.inference_mode():
@@ -129,7 +132,7 @@ def select_documents(
             budget = budget_of(config, checked.rows.num_rows, token_counts, groups, copies)
             copies = min(copies, budget.most_of_one)
             if config.quotas is not None and groups is not None:
-                tell_of_unmet({*config.quotas} - {*known_groups}, {*names_of(groups)})
+                tell_of_unmet({*config.quotas} - known, {*names_of(groups)})
             held_count = 0.0 if given is None else given.count
             require_range(metrics, config, budget.num_documents + held_count)
             pruned = copied(prune(checked.rows, scores, budget, config, copies), copies)
@@ -167,6 +170,10 @@ def check_settings(
     Raises:
         ConfigurationError: a setting that is wrong, a name that is not known, a device that is not there.
     """
+    if not isinstance(config, SelectionConfig | None):
+        raise ConfigurationError(
+            f"config must be a SelectionConfig, not {config!r:.120}; give settings one by one, by their names"
+        )
     if config is not None and settings:
         raise ConfigurationError(f"give config or single settings, not both: {', '.join(sorted(settings))}")
     if config is None:

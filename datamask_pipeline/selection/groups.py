@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from datamask_pipeline.errors import InputError, suggestion
+from datamask_pipeline.errors import ConfigurationError, InputError, suggestion
 from datamask_pipeline.selection.config import OTHER_GROUPS
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,22 @@ def names_of(groups: Iterable[Any]) -> list[str]:
     elif isinstance(groups, Tensor):
         groups = groups.tolist()
     return [one if type(one) is str else _name_of(one, row) for row, one in enumerate(groups)]
+
+
+def known_names(known_groups: Iterable[Any]) -> set[str]:
+    """The names of groups that other blocks have, read as the documents' are.
+
+    Raises:
+        ConfigurationError: no list of names; of a string alone each letter would be one.
+    """
+    if isinstance(known_groups, str | bytes) or not isinstance(known_groups, Iterable):
+        raise ConfigurationError(f"known_groups must be a list of groups' names, not {known_groups!r:.120}")
+    try:
+        return {*names_of(known_groups)}
+    except InputError as error:
+        raise ConfigurationError(
+            f"known_groups must be strings, bytes or whole numbers, not {error.value!r:.120}"
+        ) from None
 
 
 def _name_of(group: Any, row: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -342,6 +342,11 @@ def _refuse_unhashable(one: Any, row: int, field: str) -> None:
         ) from error
 
 
+def _is_column(values: Any) -> bool:
+    """Whether these can be gone through at all, which an array without dimensions only seems to be."""
+    return isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
+
+
 def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None:
     """Refuse ids that are null or stand for two documents.
 
@@ -350,6 +355,8 @@ def checked_ids(ids: Sequence[Any] | NDArray[Any] | None, num_rows: int) -> None
     """
     if ids is None:
         return
+    if not _is_column(ids):
+        raise InputError(f"{num_rows} embeddings need as many ids", field="ids", value=ids)
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(ids) != num_rows:
         raise InputError(f"{num_rows} embeddings need as many ids", field="ids", value=len(ids))
@@ -433,7 +440,7 @@ def _quotas(
 ) -> tuple[Tensor, tuple[float, ...]]:
     if config.quotas is None:
         return torch.zeros(1, dtype=torch.int64).expand(num_rows), (float(total),)
-    if groups is None or len(groups) != num_rows:
+    if not (_is_column(groups) and isinstance(groups, Sized)) or len(groups) != num_rows:
         raise InputError("quotas need a group for each document", field="groups")
     names, groups_N = sorted(config.quotas), groups_of(config.quotas, groups)
     shares = [config.quotas[name] * total for name in names]

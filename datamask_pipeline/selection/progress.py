@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from datamask_pipeline.errors import ConfigurationError
+
 Progress = Callable[[str, int, int | None], None]
 """Called with a line of text, the step and the number of steps."""
 
@@ -18,9 +20,16 @@ class Curve:
 
     Args:
         progress: Who watches, if anybody.
+
+    Raises:
+        ConfigurationError: nothing that can be called watches.
     """
 
     def __init__(self, progress: Progress | None) -> None:
+        if progress is not None and not callable(progress):
+            raise ConfigurationError(
+                f"progress must be a function of a line of text, the step and the number of steps, not {progress!r:.120}"
+            )
         self.progress = progress
         self.records: list[dict[str, Any]] = []
         self._begun = time.perf_counter()

@@ -190,6 +190,26 @@ def test_groups(clustered) -> None:
         select_documents(*clustered, quotas={"a": 1.0})
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"config": {"ratio": 0.1}}, "config must be a SelectionConfig, not {'ratio': 0.1}"),
+        ({"progress": True}, "progress must be a function.*not True"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir must be the path of a folder, not 3"),
+        ({"known_groups": None}, "known_groups must be a list.*not None"),
+        ({"known_groups": "ab"}, "known_groups must be a list.*not 'ab'"),
+        ({"known_groups": ["a", None]}, "known_groups must be strings.*not None"),
+        ({"ids": 3}, "as many ids .*value 3"),
+        ({"ids": np.array(3)}, "as many ids .*value"),
+        ({"groups": 3, "quotas": {"a": 1.0}}, "field groups"),
+        ({"groups": np.array("a"), "quotas": {"a": 1.0}}, "field groups"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(given: dict[str, Any], said: str, clustered) -> None:
+    with pytest.raises((ConfigurationError, InputError), match=said):
+        select_documents(*clustered, **given)
+
+
 def test_zero_range_is_refused_only_where_it_counts(clustered) -> None:
     with pytest.raises(ConfigurationError, match="'quality' cannot be normalised"):
         select_documents(clustered[0], np.ones(400))

@@ -157,3 +157,15 @@ def test_a_quota_that_no_document_meets_is_told_the_nearest_group(clustered) -> 
         ConfigurationError, match=r"'alpah' \(did you mean 'alpha'\?\).* 0 that may .*; name a group"
     ):
         select_documents(*clustered, groups=groups, quotas={"alpah": 0.5, "*": 0.5})
+
+
+def test_known_groups_are_read_as_the_documents_are(clustered, caplog) -> None:
+    groups = [number % 2 for number in range(400)]
+    select_documents(
+        *clustered,
+        policy="random",
+        groups=groups,
+        quotas={"0": 0.5, "1": 0.5, "7": 0},
+        known_groups=[7],
+    )
+    assert "'7'" not in caplog.text
