@@ -329,3 +329,23 @@ def test_a_score_that_is_not_finite_has_a_remedy(clustered) -> None:
     wrong[7] = np.nan
     with pytest.raises(InputError, match=r"not finite.*row 7, field quality.*; drop the document"):
         select_documents(rows, wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *(
+            ({"workers": one}, f"workers must be a whole number.*{one!r}")
+            for one in (0, 1.5, "2", None, True)
+        ),
+        ({"folder": None}, "folder must be the path of a folder, not None"),
+        ({"folder": __file__}, "folder .* is a file"),
+        ({"folder": f"{__file__}/below"}, "folder .* lies below one"),
+    ],
+)
+def test_over_shards_workers_and_folder_of_another_kind_are_named(given, said, clustered, tmp_path) -> None:
+    np.save(tmp_path / "vectors.npy", clustered[0])
+    np.save(tmp_path / "scores.npy", clustered[1])
+    shard = Shard(vectors=tmp_path / "vectors.npy", quality={"quality": tmp_path / "scores.npy"})
+    with pytest.raises(ConfigurationError, match=said):
+        select_over_shards([shard], **{"folder": tmp_path / "out", "engine": "here", **given})

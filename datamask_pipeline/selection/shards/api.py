@@ -88,8 +88,13 @@ def select_over_shards(
     config, metrics = over_shards(config, settings)
     require_given(given)
     shards = numbered(shards)
+    if not isinstance(folder, str | Path):
+        raise ConfigurationError(f"folder must be the path of a folder, not {folder!r:.120}")
     folder = Path(folder).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigurationError(f"folder {folder} is a file, or lies below one; give another") from error
     room = folder if engine in ("processes", "here") else None  # of other machines their own disk
     jobs = jobs_of(shards, config, members_of(engine, workers), room)
     for left in reversed(range(TEAMS)):

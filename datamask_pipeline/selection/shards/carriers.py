@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.shards.processes import Processes
 from datamask_pipeline.selection.shards.ranks import Ranks, num_ranks
@@ -23,9 +25,9 @@ def members_of(engine: Engine, workers: int) -> int:
     """
     if engine not in ENGINES:
         raise ConfigurationError(f"there is no engine {engine!r}; choose one of: {', '.join(ENGINES)}")
-    if workers < 1:
-        raise ConfigurationError(f"workers must be at least 1, not {workers}")
-    return num_ranks() if engine == "ranks" else workers
+    if isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1:
+        raise ConfigurationError(f"workers must be a whole number, at least 1, not {workers!r}")
+    return num_ranks() if engine == "ranks" else int(workers)
 
 
 def team_of(engine: Engine, jobs: Sequence[Mapping[str, Any]], address: str | None) -> Team:
