@@ -60,7 +60,7 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
         "What was chosen, means over all draws. *Quality*: mean rank by quality in the half, 0 to 1, all scorers weighing "
         "the same whatever the arm's weights. *Coverage*: mean over its documents of the cosine to the nearest chosen one. "
         "*Likeness*: mean cosine of two chosen ones. *On the frontier*: no other arm of the sweep has as much quality and "
-        "as much coverage, and more of either. "
+        "as much coverage, and more of either (-: is none of the sweep). "
         + (
             "Right answers are those of the table above: the first row is the best of many, and so better than it would be "
             "again "
@@ -71,6 +71,8 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
     )
     yield ""
     few = frontier(config, verdict)
+    assert config.grid is not None
+    standing = {name: "yes" if name in few else "" for name in config.grid.arms()}
     header = [
         "arm",
         "on the frontier",
@@ -88,9 +90,7 @@ def sweep(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
         terms = [f"{mine[term]:.4f}" for term in ("quality_rank", "coverage", "similarity")]
         less = signed(verdict.against_baseline[name]) if name in verdict.against_baseline else ""
         counts = [f"{mine['near_copies']:.1%}", f"{mine['domains']:,.0f}", f"{about['length_median']:,.0f}"]
-        rows.append(
-            [name, "yes" if name in few else "", *terms, *counts, *([less] if verdict.has_power else [])]
-        )
+        rows.append([name, standing.get(name, "-"), *terms, *counts, *([less] if verdict.has_power else [])])
     yield from table(header + [f"right answers less {config.baseline}"] * verdict.has_power, rows)
     yield ""
 

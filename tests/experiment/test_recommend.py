@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from datamask_pipeline.errors import InputError
 from datamask_pipeline.experiment.judge import Bootstrap
 from datamask_pipeline.experiment.recommend import on_frontier, recommend
-from datamask_pipeline.experiment.report_sweep import labels, plot_of_sweep, recommendation
+from datamask_pipeline.experiment.report_sweep import labels, plot_of_sweep, recommendation, sweep
 from datamask_pipeline.schema import CURATED, HELD_OUT
 
 ITEMS = {"piqa": 40, "mmlu": 60, HELD_OUT: 10}
@@ -85,6 +85,21 @@ def test_without_power_the_plot_of_a_sweep_ranks_no_arm_by_its_bits() -> None:
 
     assert drawn(2.4, has_power=True) != drawn(2.6, has_power=True)
     assert drawn(2.4, has_power=False) == drawn(2.6, has_power=False)
+
+
+def test_an_arm_that_is_none_of_the_sweep_is_not_told_as_beaten() -> None:
+    grid = SimpleNamespace(reference="today", arms=lambda: ["a", "b"])
+    config: Any = SimpleNamespace(grid=grid, baseline="random", name="mine")
+    rest = {"similarity": 0.5, "near_copies": 0.0, "domains": 3}
+    terms = {"a": (0.5, 0.8), "b": (0.4, 0.7), "quality": (0.9, 0.9)}
+    measures = {name: {"quality_rank": x, "coverage": y, **rest} for name, (x, y) in terms.items()}
+    arms = {name: {"gold_answers": 2.5, "length_median": 9} for name in terms}
+    found = recommended(made(np.random.default_rng(2)))
+    verdict: Any = SimpleNamespace(
+        measures=measures, arms=arms, recommendation=found, has_power=False, against_baseline={}
+    )
+    rows = [line.split(" | ")[:2] for line in sweep(config, verdict) if line.startswith("| ")]
+    assert rows[1:] == [["| a", "yes"], ["| b", ""], ["| quality", "-"]]
 
 
 def test_numbers_of_points_in_one_place_stand_beside_each_other() -> None:
