@@ -114,7 +114,7 @@ def gain_on_sample(
     )
     ((_, inside, part),) = blocks_to_draw_from([metric], inside, part)
     exact = exact_means([metric], inside, part, dtype)
-    drawn = drawn_values([metric], inside, part, dtype, few=not exact)[metric.name]
+    drawn = drawn_values([metric], inside, part, dtype, mean=not exact)[metric.name]
     start = exact.get(metric.name, sum(drawn) / len(drawn))
     alone = Problem(
         config=config,

@@ -29,9 +29,10 @@ MOST_MASKS, COVERAGE_PAIRS = 64, 20_000_000
 FEW_DOCUMENTS = 1024
 """Of few documents random masks differ much, and which are drawn would tell: draws then fall on the same documents however
 these stand, and every mask is taken where there are few."""
-MASK_WORK, SPECTRAL_WORK = 2**34, 16
-"""Products that all masks may take together, about a quarter of a second; a spectrum takes those of so many
-documents for each dimension, or of so many for each document where these are fewer."""
+MASK_WORK, LEAST_WORK, SPECTRAL_WORK = 2**34, 2**30, 16
+"""Products that all masks may take together, about a quarter of a second where they tell a mean, a sixteenth of that where
+they only tell what a learner must exceed; a spectrum takes those of so many documents for each dimension, or of so many for
+each document where these are fewer."""
 EXACT_DOCUMENTS = 32_768
 """Pairs of a sample of so many stand for those of the block."""
 MOST_GROUPED = 2**24
@@ -94,7 +95,9 @@ def blocks_to_draw_from(
         yield others, statistics, budget
 
 
-def num_masks(metrics: Sequence[DiversityMetric], count: int, dim: int, held: bool) -> int:
+def num_masks(
+    metrics: Sequence[DiversityMetric], count: int, dim: int, held: bool, work: int = MASK_WORK
+) -> int:
     """How many random masks tell the mean of metrics of moments: more while they are cheap.
 
     Args:
@@ -102,6 +105,7 @@ def num_masks(metrics: Sequence[DiversityMetric], count: int, dim: int, held: bo
         count: Documents of a mask.
         dim: Dimensions.
         held: Whether anything stands beside every mask.
+        work: Products that all masks may take together.
     """
     side = count if count < dim and not held else dim
     spectral = [isinstance(metric, MomentMetric) and metric.spectral for metric in metrics]
@@ -109,18 +113,18 @@ def num_masks(metrics: Sequence[DiversityMetric], count: int, dim: int, held: bo
         side * (dim * count + SPECTRAL_WORK * side**2) if takes_spectrum else dim**2 * count
         for takes_spectrum in spectral
     ]
-    return min(MOST_MASKS, max(RANDOM_MASKS, MASK_WORK // max(works, default=1)))
+    return min(MOST_MASKS, max(RANDOM_MASKS, work // max(works, default=1)))
 
 
-def _masks(budget: Budget, drawn: int, few: bool = True) -> Iterator[Tensor]:
+def _masks(budget: Budget, drawn: int, mean: bool = True) -> Iterator[Tensor]:
     """So many random masks, the same at every call; of few documents every one, where there are no more than `MOST_MASKS`.
 
     Args:
         budget: What they hold.
         drawn: How many.
-        few: Whether every mask is asked for.
+        mean: Whether they tell a mean, so that every mask is asked for where there are few.
     """
-    every = budget.every(MOST_MASKS) if few and len(budget.costs_N) <= FEW_DOCUMENTS else None
+    every = budget.every(MOST_MASKS) if mean and len(budget.costs_N) <= FEW_DOCUMENTS else None
     if every is not None:
         yield from every
         return
@@ -180,26 +184,26 @@ def drawn_values(
     statistics: Statistics,
     budget: Budget,
     dtype: torch.dtype,
-    few: bool = True,
+    mean: bool = True,
 ) -> dict[str, list[float]]:
-    """Each metric's raw value at each of the random masks, see `_masks`."""
+    """Each metric's raw value at each of the random masks, see `_masks`; fewer of many documents where they tell no mean."""
     found: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     covering = [metric for metric in metrics if isinstance(metric, CoverageMetric)]
     others = [metric for metric in metrics if not isinstance(metric, MomentMetric | CoverageMetric)]
     of_moments = [metric for metric in metrics if isinstance(metric, MomentMetric)]
-    drawn = num_masks(metrics, round(budget.num_documents), statistics.rows.dim, statistics.held is not None)
-    for mask_N in _masks(budget, drawn, few):
+    size, held = statistics.rows.num_rows, statistics.held is not None
+    work = MASK_WORK if mean or size <= FEW_DOCUMENTS else LEAST_WORK
+    drawn = num_masks(metrics, round(budget.num_documents), statistics.rows.dim, held, work)
+    for mask_N in _masks(budget, drawn, mean):
         for name, value in _moment_values(of_moments, statistics, mask_N).items():
             found[name].append(value)
         for metric in others:
             embeddings_ND = statistics.rows.everything()
             found[metric.name].append(float(checked_values(metric, embeddings_ND, mask_N[None])[0]))
     for metric in covering:
-        references_r = sampled_references(
-            metric.references(statistics.rows.num_rows), statistics.rows.num_rows
-        )
+        references_r = sampled_references(metric.references(size), size)
         pairs = max(1, round(len(references_r) * budget.num_documents))
-        for mask_N in _masks(budget, min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs)), few):
+        for mask_N in _masks(budget, min(MOST_MASKS, max(RANDOM_MASKS, COVERAGE_PAIRS // pairs)), mean):
             selected_T = torch.nonzero(mask_N).squeeze(1)
             rows_ND, workers = statistics.rows.everything(), statistics.workers
             found[metric.name].append(coverage_of(rows_ND, references_r, selected_T, workers, dtype).mean)
