@@ -75,6 +75,17 @@ class QuadraticForm:
         return values_n
 
 
+def along(rows_nD: Tensor, directions_Dr: Tensor, weights_r: Tensor) -> Tensor:
+    """``sum of w (v . x)^2`` over few float32 directions v, of rows of any type: float64, shape (n,)."""
+    values_n = torch.empty(len(rows_nD), dtype=torch.float64, device=rows_nD.device)
+    directions_Dr, weights_r = directions_Dr.to(rows_nD.device), weights_r.to(rows_nD.device)
+    tile = TILE if rows_nD.device.type == "cpu" else 2**62
+    for start in range(0, len(rows_nD), tile):
+        span = slice(start, start + tile)
+        values_n[span] = (rows_nD[span].float() @ directions_Dr).square_() @ weights_r
+    return values_n
+
+
 def second_moment(rows_nD: Tensor, weighted_nD: Tensor) -> Tensor:
     """``sum of w x x'`` from rows x and w x, shape (D, D), in their type: symmetric to the last bit."""
     dim = rows_nD.shape[1]

@@ -105,7 +105,7 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
     """
     objective, statistics, budget = problem.moment_objective, problem.statistics, problem.budget
     whole = RelaxedObjective(statistics=statistics, objective=objective, budget=budget, dtype=problem.dtype)
-    gradient_N, _ = whole.gradient(learnt, problem.dtype)
+    gradient_N, _ = whole.coarse_gradient(learnt)
     weights_N = budget.best(gradient_N).to(torch.float64)
     best, notes, reached = Solution(mask_N=torch.empty(0), scores_N=gradient_N), Counter[str](), -math.inf
     for turn in range(1, MOST_BANDS + 1):
@@ -121,7 +121,7 @@ def choose_in_bands(problem: Problem, config: DataMaskConfig, learnt: Moments) -
         is_settled = not is_done and gained < SETTLED * (reached - problem.random_value)
         is_last = is_settled or turn == MOST_BANDS
         if not is_done and not is_last:
-            gradient_N, _ = whole.gradient(ascent.moments, problem.dtype)
+            gradient_N, _ = whole.coarse_gradient(ascent.moments)
             continue
         swapped = _swapped(problem, config, band, ascent, bound)
         notes.update(swaps=swapped.num_swaps)
@@ -149,20 +149,25 @@ def _climbed(
     relaxed, dear = band.relaxed, problem.objective.needs_second
     num_steps = min(config.num_steps, BAND_STEPS) if dear else config.num_steps
 
+    proved: dict[int, tuple[float, Tensor, Moments]] = {}
+
     def exact(ascent: Ascent) -> tuple[float, Tensor, Moments]:
+        if ascent.step in proved:
+            return proved[ascent.step]
         found = []
         for weights_B, moments in ((ascent.weights_N, ascent.moments), (ascent.dual_N, ascent.dual)):
             if weights_B is not None and moments is not None:
                 bound = relaxed.bound(*relaxed.gradient(moments, torch.float32), moments)
                 assert bound is not None, "concave, and documents are counted"
                 found.append((bound, weights_B, moments))
-        return min(found, key=lambda one: one[0])
+        proved[ascent.step] = min(found, key=lambda one: one[0])
+        return proved[ascent.step]
 
     def on_step(ascent: Ascent, value: float, bound: float | None) -> bool:
         assert bound is not None, "concave, and documents are counted"
         gap = problem.gap(bound, value)
         if gap <= BAND_GAP * config.gap_tolerance:
-            # Half-precision scores only suggest that this is near enough.
+            # Coarse scores only suggest that this is near enough.
             gap = problem.gap(exact(ascent)[0], value)
         record = {"step": num_before + ascent.step, "num_steps": MOST_BANDS * num_steps, "objective": value}
         problem.report(record | {"bound": bound, "gap": max(0.0, gap)})

@@ -80,7 +80,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
         record = {"step": ascent.step, "num_steps": num_steps, "objective": value}
         enough = False
         if bound is not None and (by_newton or problem.gap(bound, value) <= config.gap_tolerance):
-            # Half-precision scores only suggest that this is near enough; in tokens the last bound need not be the least.
+            # Coarse scores only suggest that this is near enough; in tokens the last bound need not be the least.
             bound = proof.of(ascent)
             enough = bound is not None and problem.gap(bound, value) <= config.gap_tolerance
         if bound is not None and unreached and problem.rows.dim >= WIDE:
@@ -251,7 +251,7 @@ def _first_mask(problem: Problem, sample_documents: int, dtype: torch.dtype) -> 
         return budget.best(problem.objective.quality_N, exact=True)
     whole = _learnt_on_sample(problem, sample_documents)
     gradient_N = objective.linear_N(whole.count) + problem.statistics.scores(
-        objective.relaxed_form(whole), dtype
+        objective.relaxed_form(whole), dtype, coarse=True
     )
     return budget.best(gradient_N)
 

@@ -77,6 +77,12 @@ class RelaxedObjective:
         gradient_N = self.objective.linear_N(moments.count) + self.statistics.scores(form, dtype)
         return gradient_N, form
 
+    def coarse_gradient(self, moments: Moments) -> tuple[Tensor, LinearForm]:
+        """The same as a search needs it: it shows a way and proves nothing."""
+        form = self.objective.relaxed_form(moments)
+        scores_N = self.statistics.scores(form, self.dtype, coarse=True)
+        return self.objective.linear_N(moments.count) + scores_N, form
+
     def direction(self, gradient_N: Tensor, form: LinearForm, weights_N: Tensor, moments: Moments) -> Tensor:
         """The gradient to follow, free of what all documents share: a projection only has to undo that.
 
@@ -174,7 +180,7 @@ def ascend(
     while ascent.step < num_steps:
         if ascent.value is None:
             ascent.value = problem.objective.relaxed_value(ascent.weights_N, ascent.moments)
-        gradient_N, form = problem.gradient(ascent.moments, problem.dtype)
+        gradient_N, form = problem.coarse_gradient(ascent.moments)
         if not torch.isfinite(gradient_N).all():
             raise ConfigurationError(
                 "the objective's gradient is not finite; a diversity metric returned NaN or infinity"

@@ -81,7 +81,7 @@ def swap(
         form = objective.form(result.moments)
         if band_n is None:
             if scores_N is None:
-                scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype)
+                scores_N = objective.linear_N(moments.count) + statistics.scores(form, dtype, coarse=True)
             band_n, scores_N = _nearest(scores_N, result.mask_N, budget, BAND, draws), None
         scores_n = objective.linear_N(moments.count)[band_n] + statistics.scores(form, index_n=band_n)
         if _round(result, band_n, scores_n, statistics, objective, budget, size, draws):
