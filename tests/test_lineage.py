@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import math
 from decimal import Decimal
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datamask_pipeline.lineage import TableDigest, fingerprint
+from datamask_pipeline.lineage import TableDigest, fingerprint, plain
 
 
 def digest(*batches: pa.Table) -> str:
@@ -87,6 +88,54 @@ def test_lists_have_the_same_digest_when_they_are_read_back(kind: pa.DataType) -
 
 def test_strings_do_not_run_into_each_other() -> None:
     assert digest(pa.table({"a": ["ab", "c"]})) != digest(pa.table({"a": ["a", "bc"]}))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(pa.array([1, 2]), pa.array([1, 2], pa.timestamp("us")), id="type"),
+        pytest.param(pa.array([1, 2], pa.timestamp("s")), pa.array([1, 2], pa.timestamp("us")), id="unit"),
+        pytest.param(pa.array([0, None]), pa.array([None, 0]), id="null and zero"),
+        pytest.param(pa.array(["", None]), pa.array([None, ""]), id="null and empty"),
+        pytest.param(pa.array([["a", "b"], ["c"]]), pa.array([["a"], ["b", "c"]]), id="lists"),
+        pytest.param(
+            pa.array([[1, 2], [3]], pa.large_list(pa.int64())),
+            pa.array([[1], [2, 3]], pa.large_list(pa.int64())),
+            id="large lists",
+        ),
+        pytest.param(
+            pa.array([[1, 2], [3]], pa.list_view(pa.int64())),
+            pa.array([[1], [2, 3]], pa.list_view(pa.int64())),
+            id="list views",
+        ),
+        pytest.param(
+            pa.array([[], None], pa.list_(pa.int64())),
+            pa.array([None, []], pa.list_(pa.int64())),
+            id="null and []",
+        ),
+        pytest.param(pa.array([{"k": None}, None]), pa.array([None, {"k": None}]), id="null and structure"),
+    ],
+)
+def test_columns_of_the_same_bits_that_mean_another_thing_are_told_apart(
+    one: pa.Array, other: pa.Array
+) -> None:
+    assert digest(pa.table({"a": one})) != digest(pa.table({"a": other}))
+    assert digest(pa.table({"a": one})) != digest(pa.table({"b": one}))
+
+
+def test_what_lies_under_a_null_list_view_is_not_seen() -> None:
+    def column(hidden: int) -> pa.Array:
+        offsets, sizes = pa.array([0, 0], pa.int32()), pa.array([2, hidden], pa.int32())
+        mask = pa.array([False, True])
+        return pa.ListViewArray.from_arrays(offsets, sizes, pa.array([5, 6]), mask=mask)
+
+    assert column(0).to_pylist() == column(1).to_pylist() == [[5, 6], None]
+    assert digest(pa.table({"a": column(0)})) == digest(pa.table({"a": column(1)}))
+
+
+def test_plain_values_are_those_that_json_spells() -> None:
+    given = {1: np.float32(0.5), "a": (np.int64(3), math.nan), "b": [np.float64("-inf"), True], "c": None}
+    assert plain(given) == {"1": 0.5, "a": [3, None], "b": [None, True], "c": None}
 
 
 def test_fingerprint_depends_on_each_ingredient() -> None:
