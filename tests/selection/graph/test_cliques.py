@@ -41,6 +41,13 @@ def test_four_alike_are_one_clique_of_which_two_pairs_at_least_are_in_three_memb
         assert slope * reached[0] - least[0] == pytest.approx(reached[0] * (reached[0] - 1) / 2)
 
 
+def test_a_clique_grows_by_whom_its_lowest_similarity_stays_highest_with() -> None:
+    ends = np.array([[0, 1], [0, 2], [1, 2], [0, 3], [1, 3]])
+    cliques = cliques_of(SimilarityGraph(4, ends[:, 0], ends[:, 1], np.array([0.9, 0.4, 0.5, 0.6, 0.7])))
+    first = cliques.rows_M[cliques.clique_M == 0]
+    assert (sorted(first.tolist()), cliques.weight_C[0]) == ([0, 1, 3], 0.6)
+
+
 def forged(table: pa.Table, column: str, row: int, value: float) -> pa.Table:
     values = table.column(column).to_numpy().copy()
     values[row] = value
@@ -64,12 +71,13 @@ def test_what_no_bound_may_rest_on_is_refused() -> None:
     for wrong, said in (
         (forged(table, "weight", 0, 0.001), "clique 0 has members of two weights"),
         (forged(table, "slope", 0, 9.0), "clique 0 has members of two slopes"),
-        (forged(named, "slope", len(whole), -1.0), "clique 10 has a slope that is no number"),
+        (forged(named, "slope", len(whole), -1e-9), "clique 10 has a slope that is no number"),
         (forged(table, "slope", 0, np.nan), "slope that is no number"),
         (forged(table, "weight", 0, np.nan), "weight that is no positive number"),
         (forged(table, "weight", 0, np.inf), "weight that is no positive number"),
         (forged(table, "weight", 0, 0.0), "weight that is no positive number"),
         (forged(table, "row", 0, 99), "another block"),
+        (forged(table, "row", 0, 140), "another block"),
     ):
         with pytest.raises(ValueError, match=said):
             certified(wrong, objective.graph, rows)
@@ -80,12 +88,16 @@ def test_what_cliques_weigh_above_similarities_counts_as_much_as_it_lowers_their
         objective, budget, known = posed(11, seed, 4, groups=2)
         draws, cliques = np.random.default_rng(seed), cliques_of(objective.graph)
         heavy = Cliques(
-            rows_M=np.concatenate([cliques.rows_M, [0, 1, 2, 3, 3]]),
-            clique_M=np.concatenate([cliques.clique_M, len(cliques.weight_C) + np.array([0, 0, 0, 1, 1])]),
-            weight_C=np.concatenate([cliques.weight_C * (1 + 0.1 * draws.random()), [0.3, 0.1]]),
+            rows_M=np.concatenate([cliques.rows_M, [0, 1, 2, 3, 3, 4, 5]]),
+            clique_M=np.concatenate(
+                [cliques.clique_M, len(cliques.weight_C) + np.array([0, 0, 0, 1, 1, 2, 2])]
+            ),
+            weight_C=np.concatenate([cliques.weight_C * (1 + 0.1 * draws.random()), [0.3, 0.1, 1e-4]]),
         )
         slopes = 2 * draws.random(len(heavy.weight_C))
-        _, _, above = certified(heavy.table(slopes, np.arange(11)), objective.graph, np.arange(11))
+        table = heavy.table(slopes, np.arange(11))
+        table = table.take(draws.permutation(len(table)))  # members in any order are those of their clique
+        _, _, above = certified(table, objective.graph, np.arange(11))
         left, right, more = above
         missing = np.zeros((11, 11))
         missing[left, right] = more

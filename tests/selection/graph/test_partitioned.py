@@ -9,8 +9,10 @@ from graph_blocks import block, every, posed, worth
 
 from datamask_pipeline import select_documents
 from datamask_pipeline.diversity.base import DiversityMetric
+from datamask_pipeline.diversity.pair_graph import SimilarityGraph
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.graph.bounding import bounded
+from datamask_pipeline.selection.graph.objective import GraphObjective
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -26,6 +28,18 @@ def test_what_bounding_settles_is_so_in_every_best_mask(groups: int) -> None:
             assert not mask[outside].any()
         settled += int(inside.sum() + outside.sum())
     assert settled > 50
+
+
+def test_who_is_out_takes_nothing_and_equals_stay_open() -> None:
+    """Document 0 shares an edge with document 1, which is out; then it adds more than document 2, surely."""
+    graph = SimilarityGraph(3, np.array([0]), np.array([1]), np.array([0.5]))
+    _, budget, _ = posed(3, 1, 1)
+    linear = np.array([1.0, 0.1, 0.95])
+    inside, outside = bounded(GraphObjective(graph=graph, linear_N=linear, weight=1.0, offset=0.0), budget)
+    assert (inside.tolist(), outside.tolist()) == ([True, False, False], [False, True, True])
+    alike = np.array([0.1 + 0.2, 0.1, 0.3])
+    inside, outside = bounded(GraphObjective(graph=graph, linear_N=alike, weight=0.0, offset=0.0), budget)
+    assert (inside.tolist(), outside.tolist()) == ([False] * 3, [False, True, False])
 
 
 def test_quality_alone_is_settled_as_a_whole() -> None:
