@@ -9,6 +9,7 @@ from datamask_pipeline.intervals import holm, student
 
 def test_probabilities_are_corrected_for_their_number() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.2, 0.6]) == [1.0, pytest.approx(0.6), 1.0]
     assert holm([]) == []
 
 

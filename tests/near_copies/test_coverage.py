@@ -49,6 +49,14 @@ def test_coverage_of_a_sample_is_near_and_says_how_near() -> None:
     assert 0.75 < np.sqrt(np.mean(np.square(off))) < 1.25
 
 
+def test_squared_errors_of_all_samples_have_the_variance_of_their_means_as_mean() -> None:
+    pool_MD, chosen_CD = unit(8, 4), unit(9, 3)
+    drawn = [coverage_of(pool_MD, chosen_CD, num_compared=3, seed=seed) for seed in range(40)]
+    errors = {found.mean: found.error for found in drawn}
+    assert len(errors) == 4
+    assert np.mean(np.square(list(errors.values()))) == pytest.approx(np.var(list(errors)))
+
+
 def test_threads_and_blocks_change_no_bit() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"

@@ -93,6 +93,26 @@ def test_in_tokens_no_full_count_vector_exceeds_the_bound(name: str) -> None:
     assert max(map(value, full)) - 1e-6 <= result.certificate.bound <= max(map(value, full)) + 0.3
 
 
+def test_what_is_told_of_a_document_is_of_its_copies_together_or_of_one_more() -> None:
+    rows, quality = block(6)
+    budget = {"max_copies": 3, "num_documents": 7, "lamb": 0.5}
+    top = select_documents(rows, quality, policy="quality_topk", diversity="Facility", **budget)
+    assert sorted(top.counts.tolist()) == [0, 0, 0, 1, 3, 3]
+    assert top.probabilities.tolist() == pytest.approx((top.counts / 3).tolist())
+    assert set(top.reasons[top.mask]) == {"quality at or above threshold"}
+    # A second copy covers nothing that the first does not; nor is the third one missed.
+    assert not top.marginals.diversity_N[top.mask].any()
+    assert (top.marginals.diversity_N[~top.mask] > 0).all()
+    learnt = select_documents(rows, quality, diversity="Pair_simi", **budget)
+    tangent = learnt.certified_at["tangent"]
+    assert tangent.sum() == pytest.approx(7)
+    assert tangent.max() <= 3 + 1e-9
+    covering = select_documents(rows, quality, diversity="Facility", **budget)
+    assert covering.certified_at["dual"].max() <= 1 + 1e-6
+    cliques = select_documents(rows, quality, diversity="Pair_graph", **budget).cliques
+    assert set(cliques.column("row").to_pylist()) == set(range(6))
+
+
 @pytest.mark.slow
 def test_counts_keep_budgets_quotas_and_pruning() -> None:
     rows, quality = block(60)
