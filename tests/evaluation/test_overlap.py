@@ -24,7 +24,7 @@ ASKED = "Où est l'élève né à Łódź qui a écrit la première œuvre offic
     ],
 )
 def test_a_question_is_found_however_it_is_written(text: str) -> None:
-    questions = QuestionNgrams([(("asked", 0), ASKED)], ngram=10)
+    questions = QuestionNgrams([(("asked", 0), ASKED)], ngram=14)  # all its words
     assert questions.found_in(text)
     assert not questions.found_in(text.replace("a", "o").replace("A", "O"))
 
@@ -59,3 +59,22 @@ def test_the_questions_on_a_passage_are_fields_of_their_own() -> None:
     assert not questions.found_in("In June it was _. options Anna Berta answer A")
     assert QuestionNgrams(fields("race_high", [row]), ngram=20).tasks["race_high"]["too_short"] == 1
     assert list(fields("other", [{"problems": "no list"}])) == [(("other", 0), "no list")]
+
+
+def test_numbers_and_keys_are_no_text_and_a_question_without_any_is_told() -> None:
+    row = {
+        "question_id": "a b c",
+        "document_id": "d e f",
+        "answerKey": "A",
+        "label": "two words",
+        "number": 3,
+    }
+    assert list(fields("asked", [row, row | {"stem": "g h"}])) == [(("asked", 0), ""), (("asked", 1), "g h")]
+    assert QuestionNgrams(fields("asked", [row]), ngram=2).tasks == {
+        "asked": {"questions": 1, "too_short": 1}
+    }
+
+
+def test_an_underscore_inside_a_word_is_no_blank() -> None:
+    row = {"question": "What does read_csv return?", "answer": "a table"}
+    assert [text for _, text in fields("asked", [row])] == list(row.values())
