@@ -4,15 +4,17 @@ import hashlib
 import json
 import math
 import random
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from datamask_pipeline.evaluation.answers import BITS, PROBABILITY, AnswerRow, gold_metrics
+from datamask_pipeline.evaluation.answers import BITS, PROBABILITY, AnswerRow, gold_metrics, gold_place
 from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.gold import ScoredQuestion, scored_questions
@@ -133,6 +135,21 @@ def test_the_error_of_bits_per_byte_covers_the_true_ratio() -> None:
         covered += abs(value - 2) < 1.96 * error
     assert 273 <= covered <= 297
     assert gold_metrics([AnswerRow("t", "q", "acc", 0, 8.0, 4, None)]) == {BITS: (2.0, None)}
+
+
+def test_the_error_of_a_share_is_that_of_a_mean() -> None:
+    shares = [0.2, 0.4, 0.9]
+    rows = [AnswerRow("t", str(n), "acc", 0, 8.0, 4, share) for n, share in enumerate(shares)]
+    found = gold_metrics([*rows, AnswerRow("t", "open", "acc", 0, 8.0, 4, None)])[PROBABILITY]
+    assert found == pytest.approx((0.5, statistics.stdev(shares) / math.sqrt(3)))
+
+
+@pytest.mark.parametrize(("target", "place"), [([2, 0], 2), (["b", "a"], 1), ("c", 2), (1, 1)])
+def test_of_several_right_choices_the_first_is_scored(target: Any, place: int) -> None:
+    task = SimpleNamespace(
+        multiple_input=False, doc_to_target=lambda _: target, doc_to_choice=lambda _: ["a", "b", "c"]
+    )
+    assert gold_place(task, {}) == place
 
 
 def test_the_answer_of_an_open_question_is_its_value_not_its_first_alias(tmp_path: Path) -> None:

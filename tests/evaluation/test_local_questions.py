@@ -9,6 +9,7 @@ from datamask_pipeline.errors import InputError
 from datamask_pipeline.evaluation.benchmarks import all_benchmarks
 from datamask_pipeline.evaluation.config import EvaluateConfig
 from datamask_pipeline.evaluation.local_questions import write_local_questions
+from datamask_pipeline.evaluation.passages import content_words, find_spots, is_prose
 from datamask_pipeline.evaluation.questions import prepare_questions
 
 Documents = list[tuple[str, str]]
@@ -104,6 +105,28 @@ def test_the_right_answer_stands_anywhere(sets: dict[str, list[dict[str, Any]]])
     assert {row["answerKey"] for row in sets["arc_challenge"]} == set("ABCD")
     assert {row["answer"] for row in sets["winogrande"]} == {"1", "2"}
     assert {row["answer"] for row in sets["mmlu"]} == {0, 1, 2, 3}
+
+
+def test_prose_has_six_to_forty_words_and_blanks_stand_for_long_words_inside_that_stand_once() -> None:
+    lengths = {size: is_prose("Word" + " word" * (size - 1) + ".") for size in (5, 6, 40, 41)}
+    assert lengths == {5: False, 6: True, 40: True, 41: False}
+    assert content_words("Some other windy rivers fill the windy valley beyond Rome behind.") == [
+        "rivers",
+        "valley",
+        "beyond",
+    ]
+
+
+def test_a_sentence_of_many_documents_is_asked_once_with_those_around_it() -> None:
+    first, second, third = (
+        f"The {name} of them is told in this place." for name in ("first", "second", "third")
+    )
+    text = f"{first} {second} {third}"
+    found = find_spots([("a", text), ("b", f"{text}\n\nCode = 1")], num_documents=2, seed=0)
+    assert [(spot.before, spot.sentence, spot.after) for spot in found] == [
+        ((), first, (second, third)),
+        ((first,), second, (third,)),
+    ]
 
 
 def test_too_little_prose_is_refused(documents: Documents, tmp_path: Path) -> None:
