@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.selection.reasons import BY_MARGINALS, BY_RULE, decided
 
 
 @pytest.mark.parametrize("policy", ["random", "semdedup", "greedy", "gist"])
@@ -88,3 +89,18 @@ def test_the_record_counts_the_reasons_of_every_document() -> None:
     names, counts = np.unique(result.reasons.astype(str), return_counts=True)
     assert result.record["reasons"] == dict(zip(names.tolist(), counts.tolist(), strict=True))
     assert result.record["reasons"]["pruned by quality"] == 21
+
+
+def test_a_group_of_which_nothing_is_selected_has_an_infinite_threshold() -> None:
+    values, mask = np.array([3.0, 1.0, 2.0, 9.0]), np.array([True, False, False, False])
+    found = decided(BY_MARGINALS, values, values, values, mask, np.array([0, 0, 1, 1]))
+    assert found.thresholds_G == {0: 3.0, 1: np.inf}
+    assert found.threshold == 9.0
+    assert found.reasons_N.tolist() == [BY_MARGINALS.into] + [BY_MARGINALS.out] * 3
+
+
+def test_no_threshold_decides_by_marginals_of_which_one_is_not_known() -> None:
+    values, mask, groups = np.array([3.0, np.nan, 2.0]), np.array([True, False, False]), np.zeros(3, np.int64)
+    found = decided(BY_MARGINALS, values, values, values, mask, groups)
+    assert np.isnan(found.threshold)
+    assert found.reasons_N.tolist() == [BY_RULE.into, BY_RULE.out, BY_RULE.out]
