@@ -87,6 +87,7 @@ def test_texts_are_cut_at_a_number_of_tokens() -> None:
         assert cut.offsets_D[-1] == min(number, 6)
         assert (np.diff(cut.offsets_D) >= 0).all()
     assert texts.cut(4).offsets_D.tolist() == [0, 3, 3, 4]
+    assert texts.cut(3).offsets_D.tolist() == [0, 3], "no text that nothing is left of"
 
 
 def test_it_sees_what_it_learnt_from_and_not_what_is_shuffled() -> None:

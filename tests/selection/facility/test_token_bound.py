@@ -53,6 +53,15 @@ def test_no_full_mask_has_a_larger_sum_and_mean(seed: int) -> None:
         assert found <= full.largest_mean(torch.from_numpy(quality_N)) + 2e-3 * np.ptp(quality_N)
 
 
+def test_masks_of_less_than_the_mean_quality_are_bounded_too() -> None:
+    offered_N, quality_N = (
+        torch.tensor([10.0, 10.0, 0.0, 0.0]).double(),
+        torch.tensor([0.0, 0.0, 1.0, 1.0]).double(),
+    )
+    found, _ = largest_of_means(offered_N, quality_N, FullMasks(torch.ones(4).double(), 2.0))
+    assert 20 - 1e-9 <= found <= 20 + 2e-3
+
+
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(60))
 def test_no_full_mask_covers_more(seed: int) -> None:
