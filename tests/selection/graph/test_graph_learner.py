@@ -34,13 +34,14 @@ def test_bounds_hold_of_every_mask_whatever_the_slopes_and_steps_lower_them(grou
             cliques, found, budget, 400, lambda _, least: told.append(least) is not None
         )
         assert [*told, bound] == sorted([*told, bound], reverse=True)
+        begun = objective.bound(cliques, objective.slopes(cliques, found, 1.0), budget)
+        unmoved, _ = objective.smallest_bound(cliques, found, budget, 0, lambda *_: False)
+        assert max(told[0], unmoved) <= begun
         told.clear()
         assert best - 1e-12 <= bound <= objective.bound(cliques, np.zeros(count), budget)
         assert bound == objective.bound(cliques, slopes, budget)
         left += bound - objective.value(found)
-        at_once += objective.bound(cliques, objective.slopes(cliques, found, 1.0), budget) - objective.value(
-            found
-        )
+        at_once += begun - objective.value(found)
     assert left < at_once / 4
 
 
