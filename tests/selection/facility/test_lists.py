@@ -162,7 +162,19 @@ def test_lists_of_uneven_length_keep_every_entry_once():
     }
     assert found == held
     assert torch.equal(lists.floor_R[::4], longer.floor_R)
+    assert torch.equal(lists.ceiling_R[::4], longer.ceiling_R)
     assert torch.equal(lists.floor_R[1::4], lists.similarities_Rk[1::4, 5])
+
+
+def test_nothing_is_second_where_one_document_is_selected():
+    """Also where a list holds all documents, the last of which is no second one."""
+    rows_ND, references_R = near_copies(8, 4, seed=3).abs(), torch.arange(8)
+    with Workers(1) as workers:
+        lists = nearest(rows_ND, references_R, 8, workers)
+        listed = listed_coverage(lists, torch.tensor([2]))
+        found = completed(lists, listed, rows_ND, references_R, torch.tensor([2]), workers, torch.float32)
+    assert not found.second_R.any()
+    assert float(listed_marginals(lists, found)[2]) == pytest.approx(found.mean)
 
 
 @pytest.mark.parametrize("seed", range(6))
