@@ -49,6 +49,18 @@ def take_blocks(file: int, num_bytes: int) -> None:
         os.truncate(file, num_bytes)
 
 
+def kind_of(path: Path) -> str | None:
+    """What lies there that no file may be put in the place of: a folder, a link, a device or pipe; None if nothing such.
+
+    A file that is written under another name and renamed would take the place of ``/dev/null``, or of a link.
+    """
+    if path.is_symlink():
+        return "a link"
+    if path.is_dir():
+        return "a folder"
+    return "a device or pipe" if path.exists() and not path.is_file() else None
+
+
 def sync(path: Path) -> None:
     """Bring a file, or every file of a folder, onto the disk: after a cut of power one renamed before may be empty.
 

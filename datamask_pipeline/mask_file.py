@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from datamask_pipeline.disk import kind_of
 from datamask_pipeline.errors import ConfigurationError, InputError, StorageError
 from datamask_pipeline.lineage import canonical_json, plain
 from datamask_pipeline.storage import new_map
@@ -140,16 +141,16 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
 
     Raises:
         InputError: there is no such source, it is the output itself, or it has a column that is to be added.
-        StorageError: the output's folder is not there or not to be written to.
+        StorageError: the output is a folder, a link or no file, or its folder is not there or not to be written to.
         ConfigurationError: the output's name is that of another format.
     """
     if path.suffix.lower() not in ("", ".parquet"):
         raise ConfigurationError(
             f"--output {path}: what is written is Parquet; give it a name that ends in .parquet"
         )
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        problem = "it is a folder" if path.is_dir() else f"no folder {folder} that can be written to"
+    folder, special = path.parent, kind_of(path)
+    if special or not folder.is_dir() or not os.access(folder, os.W_OK):
+        problem = f"it is {special}" if special else f"no folder {folder} that can be written to"
         raise StorageError(f"cannot write {path}: {problem}")
     names = _opened(source).schema_arrow.names
     if path.exists() and path.samefile(source):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datamask_pipeline import duck, schema
+from datamask_pipeline.disk import kind_of
 from datamask_pipeline.errors import StorageError
 from datamask_pipeline.look import embedding_map, figures, funnel, measured
 from datamask_pipeline.look.html import number, policy, rendered
@@ -81,10 +82,10 @@ def write_page(
         UnknownNameError: the record has no selection of that release or arm.
         ConfigurationError: no arm is named, and there are several.
         IntegrityError: a table that it is drawn from was altered.
-        StorageError: the file cannot be written; a folder is refused before anything is read.
+        StorageError: the file cannot be written; a folder, a link or what is no file is refused before anything is read.
     """
-    if to.is_dir():
-        raise StorageError(f"cannot write {to}: it is a folder; name a file in --to")
+    if special := kind_of(to):
+        raise StorageError(f"cannot write {to}: it is {special}; name a file in --to")
     text = page(selected(store, release, arm), progress=progress)
     with storage_errors(str(to), "--to"):
         to.parent.mkdir(parents=True, exist_ok=True)

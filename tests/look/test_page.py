@@ -1,6 +1,7 @@
 """The page of a selection says what the record says, in a file of its own without scripts."""
 
 import itertools
+import os
 import re
 import shutil
 from collections import Counter
@@ -211,6 +212,19 @@ def test_a_folder_is_refused_before_anything_is_read(
         with pytest.raises(StorageError, match="it is a folder; name a file in --to"):
             write_page(tiny_run.store, "first", "datamask", to)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_takes_the_place_of_no_pipe_or_link(tiny_run: Pipeline, tmp_path: Path) -> None:
+    """As root, ``--to /dev/stdout`` left a file in its place."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "page.html")
+    for to, said in ((pipe, "a device or pipe"), (link, "a link")):
+        with pytest.raises(StorageError, match=f"it is {said}; name a file in --to"):
+            write_page(tiny_run.store, "first", "datamask", to)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_another_processs_private_file_is_left_alone(tiny_run: Pipeline, tmp_path: Path) -> None:

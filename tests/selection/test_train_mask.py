@@ -1,5 +1,6 @@
 """Upstream's quick test on upstream's file format, and ``datamask select`` on the same file."""
 
+import os
 import re
 from pathlib import Path
 
@@ -224,6 +225,17 @@ def test_what_is_wrong_without_the_rows_is_told_before_they_are_read(
     outcome = run_select("-i", str(source), "-o", str(source.with_name("out.parquet")), *arguments)
     assert isinstance(outcome.exception, DataMaskError)
     assert said in str(outcome.exception)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("link", "a link"), ("pipe", "a device or pipe")])
+def test_the_output_takes_the_place_of_no_link_or_pipe(kind: str, said: str, source: Path) -> None:
+    """As root, ``--output /dev/stdout`` left a Parquet file in its place."""
+    target = source.with_name("out.parquet")
+    target.symlink_to("elsewhere") if kind == "link" else os.mkfifo(target)
+    outcome = run_select("-i", str(source), "-o", str(target), "--policy", "random")
+    assert isinstance(outcome.exception, DataMaskError)
+    assert f"it is {said}" in str(outcome.exception)
+    assert target.is_symlink() or target.is_fifo()
 
 
 def selected(source: Path) -> SelectionResult:
