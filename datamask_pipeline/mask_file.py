@@ -168,7 +168,7 @@ def check_plot(path: Path) -> None:
     """Refuse a picture that could not be drawn.
 
     Raises:
-        ConfigurationError: there is no such folder, or no picture of that suffix.
+        ConfigurationError: there is no such folder, it is one itself, or no picture of that suffix.
     """
     from matplotlib.figure import Figure
 
@@ -177,6 +177,8 @@ def check_plot(path: Path) -> None:
         raise ConfigurationError(f"--plot {path}: the suffix must be one of {', '.join(sorted(formats))}")
     if not path.parent.is_dir():
         raise ConfigurationError(f"--plot {path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise ConfigurationError(f"--plot {path}: it is a folder; name a file")
 
 
 def write_output(path: Path, source: Path, result: SelectionResult, *, explain: bool = False) -> None:

@@ -215,6 +215,7 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
         (["-s", "device=cuda:9"], "cpu"),
         (["--plot", "curve.xyz"], "suffix"),
         (["--plot", "no/such/curve.png"], "no folder"),
+        (["--plot", "folder.png"], "it is a folder"),
         (["-o", "no/such/out.parquet"], "cannot write"),
     ],
 )
@@ -222,6 +223,8 @@ def test_what_is_wrong_without_the_rows_is_told_before_they_are_read(
     arguments: list[str], said: str, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datamask_pipeline.mask_file.read_input", lambda *_, **__: pytest.fail("rows read"))
+    monkeypatch.chdir(source.parent)
+    Path("folder.png").mkdir()
     outcome = run_select("-i", str(source), "-o", str(source.with_name("out.parquet")), *arguments)
     assert isinstance(outcome.exception, DataMaskError)
     assert said in str(outcome.exception)
