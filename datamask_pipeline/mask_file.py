@@ -316,10 +316,8 @@ def _read_embeddings(
         wrong = np.flatnonzero((lengths != dim) | (lengths <= 0))
         if len(wrong):
             row, length = start + int(wrong[0]), int(lengths[wrong[0]])
-            problem = (
-                "an embedding is missing"
-                if length < 0
-                else f"an embedding has {length} dimensions, not {dim}"
+            problem = {-1: "an embedding is missing", 0: "an embedding is empty"}.get(
+                length, f"an embedding has {length} dimensions, not {dim}"
             )
             raise InputError(problem, file=str(path), row=row, field=name)
         if array_ND is None:

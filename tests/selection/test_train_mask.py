@@ -195,6 +195,10 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
     pq.write_table(table.set_column(index, "feature_arr", pa.array(uneven)), tmp_path / "uneven.parquet")
     with pytest.raises(InputError, match="row 399"):
         read_input(tmp_path / "uneven.parquet")
+    empty = pa.array([[]] * 400, pa.list_(pa.float32()))
+    pq.write_table(table.set_column(index, "feature_arr", empty), tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match=r"an embedding is empty \(file .*, row 0, field feature_arr\)"):
+        read_input(tmp_path / "empty.parquet")
     missing = pa.array([None, *[0.5] * 399], pa.float64())
     pq.write_table(table.set_column(2, "quality_score", missing), tmp_path / "missing.parquet")
     with pytest.raises(InputError, match="row 0, field quality_score"):
