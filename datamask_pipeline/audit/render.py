@@ -191,7 +191,7 @@ def _decision_lines(arm: Story) -> Iterator[str]:
     for neighbour in arm["neighbours"] or ():
         cosine = _number(neighbour["cosine"])
         yield f"      near it is chosen {neighbour['id']} of {neighbour['crawl']}: cosine {cosine}"
-    if not arm["passed_over"]:
+    if not arm["deep"]:
         yield "      ranks, cut and chosen neighbours need a pass over the release: ask with --deep"
 
 

@@ -249,8 +249,8 @@ def _passes(
     *,
     read: bool,
 ) -> Row:
-    """What needs a pass over the release: ``normalised`` scores, ``cut`` and ``neighbours``; null where not asked for."""
-    nothing: Row = {"normalised": None, "cut": None, "neighbours": None, "passed_over": read}
+    """What needs a pass over the release: ``normalised`` scores, ``cut`` and ``neighbours``, null unless ``deep``."""
+    nothing: Row = {"normalised": None, "cut": None, "neighbours": None, "deep": read}
     if selection is None or index_row is None or not read:
         return nothing
     index = input_location(mask, "index")

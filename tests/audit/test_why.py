@@ -230,6 +230,8 @@ def test_the_story_says_how_the_score_became_the_quality(tiny_run: Pipeline) -> 
     quick = document_story(store, row["id"], deep=False)["releases"][0]["arms"][0]
     assert quick["normalised"] is None
     assert quick["neighbours"] is None
+    assert (arm["deep"], quick["deep"]) == (True, False)
+    assert "passed_over" not in arm  # of a mask's row: not selected in an earlier release
 
 
 def test_the_nearest_chosen_documents_are_named(tiny_run: Pipeline) -> None:
