@@ -30,7 +30,7 @@ from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent
 from assets.checks import Artefact, Shown, check_names, check_results
 from assets.factory import RETRIES, shown_of, stage_version
 from assets.interrupts import stoppable
-from assets.partitions import RELEASES, dimension_tags, partition_key
+from assets.partitions import RELEASES, dimension_tags, partition_key, partition_of
 from assets.step import outcome, page_of
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.lineage import canonical_json, sha256_text
@@ -142,7 +142,7 @@ def _run(
         if stage not in chain.config.stages():
             context.log.debug(f"{stage.name} is switched off")
             return
-        release = context.partition_key
+        release = partition_of(context)
         chain.refuse_retired(release)
         chain.release_crawls(release)  # the first step fixes them
         chain.store.sweep()  # of what killed steps left

@@ -7,7 +7,7 @@ import pydantic
 
 from assets import partitions
 from assets.factory import OWNERS, RETRIES
-from assets.partitions import record_key
+from assets.partitions import partition_of, record_key
 from datamask_pipeline.audit.prove_data_set import prove_data_set
 from datamask_pipeline.audit.publishable import publishable
 from datamask_pipeline.errors import DataMaskError, StorageError
@@ -97,7 +97,7 @@ def data_set_definitions(config: PipelineConfig) -> dg.Definitions:
     ) -> Iterator[dg.MaterializeResult[None]]:
         chain = pipeline.pipeline()
         try:
-            release, arm = record_key(context.partition_key)
+            release, arm = record_key(partition_of(context))
             asked = config.settings(chain.config.source.license)
             settings = publishable(chain.store, release, arm, asked, even_stale=config.stale)
             done = publish(chain.store, release, arm, config.to, settings)

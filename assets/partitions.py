@@ -61,6 +61,20 @@ def dimension_tags(key: str) -> dict[str, str]:
     return dict(get_tags_from_multi_partition_key(key)) if isinstance(key, dg.MultiPartitionKey) else {}
 
 
+def partition_of(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> str:
+    """The partition of a run.
+
+    Raises:
+        ConfigurationError: it has none, or several.
+    """
+    if not context.has_partition_key:
+        raise ConfigurationError(
+            "this run has no partition, or a range of them; give the tag dagster/partition, e.g. "
+            '`--tags \'{"dagster/partition": "NAME"}\'`, or launch this from a partition\'s page'
+        )
+    return context.partition_key
+
+
 def record_key(key: str) -> tuple[str, ...]:
     """The crawl, the release, or the release and its arm or run, out of a partition key.
 

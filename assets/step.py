@@ -11,7 +11,7 @@ from assets.checks import Artefact, Shown, check_results
 from assets.column_lineage import column_lineage
 from assets.jobs import CRAWL_JOB
 from assets.metadata import Metadata, artefact_metadata, parts_schema, scalars
-from assets.partitions import dimension_tags, record_key
+from assets.partitions import dimension_tags, partition_of, record_key
 from datamask_pipeline.errors import DataMaskError, StorageError
 from datamask_pipeline.pipeline import FLOW
 from datamask_pipeline.pipeline.check import check_score_columns
@@ -43,7 +43,7 @@ def run_stage(
     started = time.monotonic()
     try:
         pipeline = resource.pipeline(LogProgress(context.log.info), run=context.run.run_id)
-        key = "/".join(record_key(context.partition_key))
+        key = "/".join(record_key(partition_of(context)))
         if context.selected_asset_keys:
             # Of every step of the run, so that its first one tells before anything is computed.
             given: Any = context.run.run_config.get("ops", {})

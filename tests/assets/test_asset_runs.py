@@ -248,6 +248,19 @@ def test_a_partition_without_its_dimensions_is_refused_with_the_remedy(dagster_r
     assert job.execute_in_process(instance=dagster_run.instance, tags=tags | dimensions).success
 
 
+@pytest.mark.parametrize("name", ["crawl_job", "arm_job", "chain_job"])
+def test_a_run_without_a_partition_is_refused_with_the_remedy(tiny_defs: dg.Definitions, name: str) -> None:
+    """As of `dagster job execute` without a tag."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = tiny_defs.resolve_job_def(name)
+        result = job.execute_in_process(instance=instance, raise_on_error=False)
+    (failure,) = (event for event in result.all_events if event.is_step_failure)
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None, failure.step_failure_data.error
+    assert told.description.startswith("this run has no partition")
+    assert "dagster/partition" in told.description
+
+
 def test_the_launchpad_refuses_unknown_fields_and_choices(dagster_run) -> None:
     arm = partition_key("arm", "first/random")
     for config in ({"latio": 0.5}, {"dtype": "float8"}):
