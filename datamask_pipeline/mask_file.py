@@ -73,10 +73,7 @@ def read_input(
     file = _opened(path)
     # One column may serve twice, as lengths that are a score and a budget's.
     wanted = dict.fromkeys([id_column, *quality_columns, *filter(None, (token_column, group_column))])
-    names = file.schema_arrow.names
-    for column in (*wanted, embedding_column):
-        if column not in names:
-            raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
+    _require_columns(file, [*wanted, embedding_column], path)
     if file.metadata.num_rows == 0:
         raise InputError("the file has no rows", file=str(path))
     with _reading(path):
@@ -97,9 +94,7 @@ def read_vectors(path: Path, embedding_column: str = "feature_arr") -> NDArray[n
         InputError: the file, the column or a value that cannot be used, by name and row.
     """
     file = _opened(path)
-    if embedding_column not in file.schema_arrow.names:
-        names = ", ".join(file.schema_arrow.names)
-        raise InputError(f"no column {embedding_column!r}; there are {names}", file=str(path))
+    _require_columns(file, [embedding_column], path)
     if file.metadata.num_rows == 0:
         raise InputError("the file has no rows", file=str(path))
     return _read_embeddings(file, embedding_column, path, None)
@@ -250,6 +245,22 @@ def _opened(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise InputError(f"not a Parquet file: {error}", file=str(path)) from error
+
+
+def _require_columns(file: pq.ParquetFile, columns: Sequence[str], path: Path) -> None:
+    """
+    Raises:
+        InputError: one is not there, or there twice.
+    """
+    names = file.schema_arrow.names
+    for column in columns:
+        if column not in names:
+            raise InputError(f"no column {column!r}; there are {', '.join(names)}", file=str(path))
+        if names.count(column) > 1:
+            problem = (
+                f"the file has {names.count(column)} columns {column!r}; rename all but the one that is meant"
+            )
+            raise InputError(problem, file=str(path))
 
 
 def _added(explain: bool) -> dict[str, pa.DataType]:

@@ -19,6 +19,7 @@ from datamask_pipeline.mask_file import (
     EXPLAINING,
     check_output,
     read_input,
+    read_vectors,
     write_output,
 )
 from datamask_pipeline.selection.api import select_documents
@@ -190,6 +191,12 @@ def test_bad_files(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column 'score'"):
         read_input(source, quality_columns=["score"])
     table = pq.read_table(source)
+    for name in ("quality_score", "feature_arr"):
+        pq.write_table(table.append_column(name, table.column(name)), tmp_path / "twice.parquet")
+        with pytest.raises(InputError, match=f"2 columns '{name}'"):
+            read_input(tmp_path / "twice.parquet")
+    with pytest.raises(InputError, match="2 columns 'feature_arr'"):
+        read_vectors(tmp_path / "twice.parquet")
     uneven = [[1.0, 2.0]] * 399 + [[1.0]]
     index = table.column_names.index("feature_arr")
     pq.write_table(table.set_column(index, "feature_arr", pa.array(uneven)), tmp_path / "uneven.parquet")
