@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import second_device
 import torch
 from numpy.typing import NDArray
 
@@ -98,16 +99,16 @@ def test_a_selection_led_by_them_ends_where_exact_ones_lead(
         settings |= {"groups": ["a", "b"] * (len(rows_ND) // 2), "quotas": {"a": 0.4, "b": 0.6}}
     exact = select_documents(rows_ND, quality_N, num_workers=1, **settings)
     monkeypatch.setattr(statistics, "COARSE_ROWS", 600)
-    led, scores = 0, CoarseForm.scores
+    scored: list[int] = []
+    scores = CoarseForm.scores
 
-    def counted(*arguments: Any, **more: Any) -> torch.Tensor:
-        nonlocal led
-        led += 1
-        return scores(*arguments, **more)
+    def counted(form: CoarseForm, rows_nD: torch.Tensor, *more: Any) -> torch.Tensor:
+        scored.append(len(rows_nD))
+        return scores(form, rows_nD, *more)
 
     monkeypatch.setattr(CoarseForm, "scores", counted)
     coarse = select_documents(rows_ND, quality_N, num_workers=1, **settings)
-    assert led > 0
+    assert scored
     again = select_documents(rows_ND, quality_N, num_workers=2, **settings)
     np.testing.assert_array_equal(coarse.mask, again.mask)
     assert coarse.normalisation == exact.normalisation
@@ -124,3 +125,16 @@ def test_a_selection_led_by_them_ends_where_exact_ones_lead(
     value += (1 - lamb) * (-np.square(second_DD).sum() - zero) / (one - zero)
     assert coarse.objective.value == pytest.approx(value, abs=1e-5)
     assert value <= coarse.certificate.bound + 1e-6
+
+
+def test_another_device_does_not_wait_for_the_processor_to_find_directions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows_ND, quality_N = in_a_cone(700, seed=6), np.random.default_rng(7).normal(size=700)
+    monkeypatch.setattr(statistics, "COARSE_ROWS", 600)
+    monkeypatch.setattr(CoarseForm, "scores", lambda *_: pytest.fail("scores along directions"))
+    settings: dict[str, Any] = {"diversity": "DiSF_uncentred", "num_documents": 400, "dtype": "float32"}
+    with second_device.second_device():
+        select_documents(rows_ND, quality_N, device=second_device.NAME, **settings)
+    with pytest.raises(pytest.fail.Exception):
+        select_documents(rows_ND, quality_N, **settings)
