@@ -143,17 +143,17 @@ def check_output(path: Path, source: Path, *, explain: bool = False) -> None:
         raise ConfigurationError(
             f"--output {path}: what is written is Parquet; give it a name that ends in .parquet"
         )
-    folder, special = path.parent, kind_of(path)
-    if special or not folder.is_dir() or not os.access(folder, os.W_OK):
-        problem = f"it is {special}" if special else f"no folder {folder} that can be written to"
-        raise StorageError(f"cannot write {path}: {problem}")
-    names = _opened(source).schema_arrow.names
-    if path.exists() and path.samefile(source):
+    if path.is_file() and source.is_file() and path.samefile(source):
         raise InputError(
             f"the output {path} is the input itself",
             file=str(source),
             remedy="name another file for the output",
         )
+    folder, special = path.parent, kind_of(path)
+    if special or not folder.is_dir() or not os.access(folder, os.W_OK):
+        problem = f"it is {special}" if special else f"no folder {folder} that can be written to"
+        raise StorageError(f"cannot write {path}: {problem}")
+    names = _opened(source).schema_arrow.names
     for name in _added(explain):
         if name in names:
             raise InputError("the input has a column of that name already", file=str(source), field=name)
