@@ -26,24 +26,26 @@ MOST_ERROR = 1 / 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoarseForm(LinearForm):
-    """A form whose matrix is a number times the identity but along a few directions; the number is part of `squared`.
+class CoarseForm:
+    """A form whose matrix is a number times the identity but along a few directions: it scores, and nothing else.
 
     Attributes:
+        rest: What is no matter of direction; that number is part of its `squared`.
         directions_Dr: Orthonormal, float32.
         weights_r: What the matrix gives each of them beyond that number, float32.
     """
 
+    rest: LinearForm
     directions_Dr: Tensor
     weights_r: Tensor
 
     def scores(self, rows_nD: Tensor, squared_n: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """As of the form, by float32 products whatever the `dtype`."""
-        scores_n = super().scores(rows_nD, squared_n, dtype)
+        """As of the form, by float32 products along the directions whatever the `dtype`."""
+        scores_n = self.rest.scores(rows_nD, squared_n, dtype)
         return scores_n.add_(along(rows_nD, self.directions_Dr, self.weights_r))
 
 
-def coarse_form(form: LinearForm, rows_nD: Tensor, squared_n: Tensor) -> LinearForm:
+def coarse_form(form: LinearForm, rows_nD: Tensor, squared_n: Tensor) -> LinearForm | CoarseForm:
     """The form along its matrix's main directions, or itself where these do not tell documents apart well enough.
 
     Args:
@@ -75,9 +77,7 @@ def _along_main_directions(form: LinearForm, matrix_DD: Tensor) -> CoarseForm:
     trace = float(symmetric_DD.trace() - values_r.sum())
     level = left / trace if left > 0 and trace**2 >= left else 0.0  # eigenvalues of both signs have no number
     return CoarseForm(
-        vector_D=form.vector_D,
-        matrix_DD=None,
-        squared=form.squared + level,
+        rest=LinearForm(vector_D=form.vector_D, matrix_DD=None, squared=form.squared + level),
         directions_Dr=(basis_Ds @ turned_ss[:, main_r]).float(),
         weights_r=(values_r - level).float(),
     )

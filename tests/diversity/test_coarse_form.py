@@ -38,7 +38,7 @@ def energy(rows_ND: NDArray[np.float32], vector: float = 0.0) -> LinearForm:
     return LinearForm(vector_D=vector_D, matrix_DD=torch.from_numpy(-2 * second_DD), squared=0.25)
 
 
-def tried(form: LinearForm, rows_ND: NDArray[np.float32]) -> LinearForm:
+def tried(form: LinearForm, rows_ND: NDArray[np.float32]) -> LinearForm | CoarseForm:
     rows = torch.from_numpy(rows_ND)
     return coarse_form(form, rows, rows.double().square().sum(1))
 
@@ -127,7 +127,7 @@ def test_a_selection_led_by_them_ends_where_exact_ones_lead(
     assert value <= coarse.certificate.bound + 1e-6
 
 
-def test_another_device_does_not_wait_for_the_processor_to_find_directions(
+def test_neither_another_device_nor_bfloat16_looks_along_directions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows_ND, quality_N = in_a_cone(700, seed=6), np.random.default_rng(7).normal(size=700)
@@ -136,5 +136,6 @@ def test_another_device_does_not_wait_for_the_processor_to_find_directions(
     settings: dict[str, Any] = {"diversity": "DiSF_uncentred", "num_documents": 400, "dtype": "float32"}
     with second_device.second_device():
         select_documents(rows_ND, quality_N, device=second_device.NAME, **settings)
+    select_documents(rows_ND, quality_N, **settings | {"dtype": "bfloat16"})
     with pytest.raises(pytest.fail.Exception):
         select_documents(rows_ND, quality_N, **settings)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.coarse_form import coarse_form
+from datamask_pipeline.diversity.coarse_form import CoarseForm, coarse_form
 from datamask_pipeline.diversity.moments import LinearForm, Moments, RowMarginals, squared_norms
 from datamask_pipeline.products import second_moment
 from datamask_pipeline.selection.parallel import Workers
@@ -118,11 +118,12 @@ class Statistics:
             coarse: Whether an error of a hundredth of the scores' spread does no harm.
         """
         total = self.rows.num_rows if index_n is None else len(index_n)
+        scored: LinearForm | CoarseForm = form
         on_cpu = self.rows.device.type == "cpu"
         if coarse and total >= COARSE_ROWS and dtype == torch.float32 and on_cpu:
             tried_n = torch.arange(0, total, total // TRIED_ROWS)
             tried_n = tried_n if index_n is None else index_n[tried_n]
-            form = coarse_form(form, self.rows.take(tried_n), self.squared_N[tried_n])
+            scored = coarse_form(form, self.rows.take(tried_n), self.squared_N[tried_n])
 
         def part(span: tuple[int, int]) -> Tensor:
             if index_n is None:
@@ -132,7 +133,7 @@ class Statistics:
                 rows_nD, squared_n = self.rows.take(places_n), self.squared_N[places_n]
             if dtype == torch.float64:
                 rows_nD = rows_nD.double()
-            return form.scores(rows_nD, squared_n, dtype).cpu()
+            return scored.scores(rows_nD, squared_n, dtype).cpu()
 
         return self.workers.fill(part, self.rows.spans(total), total)
 
