@@ -58,6 +58,20 @@ def test_documents_that_were_not_tried_have_nearly_their_scores(vector: float) -
     assert np.abs(found_n.numpy() - exact_n).max() < spread / 100
 
 
+def test_a_matrix_that_is_a_number_but_along_a_few_directions_is_scored_right() -> None:
+    basis_DD = np.linalg.qr(np.random.default_rng(0).normal(size=(DIM, DIM))).Q
+    values_D = np.where(np.arange(DIM) < DIRECTIONS, np.linspace(9.0, 2.0, DIM), 0.05)
+    matrix_DD = torch.from_numpy((basis_DD * values_D) @ basis_DD.T)
+    form = LinearForm(vector_D=torch.zeros(DIM, dtype=torch.float64), matrix_DD=matrix_DD, squared=0.25)
+    rows_ND = isotropic(SHOWN, seed=1)
+    coarse = tried(form, rows_ND)
+    assert isinstance(coarse, CoarseForm)
+    squared_N = np.square(rows_ND.astype(np.float64)).sum(1)
+    exact_N = np.square(rows_ND.astype(np.float64) @ basis_DD) @ values_D + 0.25 * squared_N
+    found_N = coarse.scores(torch.from_numpy(rows_ND), torch.from_numpy(squared_N))
+    np.testing.assert_allclose(found_N.numpy(), exact_N, atol=5e-4)
+
+
 def test_a_form_is_left_alone_where_all_directions_matter_alike() -> None:
     form = energy(isotropic(3_000, seed=3))
     assert tried(form, isotropic(SHOWN, seed=4)) is form
