@@ -164,6 +164,7 @@ def test_half_a_checkpoint_is_not_resumed_from(run: Run, config: PretrainConfig,
     assert again.curve == undisturbed.curve
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["optimizer.pt", "trainer_state.json", "model.safetensors", "COMPLETE"])
 def test_a_state_with_a_file_cut_short_is_not_resumed_from(
     name: str, run: Run, config: PretrainConfig, directory: Path
@@ -178,6 +179,7 @@ def test_a_state_with_a_file_cut_short_is_not_resumed_from(
     assert again.curve == undisturbed.curve
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("left", [b"", b"half", None])
 def test_a_state_whose_weights_were_published_cut_short_is_not_resumed_from(
     left: bytes | None, run: Run, config: PretrainConfig, directory: Path

@@ -61,6 +61,7 @@ def test_one_partition_is_greedy(rounds: int, quotas: dict[str, float] | None) -
     assert whole.mask.tolist() == plain.mask.tolist()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("quotas", [None, {"a": 0.2, "b": 0.8}])
 def test_the_budget_is_kept_and_more_rounds_lose_less(quotas: dict[str, float] | None) -> None:
     values: dict[int, list[float]] = {1: [], 6: []}
