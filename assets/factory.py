@@ -60,7 +60,6 @@ def stage_definitions(stage: Stage, config: PipelineConfig) -> dg.Definitions:
         pool=stage.uses,
         can_subset=True,  # each of several outputs can be asked for alone, without a warning in the UI
         retry_policy=RETRIES,
-        backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
     )
     def run_step(
         context: dg.AssetExecutionContext, pipeline: PipelineResource

@@ -64,8 +64,8 @@ def build_defs(
     wanted = config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
     loaded = load_config(wanted, settings)
     with warnings.catch_warnings():
-        # Partition mappings, backfill policies and partitioned checks are what they are called in Dagster 1.13,
-        # which the constraints file pins.
+        # Partition mappings and partitioned checks are what they are called in Dagster 1.13, which the constraints file
+        # pins.
         warnings.simplefilter("ignore", dg.BetaWarning)
         warnings.simplefilter("ignore", dg.PreviewWarning)
         stages = [stage_definitions(stage, loaded) for stage in loaded.stages()]

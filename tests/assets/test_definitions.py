@@ -9,6 +9,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.automation_tick_evaluation_context import (
+    build_run_requests_with_backfill_policies,
+)
+from dagster._core.definitions.events import AssetKeyPartitionKey
 
 import assets
 import resources
@@ -81,6 +85,30 @@ def test_a_step_is_tried_again_whatever_job_it_is_of(tiny_defs: dg.Definitions) 
     steps = {node.definition.name: node.definition for job in jobs for node in job.nodes}
     assert {"freeze_release", "sweep_record", "published_data_set", "measure"} <= set(steps)
     assert {name for name, step in steps.items() if step.retry_policy != RETRIES} == {"all_made"}
+
+
+def test_a_backfill_gives_each_run_one_partition_by_its_name(tiny_defs: dg.Definitions) -> None:
+    """A step refuses a range of partitions, be it of one."""
+    graph = tiny_defs.resolve_asset_graph()
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        dg.partition_loading_context(dynamic_partitions_store=instance),
+    ):
+        instance.add_dynamic_partitions("crawls", ["tiny-2024-10", "tiny-2024-18"])
+        instance.add_dynamic_partitions("releases", ["first", "second"])
+        for asset in (output.asset for stage in FLOW for output in stage.makes if output.asset):
+            key = dg.AssetKey(asset)
+            if not graph.has(key):  # of a stage that is switched off
+                continue
+            partitions = graph.get(key).partitions_def
+            assert partitions is not None
+            wanted = {*partitions.get_partition_keys()}
+            requests = build_run_requests_with_backfill_policies(
+                {AssetKeyPartitionKey(key, partition) for partition in wanted},
+                graph,
+                instance,
+            )
+            assert {request.partition_key for request in requests} == wanted, asset
 
 
 def test_the_launchpad_names_bounds_choices_and_what_is_configured() -> None:
