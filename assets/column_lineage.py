@@ -4,7 +4,7 @@ Some things are in no column: a document's vector, for which stand the shard and
 beside it; a model's weights, for which stands the step at which they were kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import dagster as dg
@@ -108,7 +108,10 @@ ORIGINS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def column_lineage(
-    asset: str, names: Iterable[str], names_of: Callable[[str], Iterable[str]]
+    asset: str,
+    names: Iterable[str],
+    names_of: Callable[[str], Iterable[str]],
+    unread: Set[str] = frozenset(),
 ) -> dg.TableColumnLineage:
     """The lineage of every column of an asset; of none where the source, the settings or the step itself tells it.
 
@@ -116,10 +119,11 @@ def column_lineage(
         asset: The asset.
         names: Its columns.
         names_of: The columns of another asset, asked where several are meant by one name.
+        unread: Assets that nothing was made of this time.
     """
     origins = ORIGINS.get(asset, {})
     return dg.TableColumnLineage(
-        {name: list(_deps(_origin(origins, name), name, names_of)) for name in names}
+        {name: list(_deps(_origin(origins, name), name, names_of, unread)) for name in names}
     )
 
 
@@ -128,9 +132,13 @@ def _origin(origins: Mapping[str, str], name: str) -> str:
     return origins.get(name) or next(starred, "")
 
 
-def _deps(origin: str, name: str, names_of: Callable[[str], Iterable[str]]) -> Iterator[dg.TableColumnDep]:
+def _deps(
+    origin: str, name: str, names_of: Callable[[str], Iterable[str]], unread: Set[str]
+) -> Iterator[dg.TableColumnDep]:
     for one in origin.split():
         asset, column = one.split(".")
+        if asset in unread:
+            continue
         if column.endswith("*"):
             columns = [found for found in names_of(asset) if found.startswith(column[:-1])]
         else:

@@ -108,12 +108,14 @@ def page_of(artefact: Artefact, output: Output, extra: Shown) -> Metadata:
 
 
 def _lineage(artefact: Artefact, asset: str) -> dg.TableColumnLineage:
-    """Where its columns come from."""
-    store = artefact.pipeline.store
+    """Where its columns come from; not from what its stage reads for other settings, as rules read no vectors."""
+    store, (stage, _) = artefact.pipeline.store, FLOW.maker(asset)
+    read = {name.partition("/")[0] for name in artefact.manifest["basis"]["inputs"]}
+    unread = {*stage.reads.values()} - {of for argument, of in stage.reads.items() if argument in read}
 
     def names_of(other: str) -> list[str]:
         made_by, output = FLOW.maker(other)
         key = artefact.release if made_by.scope == "release" else artefact.ref.key
         return parts_schema(store, artefact.neighbour(output.artefact, key)).names
 
-    return column_lineage(asset, parts_schema(store, artefact.ref).names, names_of)
+    return column_lineage(asset, parts_schema(store, artefact.ref).names, names_of, unread)

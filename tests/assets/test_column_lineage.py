@@ -61,6 +61,15 @@ def test_every_asset_shows_descriptions_and_lineage(dagster_run) -> None:
         assert set(metadata["dagster/column_lineage"].deps_by_column) == {column.name for column in columns}
 
 
+def test_a_score_comes_from_vectors_only_where_it_was_made_of_them(dagster_run) -> None:
+    """Rules read texts alone, whatever other scorers read."""
+    event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey("quality_scores"))
+    lineage = event.asset_materialization.metadata["dagster/column_lineage"].value.deps_by_column
+    for column in ("score", "reason"):
+        origins = [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage[column]]
+        assert origins == [("crawl_documents", "text")]
+
+
 def test_small_plots_stand_on_the_pages(dagster_run) -> None:
     def latest(asset: str) -> dict[str, object]:
         event = dagster_run.instance.get_latest_materialization_event(dg.AssetKey(asset))
