@@ -31,6 +31,10 @@ class DiSFUncentred(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -float((_second(moments) / moments.count).square().sum())
 
+    def value_of_products(self, products_KK: Tensor, dim: int) -> float:
+        del dim
+        return -float((products_KK / len(products_KK)).square().sum())
+
     def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float:
         held = held or Moments.zero(len(groups[0].moments.first_D), needs_second=True)
         count, sum_DD = held.count, _second(held)

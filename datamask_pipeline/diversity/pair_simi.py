@@ -27,6 +27,10 @@ class PairSimilarity(MomentMetric):
     def value(self, moments: Moments) -> float:
         return -(float(moments.first_D @ moments.first_D) - moments.squared) / _pairs(moments.count)
 
+    def value_of_products(self, products_KK: Tensor, dim: int) -> float:
+        del dim
+        return -float(products_KK.sum() - products_KK.trace()) / _pairs(len(products_KK))
+
     def mean_over_masks(self, groups: Sequence[DrawnGroup], held: Moments | None = None) -> float:
         held = held or Moments.zero(len(groups[0].moments.first_D), needs_second=False)
         count, sum_D, total = held.count, held.first_D, float(held.first_D @ held.first_D) - held.squared

@@ -13,13 +13,16 @@ is drawn by lot; of few masks all are tried.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from datamask_pipeline.diversity.moments import MomentMetric
+from datamask_pipeline.diversity.moments import MomentMetric, are_few
 from datamask_pipeline.selection.budget import TIE, Budget
+from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.policy_gradient.estimators.base import Batch
 from datamask_pipeline.selection.problem import Problem
@@ -52,6 +55,12 @@ OF_A_SECOND_MOMENT, OF_A_SPECTRUM = 1.3e-10, 2e-9
 needs eigenvalues or determinants."""
 OF_A_PAIR, OF_A_PRODUCT = 2e-8, 7e-11
 """For each pair of documents where a metric compares all, and for each of the products that this takes."""
+OF_A_MASK_OF_FEW, OF_A_FEW = 2.5e-4, 3e-10
+"""For each mask of few documents in many dimensions that is told by their products with each other, and for each product of
+two coordinates that these take."""
+
+Worth = Callable[[Tensor], Tensor]
+"""The objective of each of some masks."""
 
 
 def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Solution:
@@ -77,7 +86,8 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
     guide = _ByMarginals(batch, ties_N)
-    exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem))
+    worth = partial(rewards, batch)
+    exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem), worth)
     moved += int((exchanged_N & ~mask_N).sum())
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
@@ -94,12 +104,19 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
 
     As it is where there is no time for a look at each of its documents.
     """
-    too_large = _num_looks(problem) < int(solution.mask_N.sum())
-    if too_large or not can_swap_by_marginals(problem):
+    count, looks = int(solution.mask_N.sum()), _num_looks(problem)
+    told = _has_products(problem, solution.mask_N) and _num_looks_by_products(problem, count) > looks
+    if told:
+        looks = _num_looks_by_products(problem, count)
+    if looks < count or not can_swap_by_marginals(problem):
         return solution
     batch = _batch(problem)
-    guide = _ByMarginals(batch, _ties(problem))
-    return _with_mask(solution, _exchanged(batch, solution.mask_N, guide, config, _num_looks(problem))[0])
+    guide: _Guide = _ByMarginals(batch, _ties(problem))
+    worth: Worth = partial(rewards, batch)
+    if told:
+        guide = _ByLot(problem.num_rows, generator(problem.config.seed, "exchange", "lots"))
+        worth = partial(_values, problem)
+    return _with_mask(solution, _exchanged(batch, solution.mask_N, guide, config, looks, worth)[0])
 
 
 def exchanged_by_values(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
@@ -112,7 +129,10 @@ def exchanged_by_values(problem: Problem, solution: Solution, config: DataMaskCo
     looks = min(MOST_TRIED, MOST_BITS // size) // min(guide.candidates, max(1, size - count))
     if looks < count:
         return solution
-    return _with_mask(solution, _exchanged(_batch(problem), solution.mask_N, guide, config, looks)[0])
+    batch = _batch(problem)
+    return _with_mask(
+        solution, _exchanged(batch, solution.mask_N, guide, config, looks, partial(rewards, batch))[0]
+    )
 
 
 def best_of_all(problem: Problem) -> Solution | None:
@@ -143,7 +163,8 @@ def reached_by_values(problem: Problem) -> float:
         return float(rewards(batch, best.mask_N[None])[0])
     guide = _ByLot(size, generator(problem.config.seed, "exchange", "lots"))
     looks = MOST_TRIED_FOR_SCALE // min(guide.candidates, size)
-    return _exchanged(batch, problem.budget.random("first"), guide, DataMaskConfig(), looks)[1]
+    worth = partial(rewards, batch)
+    return _exchanged(batch, problem.budget.random("first"), guide, DataMaskConfig(), looks, worth)[1]
 
 
 def _with_mask(solution: Solution, mask_N: Tensor) -> Solution:
@@ -208,11 +229,39 @@ def _num_looks(problem: Problem) -> int:
     seconds = OF_A_LOOK + size * (OF_A_ROW + dim * OF_A_NUMBER)
     if problem.objective.needs_second:
         seconds += OF_A_SECOND_MOMENT * size * dim**2
-    if any(isinstance(metric, MomentMetric) and metric.spectral for metric in metrics):
+    if _spectral(problem):
         seconds += OF_A_SPECTRUM * dim**3
     if not all(isinstance(metric, MomentMetric) for metric in metrics):
         seconds += size**2 * (OF_A_PAIR + dim * OF_A_PRODUCT)
     return int(MOST_SECONDS / seconds)
+
+
+def _spectral(problem: Problem) -> bool:
+    metrics = [term.metric for term in problem.objective.terms]
+    return any(isinstance(metric, MomentMetric) and metric.spectral for metric in metrics)
+
+
+def _has_products(problem: Problem, mask_N: Tensor) -> bool:
+    """Whether masks are of so few documents that products with each other tell what spectra in all dimensions would."""
+    count, dim = int(mask_N.sum()), problem.rows.dim
+    if problem.held is not None or not are_few(2 * count, dim) or not _spectral(problem):
+        return False
+    if problem.objective.moment_terms is None:
+        return False
+    rows_KD = problem.rows.take(torch.nonzero(mask_N).squeeze(1)).double().cpu()
+    return problem.moment_objective.value_of_rows(mask_N, rows_KD) is not None
+
+
+def _num_looks_by_products(problem: Problem, count: int) -> int:
+    """How many documents exchanges by products may look at: in one's place others are tried that fit, and that do not."""
+    tried = min(2 * MOST_BY_LOT, problem.num_rows)
+    return int(MOST_SECONDS / (tried * (OF_A_MASK_OF_FEW + OF_A_FEW * count**2 * problem.rows.dim)))
+
+
+def _values(problem: Problem, masks_GN: Tensor) -> Tensor:
+    objective, statistics = problem.moment_objective, problem.statistics
+    values = [value_of(objective, statistics, mask_N) for mask_N in masks_GN]
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _batch(problem: Problem) -> Batch:
@@ -263,15 +312,15 @@ def _ranks(order_N: Tensor) -> Tensor:
 
 
 def _exchanged(
-    batch: Batch, mask_N: Tensor, guide: _Guide, config: DataMaskConfig, looks: int
+    batch: Batch, mask_N: Tensor, guide: _Guide, config: DataMaskConfig, looks: int, worth: Worth
 ) -> tuple[Tensor, float]:
     """The best of the mask and some random ones after exchanges, which together are of limited work, and its value."""
-    best_N, best = mask_N, float(rewards(batch, mask_N[None])[0])
+    best_N, best = mask_N, float(worth(mask_N[None])[0])
     if config.num_swap_rounds == 0:
         return best_N, best
     for turn in range(min(MOST_RESTARTS, config.num_restarts) + 1):
         start_N = mask_N if turn == 0 else _drawn(batch.budget, turn)
-        looks, found_N, value = _improved(batch, start_N, guide, config.num_swap_rounds, looks)
+        looks, found_N, value = _improved(batch, start_N, guide, config.num_swap_rounds, looks, worth)
         if value > best + LEAST_GAIN:
             best_N, best = found_N, value
         if looks == 0:
@@ -289,7 +338,7 @@ def _drawn(budget: Budget, turn: int) -> Tensor:
 
 
 def _improved(
-    batch: Batch, mask_N: Tensor, guide: _Guide, num_rounds: int, looks: int
+    batch: Batch, mask_N: Tensor, guide: _Guide, num_rounds: int, looks: int, worth: Worth
 ) -> tuple[int, Tensor, float]:
     """A mask after exchanges of two documents of a group, each of which raises the objective.
 
@@ -299,7 +348,7 @@ def _improved(
     Returns:
         The looks that are left, of those that may be taken; the mask; its value.
     """
-    value = float(rewards(batch, mask_N[None])[0])
+    value = float(worth(mask_N[None])[0])
     for _ in range(num_rounds):
         made, order_N = False, guide.leaving(mask_N)
         selected_T = torch.nonzero(mask_N).squeeze(1)
@@ -324,7 +373,7 @@ def _improved(
                     ranks_CN = _ranks(order_N) + len(mask_N) * masks_CN
                     ranks_CN[torch.arange(len(into_C)), into_C] += len(mask_N)
                     masks_CN = batch.budget.fill_each(ranks_CN)
-                reached_C = rewards(batch, masks_CN)
+                reached_C = worth(masks_CN)
                 first = int(reached_C.argmax())
                 if float(reached_C[first]) > value + LEAST_GAIN:
                     mask_N, value, made = masks_CN[first], float(reached_C[first]), True
