@@ -81,9 +81,9 @@ def select_documents(
     Args:
         embeddings: Shape (N, D), floating: an array or tensor; or what stays on disk: a ``np.memmap``, the path of a
             ``.npy``, or `datamask_pipeline.selection.sharded.ShardedVectors` over several such files; or an Arrow column of
-            lists of one length, which is not copied where it is one chunk of float16 or float32. Rows of other
-            than unit norm are normalised, and the record says how many; those in two bytes a number, whose norms are
-            within .001 of 1, are taken as they are, and objective and marginals are theirs.
+            lists of one length, which is not copied where it is one chunk of float16 or float32. Where rows are
+            of other than unit norm, all are normalised, and the record says how many those were; in two bytes a number,
+            where all norms are within .001 of 1, rows are taken as they are, and objective and marginals are theirs.
         quality: Shape (N,), higher is better; or several such arrays by name.
         config: All settings at once, instead of `settings`.
         diversity: A metric's name, a metric object, a function, or several of these with their weights, as a dict or pairs;
