@@ -39,7 +39,9 @@ def test_freed_pages_are_kept_inside_and_given_back_afterwards() -> None:
     assert (
         afterwards > pages / 2 or afterwards > 10 * 2**26 // 2**21 / 2
     )  # of 4 KiB, or of 2 MiB where they are huge
-    assert given_back > 2**25
+    assert (
+        given_back > 2**24
+    )  # some 2**27 with one C library, 2**25 with another; nothing where it is not done
 
 
 def test_processes_are_dealt_out_among_a_machines_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The `datamask` command. Knows the chain, the audit and the engine's files; knows no Dagster."""
 
 import errno
+import os
 import sys
 from typing import Final
 
@@ -34,9 +35,18 @@ def main() -> None:
             place = error.filename or "standard output or a temporary file"
             remedy = "free room there, or name another place"
             print(f"error: {error.strerror}, where {inert(place)} is written: {remedy}", file=sys.stderr)
+            _drop_what_finds_no_room()
             raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as ended:  # Typer makes an exit of an interrupt
         if isinstance(ended, SystemExit) and ended.code != INTERRUPTED:
             raise
         print("interrupted: call again, and it goes on where it was", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+
+
+def _drop_what_finds_no_room() -> None:
+    """Of standard output: Python, from 3.13 on, would try it again as it ends, and exit with a status of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

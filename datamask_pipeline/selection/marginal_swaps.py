@@ -63,10 +63,18 @@ Worth = Callable[[Tensor], Tensor]
 """The objective of each of some masks."""
 
 
-def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Solution:
-    """Start at the best quality and swap until no number of documents raises the objective, nor an exchange of two."""
+def choose_by_marginal_swaps(
+    problem: Problem, config: DataMaskConfig, *, exchanging: bool = True
+) -> Solution:
+    """Start at the best quality and swap until no number of documents raises the objective, nor an exchange of two.
+
+    Args:
+        problem: What is to be chosen.
+        config: How far.
+        exchanging: Whether two documents are exchanged at the end.
+    """
     num_steps = config.num_steps
-    batch = _batch(problem)
+    batch = batch_of(problem)
     mask_N = problem.budget.best(problem.objective.quality_N, exact=True)
     value = float(rewards(batch, mask_N[None])[0])
     share, step, moved = FIRST_SHARE, 0, 0
@@ -85,14 +93,15 @@ def choose_by_marginal_swaps(problem: Problem, config: DataMaskConfig) -> Soluti
         else:
             share /= 2
         problem.report({"step": step, "num_steps": num_steps, "objective": value})
-    guide = _ByMarginals(batch, ties_N)
-    worth = partial(rewards, batch)
-    exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem), worth)
-    moved += int((exchanged_N & ~mask_N).sum())
+    if exchanging:
+        guide, worth = _ByMarginals(batch, ties_N), partial(rewards, batch)
+        exchanged_N, value = _exchanged(batch, mask_N, guide, config, _num_looks(problem), worth)
+        moved += int((exchanged_N & ~mask_N).sum())
+        mask_N, marginals_N = exchanged_N, _marginals(batch, exchanged_N)
     problem.report({"step": step, "num_steps": num_steps, "objective": value})
     return Solution(
-        mask_N=exchanged_N,
-        scores_N=_marginals(batch, exchanged_N),
+        mask_N=mask_N,
+        scores_N=marginals_N,
         method="no bound: the metrics share none",
         converged=step < num_steps,
         notes={"steps": step, "swaps": moved},
@@ -110,7 +119,7 @@ def exchanged_in_tokens(problem: Problem, solution: Solution, config: DataMaskCo
         looks = _num_looks_by_products(problem, count)
     if looks < count or not can_swap_by_marginals(problem):
         return solution
-    batch = _batch(problem)
+    batch = batch_of(problem)
     guide: _Guide = _ByMarginals(batch, _ties(problem))
     worth: Worth = partial(rewards, batch)
     if told:
@@ -129,7 +138,7 @@ def exchanged_by_values(problem: Problem, solution: Solution, config: DataMaskCo
     looks = min(MOST_TRIED, MOST_BITS // size) // min(guide.candidates, max(1, size - count))
     if looks < count:
         return solution
-    batch = _batch(problem)
+    batch = batch_of(problem)
     return _with_mask(
         solution, _exchanged(batch, solution.mask_N, guide, config, looks, partial(rewards, batch))[0]
     )
@@ -141,7 +150,7 @@ def best_of_all(problem: Problem) -> Solution | None:
     if masks is None:
         return None
     masks_GN = torch.stack(masks)
-    values_G = rewards(_batch(problem), masks_GN)
+    values_G = rewards(batch_of(problem), masks_GN)
     with_N, without_N = (
         torch.where(side_GN, values_G[:, None], -torch.inf).amax(0) for side_GN in (masks_GN, ~masks_GN)
     )
@@ -157,7 +166,7 @@ def best_of_all(problem: Problem) -> Solution | None:
 
 def reached_by_values(problem: Problem) -> float:
     """The objective of the best of all masks, where these are few; else of what some exchanges by values end at."""
-    batch, size = _batch(problem), problem.num_rows
+    batch, size = batch_of(problem), problem.num_rows
     best = best_of_all(problem)
     if best is not None:
         return float(rewards(batch, best.mask_N[None])[0])
@@ -264,7 +273,8 @@ def _values(problem: Problem, masks_GN: Tensor) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _batch(problem: Problem) -> Batch:
+def batch_of(problem: Problem) -> Batch:
+    """The whole block as one batch, for values and marginals of its masks."""
     return Batch(
         embeddings_ND=problem.rows.everything(),
         logits_N=torch.zeros(problem.num_rows),

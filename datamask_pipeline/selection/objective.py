@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -160,6 +161,11 @@ class MomentObjective:
     def exact_exchanges(self) -> bool:
         """Whether `exchange_model` is exact."""
         return all(metric.quadratic or metric.exact_exchanges for _, metric in self._terms)
+
+    def reordered(self, order_N: Tensor) -> Self:
+        """The same of the block's documents in another order."""
+        function = replace(self.objective, quality_N=self.objective.quality_N[order_N])
+        return replace(self, objective=function)
 
     def raw(self, moments: Moments) -> dict[str, float]:
         """Each metric's value."""

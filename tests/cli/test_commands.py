@@ -161,7 +161,7 @@ def test_a_machine_without_a_temporary_folder_is_told_in_one_line(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("command", ["config show", "config check", "plan", "run --dry-run"])
+@pytest.mark.parametrize("command", ["config show", "config check", "plan --documents 10", "run --dry-run"])
 def test_output_that_finds_no_room_is_told_in_one_line(command: str, tiny_config_file: Path) -> None:
     arguments = [sys.executable, "-c", "from datamask_pipeline.cli import main; main()", *command.split()]
     if command != "config show":

@@ -135,10 +135,8 @@ def test_exchanges_begin_at_more_than_four_random_masks_where_these_take_little_
     draws = np.random.default_rng(0)
     rows, quality = draws.standard_normal((300, 24)).astype(np.float32), draws.random(300)
     settings: dict[str, Any] = {"diversity": {"Facility": 0.5, "Pair_simi": 0.5}, "lamb": 0.1}
-    few, many = (
-        select_documents(rows, quality, num_documents=10, num_restarts=restarts, **settings)
-        for restarts in (4, 32)
-    )
+    settings |= {"num_tokens": 400, "token_counts": draws.integers(20, 60, 300)}
+    few, many = (select_documents(rows, quality, num_restarts=restarts, **settings) for restarts in (4, 32))
     assert many.normalisation == few.normalisation
     assert many.objective.value > few.objective.value + 0.01
 

@@ -1,12 +1,7 @@
 """Exchanges on every similarity of a small block, until none gains, and again from masks that were drawn or changed at
 random. Knows no list, bound or normalisation.
 
-Shape suffixes: N documents, which are the references too, C of them whose best ones change, K places of a mask.
-
-Of every reference the best and the second-best chosen document are known, as in FastPAM (Schubert and Rousseeuw 2019). What
-an exchange gains is what its document would add to the mask as it is, plus what it saves of the loss of the other; a
-table has the second for every place and document, and an exchange only changes what the references whose two best ones
-change put into it.
+Shape suffixes: N documents, which are the references too, C of a chunk, K places of a mask.
 """
 
 from __future__ import annotations
@@ -20,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamask_pipeline.diversity.coverage_swaps import CoverageSwaps
+from datamask_pipeline.diversity.swap_models import Floats, Places
 from datamask_pipeline.products import product_into
 from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.seeds import generator
@@ -33,9 +30,6 @@ RESTART_WORK, KICK_WORK = 2**27, 2**28
 """Similarities that all drawn masks, and all kicks, together may look at: about a second."""
 FOUND_AGAIN = 3
 """Where as many drawn masks end at the best that is known, others would too."""
-
-Doubles = NDArray[np.float64]
-Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +45,7 @@ class Exchanges:
     """
 
     similar_NN: NDArray[np.float32]
-    worth_N: Doubles
+    worth_N: Floats
     groups_N: Places
     scale: float
     seed: int
@@ -187,43 +181,33 @@ class Exchanges:
                 yield place, document
 
 
-class _Mask:
-    """A mask, the two best of every reference, and the table of its exchanges."""
+class _Mask(CoverageSwaps):
+    """A mask of documents that are worth something besides."""
 
     def __init__(self, block: Exchanges, picks_K: Places) -> None:
-        size = len(block.worth_N)
-        self.block, self.picks_K, self.chosen = block, picks_K.copy(), set(picks_K.tolist())
-        self.first_N, self.second_N = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self.best_N, self.next_N = np.zeros(size, np.float32), np.zeros(size, np.float32)
-        self.added_N, self.saved_KN = np.zeros(size), np.zeros((len(picks_K), size))
-        for start in range(0, size, CHUNK_ROWS):
-            self._rank(np.arange(start, min(start + CHUNK_ROWS, size)))
+        super().__init__(block.similar_NN, block.similar_NN, picks_K)
+        self.block = block
         self.sum_up()
 
     def copy(self) -> _Mask:
         """One that changes by itself."""
         other = object.__new__(_Mask)
-        copied = {name: held.copy() for name, held in vars(self).items() if name != "block"}
-        vars(other).update(copied, block=self.block)
+        shared = ("block", "scale", "similar_RT", "similar_TR")
+        copied = {name: held.copy() for name, held in vars(self).items() if name not in shared}
+        vars(other).update({name: getattr(self, name) for name in shared}, **copied)
         return other
 
     def value(self) -> float:
         """The objective, in similarities."""
-        return float(self.block.worth_N[self.picks_K].sum() + self.best_N.sum(dtype=np.float64))
+        return float(self.block.worth_N[self.picks_K].sum() + self.best_R.sum(dtype=np.float64))
 
-    def sum_up(self) -> None:
-        """The table from all references."""
-        self.added_N[:], self.saved_KN[:] = 0, 0
-        for start in range(0, len(self.best_N), CHUNK_ROWS):
-            self._put(np.arange(start, min(start + CHUNK_ROWS, len(self.best_N))), 1)
-
-    def exchanges(self) -> tuple[Places, Doubles]:
+    def exchanges(self) -> tuple[Places, Floats]:
         """Of every place the document that gains most there, and what it gains, as the table has it."""
         losses_K = self.block.worth_N[self.picks_K]
-        losses_K += np.bincount(self.first_N, self.best_N - self.next_N, len(self.picks_K))
-        alone_N = self.added_N + self.block.worth_N
+        losses_K += self.losses()
+        alone_N = self.added_T + self.block.worth_N
         alone_N[self.picks_K] = -np.inf
-        gains_KN = self.saved_KN + alone_N
+        gains_KN = self.saved() + alone_N
         groups_N = self.block.groups_N
         if groups_N.any():
             gains_KN[groups_N[self.picks_K][:, None] != groups_N] = -np.inf
@@ -232,56 +216,8 @@ class _Mask:
 
     def gain(self, place: int, document: int) -> float:
         """Of one exchange, summed anew."""
-        left_N = np.where(self.first_N == place, self.next_N, self.best_N)
-        after_N = np.maximum(left_N, self.block.similar_NN[document])
+        left_N = np.where(self.first_R == place, self.next_R, self.best_R)
+        after_N = np.maximum(left_N, self.similar_TR[document])
         worth_N = self.block.worth_N
-        moved = float((after_N - self.best_N).sum(dtype=np.float64))
+        moved = float((after_N - self.best_R).sum(dtype=np.float64))
         return moved + float(worth_N[document] - worth_N[self.picks_K[place]])
-
-    def exchange(self, place: int, document: int) -> None:
-        """A document for the one at a place."""
-        similar_N = self.block.similar_NN[document]
-        lost_N = (self.first_N == place) | (self.second_N == place)
-        changed_C = np.flatnonzero(lost_N | (similar_N > self.next_N))
-        self._put(changed_C, -1)
-        self.chosen.remove(int(self.picks_K[place]))
-        self.chosen.add(document)
-        self.picks_K[place] = document
-        lost_C = lost_N[changed_C]
-        self._rank(changed_C[lost_C])
-        kept = changed_C[~lost_C]
-        ahead = similar_N[kept] > self.best_N[kept]
-        first, second = kept[ahead], kept[~ahead]
-        self.second_N[first], self.next_N[first] = self.first_N[first], self.best_N[first]
-        self.first_N[first], self.best_N[first] = place, similar_N[first]
-        self.second_N[second], self.next_N[second] = place, similar_N[second]
-        self._put(changed_C, 1)
-
-    def _rank(self, rows_C: Places) -> None:
-        """The two best of some references, by all that are chosen."""
-        if not len(rows_C):
-            return
-        similar_CK = self.block.similar_NN[np.ix_(rows_C, self.picks_K)]
-        every = np.arange(len(rows_C))
-        self.first_N[rows_C] = first_C = similar_CK.argmax(1)
-        self.best_N[rows_C] = similar_CK[every, first_C]
-        if len(self.picks_K) > 1:
-            similar_CK[every, first_C] = -1
-            self.second_N[rows_C] = second_C = similar_CK.argmax(1)
-            self.next_N[rows_C] = similar_CK[every, second_C]
-
-    def _put(self, rows_C: Places, sign: int) -> None:
-        """Add what some references put into the table, or take it away."""
-        if not len(rows_C):
-            return
-        rows_C = rows_C[np.argsort(self.first_N[rows_C], kind="stable")]
-        similar_CN = self.block.similar_NN[rows_C]
-        best_C1, next_C1 = self.best_N[rows_C, None], self.next_N[rows_C, None]
-        above_CN = np.maximum(similar_CN - best_C1, 0)
-        self.added_N += sign * above_CN.sum(0, dtype=np.float64)
-        saved_CN = np.clip(similar_CN, next_C1, best_C1, out=above_CN)
-        saved_CN -= next_C1
-        places_C = self.first_N[rows_C]
-        starts = np.flatnonzero(np.diff(places_C, prepend=-1))
-        for start, stop in zip(starts, [*starts[1:], len(places_C)], strict=True):
-            self.saved_KN[places_C[start]] += sign * saved_CN[start:stop].sum(0, dtype=np.float64)

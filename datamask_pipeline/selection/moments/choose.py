@@ -20,13 +20,13 @@ from datamask_pipeline.diversity.moments import Moments
 from datamask_pipeline.errors import ConfigurationError
 from datamask_pipeline.selection.moments.band import Band, choose_in_bands
 from datamask_pipeline.selection.moments.ceiling import ceiling
-from datamask_pipeline.selection.moments.exchanges import LEAST_GAIN, SEARCHES, Exchanges
+from datamask_pipeline.selection.moments.exchanges import Exchanges
 from datamask_pipeline.selection.moments.newton import climb
 from datamask_pipeline.selection.moments.relaxed import Ascent, RelaxedObjective, start_at
-from datamask_pipeline.selection.moments.rounding import DRAWS, draw_mask, filled, round_mask
+from datamask_pipeline.selection.moments.rounding import filled, round_mask
+from datamask_pipeline.selection.moments.search import Best, round_anew, search_on
 from datamask_pipeline.selection.moments.statistics import Statistics
 from datamask_pipeline.selection.moments.swaps import GOAL_SHARE, swap
-from datamask_pipeline.selection.moments.values import value_of
 from datamask_pipeline.selection.policies.datamask import DataMaskConfig
 from datamask_pipeline.selection.problem import Problem
 from datamask_pipeline.selection.rows import MemoryRows
@@ -35,10 +35,6 @@ from datamask_pipeline.selection.solution import TANGENT, TANGENT_IN_TOKENS, Sol
 
 SAMPLE_STEPS, SAMPLE_GAP = 12, 0.002
 """A sample is learnt so long, or so near: what it lacks the block shows."""
-FOUND_AGAIN = 8
-"""Where as many starts end at the best that is known, others would too, and so would searches."""
-IN_VAIN = 8
-"""Tabu searches by exact models, one after the other, that find nothing better: more are not begun."""
 CHEAPER = 4
 """Times the steps where no second moments are summed."""
 SETTLED, WIDE = 0.05, 256
@@ -63,7 +59,7 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
     proof = Proof(problem, relaxed)
     exchanging &= config.num_swap_rounds > 0
     exchanges = Exchanges.of(problem.statistics, objective, budget) if exchanging else None
-    known = _Best(problem)
+    known = Best.of_moments(problem)
     is_small = not budget.tokens and budget.num_documents < problem.rows.dim
     if exchanges is not None and (is_small or not objective.quadratic):
         # Few documents are far from any relaxed mask: these often end higher, and they cost little.
@@ -112,22 +108,13 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
     if exchanges is not None and (bound is None or problem.gap(bound, known.value) > config.gap_tolerance):
         known.offer(exchanges.improved(swapped.mask_N))
         if budget.tokens and objective.quadratic:
-            _round_anew(exchanges, known, config.num_restarts, ascent.weights_N)
+            round_anew(exchanges, known, config.num_restarts, ascent.weights_N)
         elif not budget.tokens:
-            _kick(exchanges, known, config.num_kicks)
-            before = known.value
-            if not _begun_anew(exchanges, known, config.num_restarts):
-                if known.value > before:
-                    _kick(exchanges, known, config.num_kicks)
-                num_turns = min(config.num_kicks, exchanges.num_turns(known.mask_N))
-                if num_turns and config.num_restarts:
-                    num_searches = min(SEARCHES, config.num_restarts)
-                    known.offer(exchanges.searched(known.mask_N, num_turns, num_searches))
-                _walk(exchanges, known, config.num_kicks)
+            search_on(exchanges, known, config)
     if budget.tokens:
         # Swaps and exchanges may have left tokens over.
         whole_N = filled(known.mask_N, ascent.weights_N, budget)
-        known = _Best(problem)
+        known = Best.of_moments(problem)
         known.offer(whole_N)
         known.offer(rounded_N)
     if bound is None:
@@ -146,67 +133,6 @@ def choose_by_moments(problem: Problem, config: DataMaskConfig, *, exchanging: b
             "fractional": int(((ascent.weights_N > 0) & (ascent.weights_N < 1)).sum()),
         },
     )
-
-
-class _Best:
-    """The best of the masks that were offered: the first of those that sums in another order could tell apart."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.mask_N, self.value = torch.empty(0), -math.inf
-
-    @property
-    def found(self) -> bool:
-        """Whether there was any."""
-        return len(self.mask_N) > 0
-
-    def offer(self, mask_N: Tensor) -> float:
-        """Keeps the mask where it is better than what was offered before, both measured from vectors in float32; its value.
-
-        Of masks that only rounding tells apart the first is kept: which copies they hold is left to the lot.
-        """
-        value = value_of(self.problem.moment_objective, self.problem.statistics, mask_N)
-        if not self.found or value > self.value + LEAST_GAIN:
-            self.mask_N, self.value = mask_N, value
-        return value
-
-
-def _kick(exchanges: Exchanges, known: _Best, most: int) -> None:
-    """Offers what exchanges end at from the best that is known, exchanged in part at random."""
-    for turn in range(min(most, exchanges.num_kicks(known.mask_N))):
-        known.offer(exchanges.improved(exchanges.kicked(known.mask_N, turn)))
-
-
-def _begun_anew(exchanges: Exchanges, known: _Best, most: int) -> bool:
-    """Offers what exchanges end at from drawn starts; whether that was the best `FOUND_AGAIN` times, which is enough."""
-    times, num_turns = 0, min(most, exchanges.num_restarts(known.mask_N))
-    for turn in range(num_turns):
-        before, value = known.value, known.offer(exchanges.improved(exchanges.restarted(turn)))
-        times = 0 if known.value > before else times + (value >= before - LEAST_GAIN)
-        if times == FOUND_AGAIN:
-            return True
-    return False
-
-
-def _round_anew(exchanges: Exchanges, known: _Best, most: int, weights_N: Tensor) -> None:
-    """Offers what exchanges end at from other draws of the relaxed mask, filled up."""
-    budget = known.problem.budget
-    for turn in range(min(most, exchanges.num_restarts(known.mask_N))):
-        improved_N = exchanges.improved(draw_mask(weights_N, budget, DRAWS + turn))
-        known.offer(filled(improved_N, weights_N, budget))
-
-
-def _walk(exchanges: Exchanges, known: _Best, most: int) -> None:
-    """Offers what tabu searches by exact models come by from the best that is known, exchanged in part at random."""
-    num_turns, since = min(most, exchanges.num_walks(known.mask_N)), 0
-    for turn in range(num_turns):
-        before = known.value
-        start_N = exchanges.kicked(known.mask_N, turn) if turn else known.mask_N
-        since = 0 if known.offer(exchanges.walked(start_N, turn)) > before + LEAST_GAIN else since + 1
-        if since == IN_VAIN:
-            break
-    if num_turns:
-        known.offer(exchanges.improved(known.mask_N))
 
 
 class Proof:

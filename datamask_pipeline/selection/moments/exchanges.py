@@ -29,10 +29,6 @@ LEAST_GAIN = 1e-7
 """Of an exchange, in the objective's units: many smaller ones together are below what a gap is told in."""
 MOST_WORK = 1e10
 """Numbers that all moves of one search may read: a few seconds."""
-RESTART_WORK, WALK_WORK, KICK_WORK = 8e9, 3e9, 3e8
-"""The same for all that begin anew together, for all tabu searches by exact models, and for all kicks."""
-UNEVEN_RESTART_WORK, UNEVEN_WALK_WORK = 3e9, 9e9
-"""Of the first two where the objective is not concave: in the same time tabu searches then find more."""
 KICKED = (0.15, 0.3)
 """Shares of a mask that a kick exchanges at random, in turns; each of them costs about two exchanges more to repair."""
 FEWEST_KICKED = (1, 4)
@@ -45,6 +41,19 @@ SEARCHES, SEARCH_MOVES = 16, 100
 """Tabu searches side by side, and moves of each in each turn besides one for each document of the mask."""
 MOST_SEARCHED = 2.5e8
 """Documents that all moves of all of them may look at: a few seconds."""
+
+
+@dataclass(frozen=True)
+class SearchWork:
+    """Numbers that all drawn masks may read together, all tabu searches by exact models, and all kicks."""
+
+    restarts: float
+    walks: float
+    kicks: float
+
+
+CONCAVE, UNEVEN = SearchWork(8e9, 3e9, 3e8), SearchWork(3e9, 9e9, 3e8)
+"""Of metrics whose relaxation is concave, and of others: in the same time tabu searches then find more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,20 +73,27 @@ class Exchanges:
     held: Moments
     objective: MomentObjective
     budget: Budget
+    work: SearchWork
 
     @classmethod
-    def of(cls, statistics: Statistics, objective: MomentObjective, budget: Budget) -> Exchanges | None:
+    def of(
+        cls,
+        statistics: Statistics,
+        objective: MomentObjective,
+        budget: Budget,
+        work: SearchWork | None = None,
+    ) -> Exchanges | None:
         """Those of a block; none where it is too large, or where a metric has no exact model."""
         if not objective.exact_exchanges or statistics.rows.num_rows * statistics.rows.dim > MOST_NUMBERS:
             return None
         order_N = torch.argsort(lots(budget.seed, statistics.rows.num_rows), descending=True, stable=True)
-        function = replace(objective.objective, quality_N=objective.objective.quality_N[order_N])
         return cls(
             order_N=order_N,
             rows_ND=statistics.rows.everything().double().cpu()[order_N],
             held=statistics.held or Moments.zero(statistics.rows.dim, statistics.needs_second),
-            objective=replace(objective, objective=function),
+            objective=objective.reordered(order_N),
             budget=replace(budget, costs_N=budget.costs_N[order_N], groups_N=budget.groups_N[order_N]),
+            work=work or (CONCAVE if objective.concave else UNEVEN),
         )
 
     def starts(self) -> Iterator[Tensor]:
@@ -158,8 +174,7 @@ class Exchanges:
         size = int(mask_N.sum())
         if self.objective.quadratic or self.budget.tokens:
             return 0
-        work = WALK_WORK if self.objective.concave else UNEVEN_WALK_WORK
-        return int(self._most_moves(size) * work / MOST_WORK / (size + SEARCH_MOVES))
+        return int(self._most_moves(size) * self.work.walks / MOST_WORK / (size + SEARCH_MOVES))
 
     def walked(self, mask_N: Tensor, turn: int) -> Tensor:
         """The best mask that a tabu search by exact models comes by from this one."""
@@ -204,13 +219,13 @@ class Exchanges:
 
     def num_restarts(self, mask_N: Tensor) -> int:
         """How often there is time to begin anew: about two moves for each document of a mask."""
-        size, work = int(mask_N.sum()), RESTART_WORK if self.objective.concave else UNEVEN_RESTART_WORK
-        return int(self._most_moves(size) * work / MOST_WORK / (2 * size))
+        size = int(mask_N.sum())
+        return int(self._most_moves(size) * self.work.restarts / MOST_WORK / (2 * size))
 
     def num_kicks(self, mask_N: Tensor) -> int:
         """How often it costs little to kick a mask and to improve it again."""
         size = int(mask_N.sum())
-        return int(self._most_moves(size) * KICK_WORK / MOST_WORK / (3 * KICKED[0] * size))
+        return int(self._most_moves(size) * self.work.kicks / MOST_WORK / (3 * KICKED[0] * size))
 
     def kicked(self, mask_N: Tensor, turn: int) -> Tensor:
         """The mask with some documents exchanged at random.

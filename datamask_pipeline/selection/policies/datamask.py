@@ -3,7 +3,8 @@
 * Moment metrics: ``selection.moments``.
 * One coverage metric: the solver of ``selection.facility``.
 * One metric along a graph: ``selection.graph``.
-* Any mixture whose metrics all have marginals: swaps by marginals.
+* Coverage and metrics of moments: ``selection.mixture``, where a block is small; else, as any mixture whose metrics all
+  have marginals, swaps by these.
 * Anything else, a black box: the best of all masks where these are few; else the paper's learner as it is by default, and
   exchanges by values. To set that learner, name policy ``policy_gradient``.
 """
@@ -44,8 +45,8 @@ class DataMaskConfig(Settings):
         32,
         ge=0,
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or mask; fewer "
-        "where the best is found again and again, or where each takes long. Of mixtures with Facility, and of budgets in "
-        "tokens, at most 32. For Pair_simi and DiSF_uncentred also how many tabu searches run side by side, at most 16, "
+        "where the best is found again and again, or where each takes long. Of larger mixtures with Facility, and of budgets "
+        "in tokens, at most 32. For Pair_simi and DiSF_uncentred also how many tabu searches run side by side, at most 16, "
         "and for Pair_graph a quarter of how many masks are annealed, fewer of many documents.",
     )
     num_kicks: int = pydantic.Field(
@@ -85,6 +86,7 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         choose_by_marginal_swaps,
         exchanged_by_values,
     )
+    from datamask_pipeline.selection.mixture import MixtureObjective, choose_mixture
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
@@ -102,6 +104,8 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         if (on_graph := GraphObjective.of(problem)) is not None:
             return choose_on_graph(problem, on_graph, config)
     if can_swap_by_marginals(problem):
+        if (mixture := MixtureObjective.of(problem)) is not None and config.num_swap_rounds:
+            return choose_mixture(problem, mixture, config)
         return choose_by_marginal_swaps(problem, config)
     if (best := best_of_all(problem)) is not None:
         return best

@@ -1,0 +1,118 @@
+"""Mixtures of Facility with metrics of moments: no exchange is left that gains, and of few masks the best is found."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from datamask_pipeline import select_documents
+from datamask_pipeline.selection.result import SelectionResult
+
+MIXTURES = [["Facility", "Pair_simi"], ["Facility", "LogDet"], ["Facility", "Vendi", "DiSF_uncentred"]]
+
+
+def block(seed: int, size: int, dim: int) -> tuple[torch.Tensor, NDArray[np.float64]]:
+    draws = np.random.default_rng(seed)
+    rows_ND = draws.standard_normal((size, dim))
+    rows_ND[: size // 3] = rows_ND[-(size // 3) :] + 0.05 * draws.standard_normal((size // 3, dim))
+    rows_ND /= np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    return torch.from_numpy(rows_ND).float(), draws.random(size)
+
+
+def worth(result: SelectionResult, rows_ND: torch.Tensor, quality_N: NDArray[np.float64], lamb: float) -> Any:
+    """The objective of masks by the formulas of docs/choosing.md, on the result's scale."""
+    rows = rows_ND.double().numpy()
+    scale = result.normalisation
+
+    def raw(name: str, chosen: list[int]) -> float:
+        products = rows[chosen] @ rows[chosen].T
+        count, dim = len(chosen), rows.shape[1]
+        second = rows[chosen].T @ rows[chosen]
+        if name == "Facility":
+            return float(np.maximum(rows @ rows[chosen].T, 0).max(1).mean())
+        if name == "Pair_simi":
+            return float(-(products.sum() - np.trace(products)) / (count * (count - 1)))
+        if name == "DiSF_uncentred":
+            return float(-np.square(second / count).sum())
+        if name == "LogDet":
+            return float(np.linalg.slogdet(np.eye(dim) + dim / count * second)[1] / dim)
+        spectrum = np.linalg.eigvalsh(products / np.trace(products))
+        spectrum = spectrum[spectrum > 1e-12]
+        return float(-(spectrum * np.log(spectrum)).sum())
+
+    def of(chosen: list[int]) -> float:
+        zero, one = scale["quality"]
+        total = lamb * float((quality_N[chosen].mean() - zero) / (one - zero))
+        names = [name for name in scale if name != "quality"]
+        for name in names:
+            zero, one = scale[name]
+            total += (1 - lamb) / len(names) * (raw(name, chosen) - zero) / (one - zero)
+        return total
+
+    return of
+
+
+@pytest.mark.parametrize("names", MIXTURES, ids="+".join)
+def test_no_exchange_within_a_group_is_left_that_gains(names: list[str]) -> None:
+    rows_ND, quality_N = block(3, 48, 6)
+    groups = ["a" if row % 3 else "b" for row in range(48)]
+    result = select_documents(
+        rows_ND,
+        quality_N,
+        diversity=dict.fromkeys(names, 1.0),
+        num_documents=10,
+        lamb=0.3,
+        groups=groups,
+        quotas={"a": 0.7, "b": 0.3},
+        num_kicks=2,
+        num_restarts=2,
+    )
+    chosen = np.flatnonzero(result.mask).tolist()
+    assert [sum(groups[row] == group for row in chosen) for group in "ab"] == [7, 3]
+    of = worth(result, rows_ND, quality_N, 0.3)
+    reached = of(chosen)
+    assert reached == pytest.approx(result.objective.value, abs=1e-5)
+    for out in chosen:
+        for into in set(range(48)) - set(chosen):
+            if groups[into] == groups[out]:
+                assert of([into if row == out else row for row in chosen]) <= reached + 1e-6, (into, out)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("names", MIXTURES, ids="+".join)
+def test_of_few_documents_the_best_mask_is_found(names: list[str]) -> None:
+    for seed in range(4):
+        rows_ND, quality_N = block(seed, 12, 5)
+        result = select_documents(
+            rows_ND, quality_N, diversity=dict.fromkeys(names, 1.0), num_documents=4, lamb=0.2
+        )
+        of = worth(result, rows_ND, quality_N, 0.2)
+        best = max(of(list(chosen)) for chosen in combinations(range(12), 4))
+        assert of(np.flatnonzero(result.mask).tolist()) == pytest.approx(best, abs=1e-6), seed
+
+
+def test_landmarks_are_the_references() -> None:
+    rows_ND, quality_N = block(5, 60, 6)
+    results = [
+        select_documents(
+            rows_ND,
+            quality_N,
+            diversity={"Facility": 1.0, "Pair_simi": 1.0},
+            diversity_options={"Facility": {"exact_rows": 20, "num_landmarks": 15}},
+            num_documents=9,
+            lamb=0.3,
+            num_workers=workers,
+            num_kicks=2,
+            num_restarts=2,
+        )
+        for workers in (1, 3)
+    ]
+    assert results[0].mask.tolist() == results[1].mask.tolist()
+    other = select_documents(
+        rows_ND, quality_N, diversity={"Facility": 1.0, "Pair_simi": 1.0}, num_documents=9, lamb=0.3
+    )
+    assert results[0].normalisation != other.normalisation
+    assert results[0].mask.sum() == 9
