@@ -76,11 +76,11 @@ def low_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
         counted = ngram.get(row["arm"])
         if counted is None or row["epochs"] is None:
             continue
-        read = int(row["tokens"] * min(1, row["epochs"]))
+        read = round(row["tokens"] * min(1, row["epochs"]))
         if counted["tokens"] < read:
             lines.append(
                 f"the gate of {row['arm']} is a low one: its trigram model learnt from {counted['tokens']:,} tokens, its "
-                f"models from some {read:,} different ones; `-s ngram.max_tokens={row['tokens']}` lets it learn from all"
+                f"models from some {read:,} different ones; `-s ngram.max_tokens={read}` lets it learn from as many"
             )
     return lines
 

@@ -99,6 +99,14 @@ def test_a_gate_of_fewer_tokens_than_the_networks_read_is_said_to_be_low() -> No
     assert not low_gates(none, told["ngram"])  # type: ignore[arg-type]
 
 
+def test_a_low_gate_is_raised_to_what_the_networks_read_not_to_all_that_the_arm_has() -> None:
+    told = [{"arm": "random", "tokens": 413_173, "epochs": 60_416 / 413_173}]
+    (line,) = low_gates(told, {"random": {"tokens": 30_000}})
+    assert "its models from some 60,416 different ones" in line
+    assert line.endswith("`-s ngram.max_tokens=60416` lets it learn from as many")
+    assert not low_gates(told, {"random": {"tokens": 60_416}})
+
+
 def test_the_table_has_every_figure_and_says_what_it_cannot() -> None:
     console = Console(file=io.StringIO(), width=120)
     print_ngram(console, about(3.0))
