@@ -81,6 +81,37 @@ def test_no_exchange_within_a_group_is_left_that_gains(names: list[str]) -> None
                 assert of([into if row == out else row for row in chosen]) <= reached + 1e-6, (into, out)
 
 
+def test_of_hundreds_of_documents_too_no_exchange_is_left_that_gains() -> None:
+    """Values, asked of a few documents in each one's place, left hundreds: there was no time to ask them all."""
+    (rows_ND, quality_N), count = block(3, 600, 16), 150
+    result = select_documents(
+        rows_ND,
+        quality_N,
+        diversity={"Facility": 1.0, "Pair_simi": 1.0},
+        num_documents=count,
+        lamb=0.1,
+        num_kicks=0,
+        num_restarts=0,
+    )
+    products_NN = rows_ND.double().numpy() @ rows_ND.double().numpy().T
+    similar_NN, scale = np.maximum(products_NN, 0), result.normalisation
+    of_one = {name: 1 / (one - zero) for name, (zero, one) in scale.items()}
+    chosen = np.flatnonzero(result.mask)
+    covered = similar_NN[:, chosen].max(1).mean()
+    most = -np.inf
+    for out in chosen:
+        others = chosen[chosen != out]
+        left_N1 = similar_NN[:, others].max(1, keepdims=True)
+        coverage_N = np.maximum(similar_NN, left_N1).mean(0) - covered
+        alike_N = products_NN[others].sum(0) - products_NN[others, out].sum()
+        gains_N = 0.45 * of_one["Facility"] * coverage_N
+        gains_N -= 0.45 * of_one["Pair_simi"] * 2 * alike_N / (count * (count - 1))
+        gains_N += 0.1 * of_one["quality"] * (quality_N - quality_N[out]) / count
+        gains_N[chosen] = -np.inf
+        most = max(most, gains_N.max())
+    assert most < 1e-6
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", MIXTURES, ids="+".join)
 def test_of_few_documents_the_best_mask_is_found(names: list[str]) -> None:

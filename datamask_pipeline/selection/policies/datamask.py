@@ -45,7 +45,7 @@ class DataMaskConfig(Settings):
         32,
         ge=0,
         description="Most times that exchanges of a mask of few documents begin anew, from a drawn document or mask; fewer "
-        "where the best is found again and again, or where each takes long. Of larger mixtures with Facility, and of budgets "
+        "where the best is found again and again, or where each takes long. Of large mixtures with Facility, and of budgets "
         "in tokens, at most 32. For Pair_simi and DiSF_uncentred also how many tabu searches run side by side, at most 16, "
         "and for Pair_graph a quarter of how many masks are annealed, fewer of many documents.",
     )
