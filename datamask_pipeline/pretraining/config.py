@@ -125,8 +125,8 @@ class PretrainConfig(Settings):
         feed_forward = 3 * self.intermediate_size * self.hidden_size
         if self.architecture == "moe":
             feed_forward = experts * feed_forward + self.num_experts * self.hidden_size
-        shared = (self.num_kv_heads or self.num_heads) / self.num_heads
-        attention = 2 * self.hidden_size**2 + int(2 * shared * self.hidden_size**2)
+        key_and_value = 2 * self.hidden_size**2 * (self.num_kv_heads or self.num_heads) // self.num_heads
+        attention = 2 * self.hidden_size**2 + key_and_value
         return self.num_layers * (attention + feed_forward + 2 * self.hidden_size) + self.hidden_size
 
     @model_validator(mode="before")

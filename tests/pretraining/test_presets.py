@@ -27,6 +27,13 @@ def test_a_preset_has_the_size_it_is_called_by(
     assert count_active_parameters(model, config) / 1e6 == pytest.approx(active_millions, rel=0.01)
 
 
+def test_parameters_are_counted_whole_however_many_heads_share_keys() -> None:
+    config = PretrainConfig(hidden_size=98, num_heads=49, num_kv_heads=1, num_layers=2, intermediate_size=64)
+    with torch.device("meta"):
+        model = build_model(config, vocab_size=100, end_of_text=0)
+    assert count_parameters(model) == 100 * 98 + config.block_parameters
+
+
 def test_what_is_given_beside_a_preset_wins_and_the_same_values_are_the_same_model() -> None:
     smoke = PretrainConfig(preset="smoke", num_layers=3)
     assert (smoke.hidden_size, smoke.num_layers) == (64, 3)
