@@ -46,8 +46,9 @@ class MixtureObjective(MomentObjective):
         """That of a block; none where a metric is of another kind, the block too large, or the budget one in tokens."""
         terms, size = problem.objective.terms, problem.num_rows
         coverage = [(term, term.metric) for term in terms if isinstance(term.metric, CoverageMetric)]
-        kinds = all(isinstance(term.metric, CoverageMetric | MomentMetric) for term in terms)
-        if not (kinds and coverage) or problem.budget.tokens or problem.held is not None:
+        of_moments = [term for term in terms if isinstance(term.metric, MomentMetric)]
+        both = bool(coverage and of_moments) and len(coverage) + len(of_moments) == len(terms)
+        if not both or problem.budget.tokens or problem.held is not None:
             return None
         similar: dict[str, tuple[float, Similarities]] = {}
         for term, metric in coverage:

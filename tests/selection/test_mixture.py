@@ -1,6 +1,7 @@
 """Mixtures of Facility with metrics of moments: no exchange is left that gains, and of few masks the best is found."""
 
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from datamask_pipeline import select_documents
+from datamask_pipeline.diversity.facility import FacilityConfig, FacilityLocation
+from datamask_pipeline.families import METRICS
+from datamask_pipeline.selection.mixture import MixtureObjective
+from datamask_pipeline.selection.objective import ObjectiveFunction, Term
+from datamask_pipeline.selection.parallel import Workers
 from datamask_pipeline.selection.result import SelectionResult
 
 MIXTURES = [["Facility", "Pair_simi"], ["Facility", "LogDet"], ["Facility", "Vendi", "DiSF_uncentred"]]
@@ -147,3 +153,25 @@ def test_landmarks_are_the_references() -> None:
     )
     assert results[0].normalisation != other.normalisation
     assert results[0].mask.sum() == 9
+
+
+def test_metrics_of_coverage_alone_are_no_mixture_with_moments() -> None:
+    """Two of them, as a file of one's own may bring a second, have no model of moments to be summed with."""
+    terms = [
+        Term(name=name, metric=FacilityLocation(FacilityConfig()), weight=0.5) for name in ("one", "other")
+    ]
+    of_moments = Term(name="moments", metric=METRICS.make("Pair_simi"), weight=0.5)
+    rows = SimpleNamespace(everything=lambda: block(7, 40, 6)[0])
+
+    def found(*chosen: Term) -> MixtureObjective | None:
+        function = ObjectiveFunction(lamb=0.1, quality_N=torch.zeros(40), terms=chosen)
+        budget = SimpleNamespace(tokens=False)
+        with Workers(1) as workers:
+            problem: Any = SimpleNamespace(
+                objective=function, num_rows=40, rows=rows, budget=budget, held=None, workers=workers
+            )
+            return MixtureObjective.of(problem)
+
+    assert found(*terms) is None
+    assert found(of_moments) is None
+    assert found(terms[0], of_moments) is not None

@@ -96,6 +96,16 @@ def test_every_policy_of_every_metric(policy: str, metric: str, device: str) -> 
     same(device, rows, quality, metric, policy=policy, num_documents=20, **SHORT.get(policy, {}))
 
 
+def test_a_mixture_with_facility(device: str) -> None:
+    rows, quality, _ = block()
+    settings = {"diversity": {"Facility": 1.0, "LogDet": 1.0}, "num_documents": 20, **SHORT["datamask"]}
+    here = select_documents(rows, quality, device="cpu", dtype="float32", **settings)
+    settings["normalisation_constants"] = here.normalisation
+    there = select_documents(rows, quality, device=device, dtype="float32", **settings)
+    assert there.objective.value == pytest.approx(here.objective.value, abs=5e-3)
+    assert there.record["device"] == device
+
+
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("metric", METRICS.names())
