@@ -12,6 +12,9 @@ from datamask_pipeline.schema import HELD_OUT, OF_DOCUMENTS
 
 Row = Mapping[str, Any]
 
+FAR_MORE = 1.1
+"""Times the tokens that networks read: an n-gram model of more of them is a gate that they need not pass."""
+
 
 def ngram_figures(
     rows: Mapping[str, Sequence[Row]], tokens: Mapping[str, int], baseline: str
@@ -64,8 +67,8 @@ def no_power(arms: Mapping[str, Row], ngram: Mapping[str, Row]) -> list[str]:
     ]
 
 
-def low_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
-    """A line for each arm whose networks read other tokens than its n-gram model learnt from, and so have a lower gate.
+def uneven_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
+    """A line for each arm whose networks read other tokens than its n-gram model learnt from: more of them, or far fewer.
 
     Args:
         arms: Rows of ``arm, tokens, epochs``; ``None``: it has no networks.
@@ -77,10 +80,12 @@ def low_gates(arms: Sequence[Row], ngram: Mapping[str, Row]) -> list[str]:
         if counted is None or row["epochs"] is None:
             continue
         read = round(row["tokens"] * min(1, row["epochs"]))
-        if counted["tokens"] < read:
+        is_low, is_high = counted["tokens"] < read, counted["tokens"] > read * FAR_MORE
+        if is_low or is_high:
+            kind, remedy = ("low", "as many") if is_low else ("high", "no more")
             lines.append(
-                f"the gate of {row['arm']} is a low one: its trigram model learnt from {counted['tokens']:,} tokens, its "
-                f"models from some {read:,} different ones; `-s ngram.max_tokens={read}` lets it learn from as many"
+                f"the gate of {row['arm']} is a {kind} one: its trigram model learnt from {counted['tokens']:,} tokens, its "
+                f"models from some {read:,} different ones; `-s ngram.max_tokens={read}` lets it learn from {remedy}"
             )
     return lines
 
@@ -110,7 +115,7 @@ def print_ngram(console: Console, about: Row) -> None:
         title = f"n-gram bits per byte less those of {about['baseline']}, with the 95 % interval over questions or documents"
         rows = [(names[task], [signed(of.get(task)) for of in compared.values()]) for task in tasks]
         print_in_blocks(console, title, list(compared), [rows])
-    for line in [*_caution(ngram), *low_gates(about["arms"], ngram)]:
+    for line in [*_caution(ngram), *uneven_gates(about["arms"], ngram)]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from datamask_pipeline.report.bits import bit_differences, bits_per_byte
-from datamask_pipeline.report.ngram import low_gates, ngram_figures, no_power, print_ngram
+from datamask_pipeline.report.ngram import ngram_figures, no_power, print_ngram, uneven_gates
 from datamask_pipeline.schema import HELD_OUT
 
 
@@ -92,19 +92,27 @@ def test_of_several_arms_without_power_one_line_tells() -> None:
 
 def test_a_gate_of_fewer_tokens_than_the_networks_read_is_said_to_be_low() -> None:
     told = about(2.0)
-    (line,) = low_gates(told["arms"], told["ngram"])  # type: ignore[arg-type]
+    (line,) = uneven_gates(told["arms"], told["ngram"])  # type: ignore[arg-type]
     assert line.startswith("the gate of random is a low one: its trigram model learnt from 900 tokens")
     assert "`-s ngram.max_tokens=1000`" in line
     none = [{"arm": "random", "tokens": None, "epochs": None}]
-    assert not low_gates(none, told["ngram"])  # type: ignore[arg-type]
+    assert not uneven_gates(none, told["ngram"])  # type: ignore[arg-type]
 
 
 def test_a_low_gate_is_raised_to_what_the_networks_read_not_to_all_that_the_arm_has() -> None:
     told = [{"arm": "random", "tokens": 413_173, "epochs": 60_416 / 413_173}]
-    (line,) = low_gates(told, {"random": {"tokens": 30_000}})
+    (line,) = uneven_gates(told, {"random": {"tokens": 30_000}})
     assert "its models from some 60,416 different ones" in line
     assert line.endswith("`-s ngram.max_tokens=60416` lets it learn from as many")
-    assert not low_gates(told, {"random": {"tokens": 60_416}})
+    assert not uneven_gates(told, {"random": {"tokens": 60_416}})
+
+
+def test_a_gate_of_far_more_tokens_than_the_networks_read_is_said_to_be_high() -> None:
+    told = [{"arm": "random", "tokens": 413_173, "epochs": 60_416 / 413_173}]
+    (line,) = uneven_gates(told, {"random": {"tokens": 413_173}})
+    assert line.startswith("the gate of random is a high one: its trigram model learnt from 413,173 tokens")
+    assert line.endswith("`-s ngram.max_tokens=60416` lets it learn from no more")
+    assert not uneven_gates(told, {"random": {"tokens": 66_000}})
 
 
 def test_the_table_has_every_figure_and_says_what_it_cannot() -> None:
