@@ -265,7 +265,8 @@ class Pipeline:
             )
         if configured is None:
             if frozen is None:
-                raise UnknownNameError("release", release, self.releases(), setting)
+                others = [name for name in self.releases() if setting != f"releases.{name}.given"]
+                raise UnknownNameError("release", release, others, setting)
             return frozen.crawls
         named, given = configured.crawls, self._given_to(release, frozen)
         held = [] if given is None else self.planned_crawls(given, f"releases.{release}.given")

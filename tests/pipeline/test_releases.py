@@ -260,7 +260,7 @@ def test_a_misspelt_given_is_told_with_its_setting(tiny_config_file: Path, tmp_p
     releases = {"first": {"crawls": ["tiny-2024-10"]}, "second": {"given": "frist"}}
     pipeline = Pipeline(load_config(str(tiny_config_file), {"store": str(tmp_path), "releases": releases}))
     with pytest.raises(
-        UnknownNameError, match=r"^releases\.second\.given: unknown release 'frist' .*'first'"
+        UnknownNameError, match=r"^releases\.second\.given: unknown release 'frist' .*'first'.*: first$"
     ):
         pipeline.check()
     rolling = {"first": {"crawls": ["tiny-2024-10"]}, "web": {"given": "frist", "every": "crawl"}}
