@@ -20,6 +20,7 @@ from datamask_pipeline import schema
 from datamask_pipeline.audit.figures import EXACT, TOLERANCE, differing, near
 from datamask_pipeline.audit.findings import Finding, contradiction
 from datamask_pipeline.audit.recompute_block import check_block
+from datamask_pipeline.audit.recompute_bound import Bounded
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.stages.held import (
     RESERVE,
@@ -54,6 +55,8 @@ _NAMES: Final = ("crawl", "id")
 
 #: The version of `select` from which on budgets in tokens have a bound.
 _FIRST_IN_TOKENS: Final = 34
+#: That from which on coverage beside metrics of moments has one.
+_FIRST_OF_MIXTURES: Final = 53
 
 
 def check_selection(
@@ -113,12 +116,13 @@ def check_selection(
         yield contradiction(said, f"tells of {len(found)} blocks where its settings make {len(blocks)}")
         return
     # Over shards, and by earlier versions, no bound is computed where the budget is in tokens.
-    in_tokens = config.over == "blocks" and int(basis["version"]) >= _FIRST_IN_TOKENS
+    version = int(basis["version"])
+    bounded = Bounded(config.over == "blocks" and version >= _FIRST_IN_TOKENS, version >= _FIRST_OF_MIXTURES)
     for number, (block, budgeted) in enumerate(
         zip(blocks, budgets_of(config, blocks, before, rows.token_counts_N), strict=True)
     ):
         of_block = given_block(before, block)
-        yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said, in_tokens)
+        yield from check_block(budgeted, rows, block, of_block, stored, found[number], file, said, bounded)
     yield from _check_totals(manifest, stored, index, before, said)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from datamask_pipeline.audit.figures import EXACT, SCALE_TOLERANCE, TOLERANCE, differing, first, near
 from datamask_pipeline.audit.findings import Finding, contradiction, unknown
-from datamask_pipeline.audit.recompute_bound import check_bound
+from datamask_pipeline.audit.recompute_bound import Bounded, check_bound
 from datamask_pipeline.hardware import present_device
 from datamask_pipeline.spill import Room
 from datamask_pipeline.stages.release_rows import ReleaseRows
@@ -36,9 +36,9 @@ def check_block(
     found: Mapping[str, Any],
     file: str,
     said: str,
-    in_tokens: bool,
+    bounded: Bounded,
 ) -> Iterator[Finding]:
-    """One block: its problem is posed again, and the stored mask is evaluated; budgets in tokens may have a bound or not."""
+    """One block: its problem is posed again, and the stored mask is evaluated, bounds of which that version had some."""
     import torch
 
     from datamask_pipeline.selection.api import beside, check_settings, normalised_problem, raw_problem
@@ -91,7 +91,7 @@ def check_block(
             problem = replace(problem, random_value=of_all[1])
         kept = block[pruned.kept_N]
         yield from _check_mask(policy, problem, stored, kept, file)
-        yield from _check_figures(problem, engine, stored, kept, found, file, said, in_tokens)
+        yield from _check_figures(problem, engine, stored, kept, found, file, said, bounded)
     yield from _check_reasons(policy.decision, problem, stored, kept, found, file, said)
 
 
@@ -167,7 +167,7 @@ def _check_figures(
     found: Mapping[str, Any],
     file: str,
     said: str,
-    in_tokens: bool,
+    bounded: Bounded,
 ) -> Iterator[Finding]:
     """Objective, its parts, every marginal, and the certificate."""
     import torch
@@ -212,7 +212,7 @@ def _check_figures(
     given = {name: stored[name][kept] for name in ("tangent", "dual", "probability")}
     if "cliques" in stored:
         given["cliques"] = _with_any_of(stored["cliques"], kept)
-    yield from check_bound(problem, given, kept, found, said, in_tokens)
+    yield from check_bound(problem, given, kept, found, said, bounded)
 
 
 def _with_any_of(cliques: pa.Table, kept: NDArray[np.int64]) -> pa.Table:

@@ -6,6 +6,7 @@ Shape suffixes: m rows of a block that pruning left.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +22,26 @@ SUM_TOLERANCE: Final = 1e-6
 _TILE_DOCUMENTS, _TILE_REFERENCES = 256, 8192
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """Of what the version that wrote a record has bounds, beside what any has.
+
+    Attributes:
+        in_tokens: Budgets in tokens.
+        mixtures: Coverage beside metrics of moments.
+    """
+
+    in_tokens: bool
+    mixtures: bool
+
+
 def check_bound(
     problem: Any,
     given: Mapping[str, Any],
     kept: NDArray[np.int64],
     found: Mapping[str, Any],
     said: str,
-    in_tokens: bool,
+    bounded: Bounded,
 ) -> Iterator[Finding]:
     """Hold a block's certificate against its objective and what its bound was computed from.
 
@@ -38,7 +52,7 @@ def check_bound(
         kept: Its rows in the part.
         found: What the manifest says of the block.
         said: The manifest's path.
-        in_tokens: Whether budgets in tokens are bounded.
+        bounded: Of what there are bounds.
     """
     objective, certificate = found["objective"], found["certificate"]
     bound = certificate["bound"]
@@ -46,7 +60,7 @@ def check_bound(
     if bound is None:
         if certificate["gap"] is not None:
             yield contradiction(said, "a gap is stated without a bound")
-        if stored or (_has_bound(problem) and (in_tokens or not problem.budget.tokens)):
+        if stored or _has_bound(problem, bounded):
             yield contradiction(said, "no bound is stated where its metrics, policy and budget give one")
         return
     if bound < objective["value"]:
@@ -64,6 +78,8 @@ def check_bound(
         yield from _check_tangent(problem, given, objective, bound, said)
     elif _along_graph(problem):
         yield from _check_cliques(problem, given.get("cliques"), kept, objective, bound, said)
+    elif _is_mixture(problem):
+        yield from _check_mixture(problem, given, objective, bound, said)
     elif not _covers(problem):
         yield contradiction(said, "a bound is stated where such metrics together have none")
     elif found["record"]["learner"].get("lists") == "from regions":
@@ -89,14 +105,22 @@ def _along_graph(problem: Any) -> bool:
     return GraphObjective.of(problem) is not None
 
 
-def _has_bound(problem: Any) -> bool:
+def _is_mixture(problem: Any) -> bool:
+    from datamask_pipeline.selection.mixture_bound import covering
+
+    return covering(problem) is not None
+
+
+def _has_bound(problem: Any, bounded: Bounded) -> bool:
     """Whether policy `datamask` gives a bound here."""
     from datamask_pipeline.selection.facility.choose import MOST_EXACT
 
-    if problem.config.policy != "datamask":
+    if problem.config.policy != "datamask" or (problem.budget.tokens and not bounded.in_tokens):
         return False
     if _along_graph(problem):
         return True
+    if _is_mixture(problem):
+        return bounded.mixtures
     if problem.objective.moment_terms is None:
         if not (_covers(problem) and problem.budget.tokens):
             return _covers(problem)
@@ -193,6 +217,30 @@ def _check_tangent(
         )
 
 
+def _check_mixture(
+    problem: Any,
+    given: Mapping[str, NDArray[np.float64]],
+    objective: Mapping[str, Any],
+    bound: float,
+    said: str,
+) -> Iterator[Finding]:
+    """What the tangent at the stored weights and the dual variables say together, from every pair."""
+    import torch
+
+    from datamask_pipeline.selection.mixture_bound import bound_at, covering
+
+    for name in ("tangent", "dual"):
+        if np.isnan(given[name]).all():
+            yield contradiction(said, f"a bound is stated, and no `{name}` is stored that it rests on")
+            return
+    weights_m, dual_m = (np.ascontiguousarray(given[name]) for name in ("tangent", "dual"))
+    moments = problem.statistics.moments(torch.from_numpy(weights_m))
+    offered_m = _offered(problem, covering(problem), dual_m)
+    again = max(bound_at(problem, moments, torch.from_numpy(dual_m), offered_m), objective["value"])
+    if not near(bound, again, TOLERANCE):
+        yield contradiction(said, f"the bound is {bound}, and its tangent and dual variables give {again}")
+
+
 def _check_ceiling(problem: Any, objective: Mapping[str, Any], bound: float, said: str) -> Iterator[Finding]:
     from datamask_pipeline.selection.moments.ceiling import ceiling
 
@@ -228,14 +276,26 @@ def coverage_bound(problem: Any, dual_m: NDArray[np.float64]) -> float:
         problem: Whose objective has one term, a coverage metric.
         dual_m: Not negative.
     """
-    import torch
-
     from datamask_pipeline.selection.facility.tokens import largest_of_means
     from datamask_pipeline.selection.full_masks import FullMasks
 
-    objective, rows_mD = problem.objective, problem.rows.everything()
+    objective = problem.objective
     (term,) = objective.terms
+    offered_m, quality_m = _offered(problem, term, dual_m), objective.lamb * objective.quality_N
+    if problem.budget.tokens:
+        full = FullMasks(problem.budget.costs_N, problem.budget.limits[0])
+        reached, _ = largest_of_means(offered_m, quality_m, full)
+    else:
+        reached = problem.budget.most(quality_m / problem.budget.num_documents + offered_m)
     weight = (1 - objective.lamb) * term.scale
+    return float(weight * dual_m.mean() + reached + (1 - objective.lamb) * term.offset)
+
+
+def _offered(problem: Any, term: Any, dual_m: NDArray[np.float64]) -> Any:
+    """What each document offers a coverage term above the dual variables, by every pair: float64 of shape (m,)."""
+    import torch
+
+    rows_mD = problem.rows.everything()
     floor_m = torch.from_numpy(dual_m.astype(np.float32))
 
     def above(start: int) -> Any:
@@ -248,10 +308,4 @@ def coverage_bound(problem: Any, dual_m: NDArray[np.float64]) -> float:
         return total_n
 
     sums_m = torch.cat(list(problem.workers.map(above, range(0, len(rows_mD), _TILE_DOCUMENTS))))
-    offered_m, quality_m = weight / len(rows_mD) * sums_m, objective.lamb * objective.quality_N
-    if problem.budget.tokens:
-        full = FullMasks(problem.budget.costs_N, problem.budget.limits[0])
-        reached, _ = largest_of_means(offered_m, quality_m, full)
-    else:
-        reached = problem.budget.most(quality_m / problem.budget.num_documents + offered_m)
-    return float(weight * dual_m.mean() + reached + (1 - objective.lamb) * term.offset)
+    return (1 - problem.objective.lamb) * term.scale / len(rows_mD) * sums_m

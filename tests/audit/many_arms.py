@@ -15,6 +15,13 @@ ARMS: dict[str, dict[str, Any]] = {
     "graph": {"diversity": "Pair_graph", "lamb": 0.3, "block_rows": 30, "quality_pruning": 0.2},
     "facility_quotas": {"diversity": "Facility", "quotas": {"tiny-2024-10": 0.4, "tiny-2024-18": 0.6}},
     "mixture": {"diversity": {"Facility": 0.5, "Pair_simi": 0.5}},
+    "mixture_blocks": {
+        "diversity": {"Facility": 0.5, "LogDet": 0.5},
+        "block_rows": 30,
+        "quality_pruning": 0.2,
+        **BRIEF,
+    },
+    "unbounded": {"diversity": {"Facility": 0.5, "DiSF": 0.5}, **BRIEF},
     "greedy": {"policy": "greedy"},
     "topk": {"policy": "quality_topk"},
     "drawn": {"policy": "random", "seed": 1},

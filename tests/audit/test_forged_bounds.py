@@ -1,4 +1,4 @@
-"""A bound, and what it was computed from, cannot be changed unnoticed: of metrics of moments, and of coverage."""
+"""A bound, and what it was computed from, cannot be changed unnoticed: of metrics of moments, of coverage and of both."""
 
 import json
 import shutil
@@ -127,6 +127,8 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
             "blocks",
             "tokens",
             "facility_tokens",
+            "mixture",
+            "mixture_blocks",
         )
         for name, change in MOVED.items()
     },
@@ -139,6 +141,8 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
             ("facility", "dual"),
             ("facility_quotas", "dual"),
             ("facility_tokens", "dual"),
+            ("mixture", "tangent"),
+            ("mixture", "dual"),
         )
         for name, change in ARRAYS.items()
         if (array, name) != ("dual", "exchanged")
@@ -153,7 +157,7 @@ FORGERIES: dict[str, Callable[[Forger], None]] = {
     "graph cliques beyond the part": one_clique_more(lambda _: [10**6, 10**6 + 1]),
     "graph cliques below the part": one_clique_more(lambda rows: [-1, rows[0].as_py()]),
     "graph cliques of nobody": one_clique_more(lambda rows: [None, rows[0].as_py()]),
-    "mixture bound made up": of_block(bound_made_up),
+    "unbounded bound made up": of_block(bound_made_up),
     "quotas threshold of a group": of_block(threshold_of_a_group),
 }
 
@@ -183,6 +187,19 @@ def test_without_what_it_was_computed_from_a_bound_cannot_be_told(
     (finding,) = found(forger)
     assert finding.kind == "cannot tell"
     assert "stored no dual variables" in finding.problem
+
+
+def test_of_a_bound_that_rests_on_two_files_neither_may_lack(
+    many_arms: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    forger = forger_of(many_arms, "mixture", tmp_path)
+    (path,) = forger.manifests("select")
+    (path.parent / "tangent.npy").unlink()
+    forger.change_manifest(
+        "select",
+        lambda manifest: manifest.update(files=[f for f in manifest["files"] if f["name"] != "tangent.npy"]),
+    )
+    assert "no `tangent` is stored that it rests on" in "".join(f.problem for f in found(forger))
 
 
 def test_another_draw_is_found_out_though_all_its_figures_are_its_own(

@@ -59,37 +59,72 @@ def dual_bound(
     Returns:
         The bound, in float64; float64 dual variables of shape (R,).
     """
-    entries = _Entries(lists, slack=NEAR * width)
-    low_R, high_R = entries.low_R, entries.high_R
+    entries = Entries(lists, slack=NEAR * width)
     scale = weight / lists.num_references
-    dual_R = start_R.double().clamp(low_R, high_R)
+    dual_R = start_R.double().clamp(entries.low_R, entries.high_R)
     best, best_dual_R = float("inf"), dual_R
-    drift_R = torch.zeros_like(dual_R)
-    softness, factor, before = FIRST_SOFTNESS, FIRST_FACTOR, float("inf")
-    for index in range(num_steps + 1):
+    softness, steps = FIRST_SOFTNESS, PolyakSteps(entries, scale, value)
+    for _ in range(num_steps + 1):
         scores_N, above_A = entries.scores(linear_N, scale, dual_R)
         total, cut_N = budget.top(scores_N)
         bound = weight * float(dual_R.mean()) + total
         if bound < best:
             best, best_dual_R = bound, dual_R
-        if (index + 1) % WINDOW == 0:
-            helped = before - best > WINDOW_SHARE * (best - value)
-            factor = min(GROW * factor, LARGEST_FACTOR) if helped else SHRINK * factor
-            before = best
-        if factor < SMALLEST_FACTOR or best <= value:
+        if not steps.help_on(best):
             break
         share_N = _softened(scores_N - cut_N, softness)
-        # A dual variable rises where more than one accepted document stands above it, and falls where none does.
-        uphill_R = entries.crowd(share_N, above_A) - 1
-        stuck_R = ((dual_R <= low_R) & (uphill_R < 0)) | ((dual_R >= high_R) & (uphill_R > 0))
-        uphill_R = uphill_R.masked_fill(stuck_R, 0.0)
-        drift_R = MOMENTUM * drift_R + (1 - MOMENTUM) * uphill_R if index else uphill_R
-        squared = float(drift_R @ drift_R)
-        if squared == 0 or scale == 0:
+        following_R = steps.after(dual_R, entries.crowd(share_N, above_A), bound)
+        if following_R is None:
             break
-        dual_R = (dual_R + factor * (bound - value) / (scale * squared) * drift_R).clamp(low_R, high_R)
+        dual_R = following_R
         softness = max(softness * SOFTNESS_DECAY, LAST_SOFTNESS)
     return best, best_dual_R
+
+
+class PolyakSteps:
+    """Steps of dual variables towards a value, each with some of the last one's way.
+
+    Args:
+        entries: What the dual variables are of.
+        scale: Weight of one reference's coverage.
+        value: Objective of a mask: what the steps aim at.
+    """
+
+    def __init__(self, entries: Entries, scale: float, value: float) -> None:
+        self._entries, self._scale, self._value = entries, scale, value
+        self._factor, self._before, self._taken = FIRST_FACTOR, float("inf"), 0
+        self._drift_R: Tensor | None = None
+
+    def help_on(self, best: float) -> bool:
+        """Whether further steps may find less than the smallest bound so far; asked once for each step."""
+        self._taken += 1
+        if self._taken % WINDOW == 0:
+            helped = self._before - best > WINDOW_SHARE * (best - self._value)
+            self._factor = min(GROW * self._factor, LARGEST_FACTOR) if helped else SHRINK * self._factor
+            self._before = best
+        return self._factor >= SMALLEST_FACTOR and best > self._value
+
+    def after(self, dual_R: Tensor, crowd_R: Tensor, bound: float) -> Tensor | None:
+        """The next dual variables; none where there is no way down.
+
+        Args:
+            dual_R: Where the step begins.
+            crowd_R: Accepted documents above each.
+            bound: There.
+        """
+        low_R, high_R = self._entries.low_R, self._entries.high_R
+        # A dual variable rises where more than one accepted document stands above it, and falls where none does.
+        uphill_R = crowd_R - 1
+        stuck_R = ((dual_R <= low_R) & (uphill_R < 0)) | ((dual_R >= high_R) & (uphill_R > 0))
+        uphill_R = uphill_R.masked_fill(stuck_R, 0.0)
+        if self._drift_R is not None:
+            uphill_R = MOMENTUM * self._drift_R + (1 - MOMENTUM) * uphill_R
+        self._drift_R = uphill_R
+        squared = float(uphill_R @ uphill_R)
+        if squared == 0 or self._scale == 0:
+            return None
+        length = self._factor * (bound - self._value) / (self._scale * squared)
+        return (dual_R + length * uphill_R).clamp(low_R, high_R)
 
 
 def _softened(excess_N: Tensor, softness: float) -> Tensor:
@@ -99,7 +134,7 @@ def _softened(excess_N: Tensor, softness: float) -> Tensor:
     return torch.sigmoid(excess_N / (softness * width)) if width > 0 else (excess_N >= 0).double()
 
 
-class _Entries:
+class Entries:
     """The list entries that admissible dual variables can leave above them; at hand are those near the last ones."""
 
     def __init__(self, lists: NeighbourLists, slack: float) -> None:

@@ -87,6 +87,7 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
         exchanged_by_values,
     )
     from datamask_pipeline.selection.mixture import MixtureObjective, choose_mixture
+    from datamask_pipeline.selection.mixture_bound import certified
 
     terms = problem.objective.terms
     if problem.objective.moment_terms is not None:
@@ -105,8 +106,8 @@ def _choose_by_metrics(problem: Problem, config: DataMaskConfig) -> Solution:
             return choose_on_graph(problem, on_graph, config)
     if can_swap_by_marginals(problem):
         if (mixture := MixtureObjective.of(problem)) is not None and config.num_swap_rounds:
-            return choose_mixture(problem, mixture, config)
-        return choose_by_marginal_swaps(problem, config)
+            return certified(problem, choose_mixture(problem, mixture, config), config)
+        return certified(problem, choose_by_marginal_swaps(problem, config), config)
     if (best := best_of_all(problem)) is not None:
         return best
     return exchanged_by_values(problem, PolicyGradientPolicy().choose(problem), config)
