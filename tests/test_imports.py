@@ -1,9 +1,14 @@
-"""A submodule that a file reaches through its package is imported by that file, not by whoever happened to run before."""
+"""A submodule that a file reaches through its package is imported by that file, not by whoever happened to run before.
+
+And every module of the package has its layer, as the page on the architecture shows them.
+"""
 
 import ast
 import functools
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,3 +78,28 @@ def test_a_forgotten_import_is_found(source: str, found: list[str]) -> None:
 def test_every_file_imports_what_it_reaches_through_packages() -> None:
     wrong = {str(path.relative_to(ROOT)): reached_unimported(path.read_text()) for path in FILES}
     assert not {path: names for path, names in wrong.items() if names}
+
+
+def layers_checked() -> list[set[str]]:
+    """The layers of import-linter's contract, from the top: folders, and modules of the package by their bare names."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    return [
+        {name.strip().removeprefix("datamask_pipeline.") for name in layer.split("|")} for layer in layers
+    ]
+
+
+def test_every_module_of_the_package_is_in_a_layer() -> None:
+    """What is in none may import anything, and be imported by anything: nobody is told."""
+    folder = ROOT / "datamask_pipeline"
+    there = {path.stem for path in folder.glob("*.py")} | {
+        path.parent.name for path in folder.glob("*/__init__.py")
+    }
+    assert there - {"__init__"} | {"assets", "resources"} == set().union(*layers_checked())
+
+
+def test_the_page_on_the_architecture_shows_the_layers_that_are_checked() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^(?:datamask_pipeline/(?:\{(.+?)\}|(\w+))|(assets|resources)/) ", text, re.MULTILINE)
+    assert [set("".join(names).split(", ")) for names in shown] == layers_checked()
