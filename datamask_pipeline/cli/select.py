@@ -8,7 +8,7 @@ import typer
 
 from datamask_pipeline.cli.pairs import parse_pairs
 from datamask_pipeline.errors import ConfigurationError, shown
-from datamask_pipeline.families import ESTIMATORS, POLICIES
+from datamask_pipeline.families import ESTIMATORS, METRICS, POLICIES
 from datamask_pipeline.listing import defaults, lines
 from datamask_pipeline.selection.config import SelectionConfig
 from datamask_pipeline.settings import Settings
@@ -244,6 +244,7 @@ def _list_settings(on: bool) -> None:
     readers: dict[str, type[Settings]] = {"every policy": SelectionConfig}
     for family in (POLICIES, ESTIMATORS):
         readers |= {f"{family.kind} {name}": model for name, model in family.configs().items()}
+    readers |= {f"in diversity_options, under {name}": model for name, model in METRICS.configs().items()}
     for reader, model in readers.items():
         if model.model_fields:
             typer.echo("\n".join([f"# {reader}", *lines(defaults(model))]))

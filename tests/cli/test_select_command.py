@@ -187,3 +187,17 @@ def test_a_name_of_another_format_is_refused_before_any_work(tmp_path: Path) -> 
     assert str(result.exception) == (
         f"--output {output}: what is written is Parquet; give it a name that ends in .parquet"
     )
+
+
+def test_the_list_of_settings_has_those_of_metrics_too_and_says_where_they_stand() -> None:
+    result = CliRunner().invoke(app, ["select", "--list-settings"])
+    listed: dict[str, list[str]] = {}
+    of = ""
+    for line in result.output.splitlines():
+        if line.startswith("# "):
+            of = line
+        else:
+            listed.setdefault(of, []).append(line.partition(":")[0])
+    assert listed["# in diversity_options, under Facility"] == ["exact_rows", "num_landmarks", "seed"]
+    assert listed["# in diversity_options, under Pair_graph"] == ["neighbours"]
+    assert listed["# in diversity_options, under LogDet"] == ["scale"]
