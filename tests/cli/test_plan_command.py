@@ -1,5 +1,6 @@
 """`datamask plan`: by this record's own figures where it has some, by a benchmark's elsewhere, `?` for the rest."""
 
+import json
 import os
 import re
 import shutil
@@ -57,6 +58,28 @@ def test_memory_grows_as_the_document_on_scale_says(tiny_config_file: Path, tmp_
     few, many = memory(1e9), memory(2e9)
     for stage in ("pool", "gather", "select", "redundancy"):
         assert many[stage] - few[stage] == pytest.approx(float(measured[stage]), abs=0.6), stage
+
+
+@pytest.mark.parametrize(
+    ("stage", "file", "method", "figure"),
+    [
+        ("ingest", "ingest.json", "four times: datamask", "peak MiB"),
+        ("pool", "stages.json", "pool", "anonymous MiB"),
+        ("gather", "stages.json", "gather", "anonymous MiB"),
+        ("materialise", "release.json", "join", "anonymous MiB"),
+        ("redundancy", "stages.json", "redundancy", "anonymous MiB"),
+    ],
+)
+def test_memory_is_what_the_benchmark_measured_in_gigabytes(
+    stage: str, file: str, method: str, figure: str
+) -> None:
+    results = Path(__file__).parents[2] / "benchmarks" / "results" / file
+    rows = [row for row in json.loads(results.read_text())["rows"] if row["method"] == method]
+    measured = {row["documents"]: row[figure] * 2**20 / 1e9 for row in rows}
+    assert BENCHMARKS[stage].file == file
+    assert dict(BENCHMARKS[stage].gigabytes) == pytest.approx(
+        {documents: measured[documents] for documents, _ in BENCHMARKS[stage].gigabytes}, abs=5e-4
+    )
 
 
 def test_subsets_take_what_their_budget_says(tiny_config_file: Path, tmp_path: Path) -> None:
