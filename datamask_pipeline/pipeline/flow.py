@@ -128,7 +128,7 @@ FLOW: Final = Flow(
         "documents": "crawl_documents",
     }, makes=(
         Output("tokenizer", "tokenizer", "huggingface",
-               "A byte-level BPE learnt from the whole pool, so that it favours no arm."),
+               "One for all of a release: a byte-level BPE learnt from a sample of its whole pool, or another model's."),
     )),
     Stage(questions, COMMON, evaluate.EvaluateStageConfig, settings_of="evaluate", reads={
         "candidates": "candidate_documents",

@@ -61,9 +61,9 @@ class Output:
 class Stage:
     """One stage.
 
-    ``module.run`` takes the settings, then by keyword what it names of ``store``, ``source``, ``progress``, ``crawl``,
-    ``release``, ``arm``, ``run_name`` and ``labels``, and each of ``reads``: one reference; or references by crawl,
-    arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
+    ``module.run`` takes the settings, then by keyword what it names of ``store``, ``source``, ``progress``, ``compute``,
+    ``crawl``, ``release``, ``arm``, ``run_name`` and ``labels``, and each of ``reads``: one reference; or references by
+    crawl, arm or run where the stage reads those of a whole release. ``module.check(settings)``, where there is one, refuses
     settings before any work; where ``module.is_off(settings)``, the flow goes without the stage and ``run`` of others
     without what it would make; ``module.amount(manifest)`` says how much was made, where that is not counted in rows;
     ``module.told(manifest)`` gives what else a log says of it, line by line; ``module.compared(settings, recorded)``

@@ -48,7 +48,10 @@ class TokenizerConfig(Settings):
         2000, ge=1, description="Eligible documents the merges are learnt from, chosen by content hash."
     )
     sequence_length: int = pydantic.Field(
-        256, ge=8, description="Length the models are trained for, in tokens."
+        256,
+        ge=8,
+        description="Noted in the tokenizer's files as its `model_max_length`, for who loads it with a model; models are "
+        "trained on `pretrain.sequence_length`.",
     )
 
     def result_config(self) -> dict[str, Any]:
