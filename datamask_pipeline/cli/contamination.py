@@ -39,6 +39,7 @@ def contamination(
         datamask audit contamination first --list hit.txt && datamask run -s 'pool.takedown=\\[file:hit.txt]'
     """
     store = build_pipeline(config, settings).store
+    store.refuse_missing()
     with plain_console(stderr=True).status("comparing"):
         found, hit = contamination_of(store, release, ngram=ngram)
     if list_file is not None:

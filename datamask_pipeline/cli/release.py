@@ -123,6 +123,7 @@ def release(
         },
     )
     store = pipeline.store
+    store.refuse_missing()
     if is_configured(config, settings):
         refuse_other_settings(pipeline, name, arm)
     wanted = publishable(store, name, arm, wanted, even_stale=stale)

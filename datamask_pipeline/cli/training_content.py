@@ -46,6 +46,7 @@ def training_content(
         datamask audit training-content first --arm datamask > summary.md
     """
     pipeline = build_pipeline(config, settings)
+    pipeline.store.refuse_missing()
     with plain_console(stderr=True).status("reading the record"):
         licence = source_licence or pipeline.config.source.license
         found = content_of(pipeline.store, release, arm, version=version, small=small, licence=licence)

@@ -146,6 +146,9 @@ def test_names_that_nothing_has(record: Store, tmp_path: Path) -> None:
         "purge --request x",
         "purge --request x --dry-run",
         "audit flip <urn:uuid:1>",
+        "audit contamination first",
+        "audit training-content first",
+        "release first --license odc-by --to data_set",
     ],
 )
 @pytest.mark.parametrize("is_made", [False, True], ids=["no folder", "an empty folder"])
