@@ -1,7 +1,7 @@
 """DCLM's quality classifier: OpenHermes and ELI5 against the crawl, as a fastText bigram model.
 
 Source: Li et al. 2024 (DCLM), section 4.4; model ``mlfoundations/fasttext-oh-eli5`` (2.39 GB). DCLM-baseline
-keeps scores above 0.018112. Direction: higher is better. Cost: tens of thousands of words a millisecond.
+keeps scores above 0.018112. Direction: higher is better. Cost: some thousand words a millisecond.
 """
 
 import numpy as np
@@ -31,10 +31,19 @@ class DclmFastTextScorer(Scorer):
     model = REPOSITORY
 
     def __init__(self, config: FastTextConfig) -> None:
+        self.config = config
         self._classifier = FastTextClassifier(
             config, repository=REPOSITORY, path=FILE, positive="hq", negative="cc"
         )
         self.revision = f"{self._classifier.revision}+{NORMALISER}"
+
+    def check(self) -> None:
+        """Refuse a commit that nothing is taken from.
+
+        Raises:
+            ConfigurationError: the model is a file.
+        """
+        self._classifier.refuse_unread_revision(self.config.model_file)
 
     def score(self, batch: ScoreBatch) -> Scores:
         # splitlines knows more line ends than fastText minds, so no newline is left.

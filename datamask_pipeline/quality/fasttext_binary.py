@@ -54,6 +54,21 @@ class FastTextClassifier:
         if config.model_file is not None and not Path(config.model_file).is_file():
             raise InputError("no such fastText model", file=config.model_file, remedy="correct `model_file`")
 
+    def refuse_unread_revision(self, *files: str | None) -> None:
+        """Refuse a commit beside files that are all given, of which none is taken from the hub.
+
+        Args:
+            files: What would be taken from there; ``None``: it is.
+
+        Raises:
+            ConfigurationError: nothing reads it.
+        """
+        if self._config.revision is not None and None not in files:
+            raise ConfigurationError(
+                f"revision {self._config.revision!r} is the commit of {self._repository} on the hub, and nothing is taken "
+                f"from there beside {' and '.join(map(repr, files))}; leave `revision` out"
+            )
+
     @functools.cached_property
     def revision(self) -> str:
         """The commit, or the SHA-256 of a file that is given."""

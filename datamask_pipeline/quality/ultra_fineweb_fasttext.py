@@ -85,6 +85,14 @@ class UltraFineWebFastTextScorer(Scorer):
                 )
             self.revision += f"+tokenizer-{config.revision}"
 
+    def check(self) -> None:
+        """Refuse a commit that nothing is taken from.
+
+        Raises:
+            ConfigurationError: model and tokenizer are files.
+        """
+        self._classifier.refuse_unread_revision(self._config.model_file, self._config.tokenizer_file)
+
     def score(self, batch: ScoreBatch) -> Scores:
         values = [self._classifier.probability(normalise(text, self._tokenizer)) for text in batch.texts()]
         return Scores(np.array(values, dtype=np.float64))

@@ -120,3 +120,21 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     options = {"model_file": str(other)}
     with pytest.raises(ConfigurationError, match="give `tokenizer_file` beside `model_file`"):
         SCORERS.make("ultra_fineweb_fasttext", options)
+
+
+def test_a_commit_beside_files_alone_is_refused_as_nothing_is_taken_from_it(tmp_path: Path) -> None:
+    commit = {"revision": "a" * 40}
+    model = {"model_file": str(write_model(tmp_path / "m.bin", ("hq", "cc"), WORDS))}
+    tokenizer = {"tokenizer_file": str(tokenizer_file(tmp_path / "t.json"))}
+    with pytest.raises(ConfigurationError, match=r"revision 'a+' is the commit of .*; leave `revision` out"):
+        SCORERS.make("dclm_fasttext", model | commit).check()
+    with pytest.raises(ConfigurationError, match=r"m\.bin' and '.*t\.json'; leave `revision` out"):
+        SCORERS.make("ultra_fineweb_fasttext", model | tokenizer | commit).check()
+    for name, options in (
+        ("dclm_fasttext", model),
+        ("dclm_fasttext", commit),
+        ("ultra_fineweb_fasttext", model | commit),  # the tokenizer's
+        ("ultra_fineweb_fasttext", tokenizer | commit),
+        ("ultra_fineweb_fasttext", model | tokenizer),
+    ):
+        SCORERS.make(name, options).check()
