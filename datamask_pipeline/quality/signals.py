@@ -17,7 +17,9 @@ _PARAGRAPH_BREAK = re.compile(r"\n{2,}")
 
 
 def signals(text: str) -> dict[str, float]:
-    """Every signal of one text, by name; a fraction is in 0..1, but for n-grams, which overlap and may count twice."""
+    """Every signal of one text, by name; a fraction is in 0..1, but for signs, of which a word may have several, and for
+    the commonest n-gram, which overlaps itself and counts twice there.
+    """
     words = text.split()
     lines = [line for line in text.splitlines() if line.strip()]
     paragraphs = [part for part in _PARAGRAPH_BREAK.split(text.strip()) if part.strip()]
