@@ -90,7 +90,9 @@ class DecontaminationConfig(Settings):
     )
     hub: HubConfig = Field(default_factory=HubConfig, description="As `evaluate.hub`.")
     tasks: list[str] = Field(
-        default_factory=list, description="Names of the benchmark tasks; none named means all."
+        default_factory=list,
+        description="Names of the benchmark tasks; none named means the paper's twelve, whatever `evaluate.tasks` asks "
+        "beside them.",
     )
     _tasks_once = field_validator("tasks")(each_once)
 

@@ -161,7 +161,7 @@ def ask(
 
 
 def _score_open(model: LM, task: Any, samples: list[dict[str, Any]]) -> list[tuple[str, float] | None]:
-    """Of open questions, the first accepted answer with its log-likelihood, which lm-eval does not ask of generations."""
+    """Of open questions, the answer that is scored with its log-likelihood, which lm-eval does not ask of generations."""
     if task.OUTPUT_TYPE == "multiple_choice":
         return [None] * len(samples)
     if task.OUTPUT_TYPE == "loglikelihood":

@@ -48,7 +48,7 @@ def normal_form(raw: bytes) -> bytes:
 
 
 def content_hash(text: str | bytes) -> str:
-    """SHA-256 of the normal form, in hexadecimal; equal for texts that differ in ASCII white space alone.
+    """SHA-256 of the normal form, in hexadecimal: equal for texts that differ in ASCII white space or composition alone.
 
     Raises:
         UnicodeError: the text holds a lone surrogate, or is not UTF-8.

@@ -25,7 +25,9 @@ from datamask_pipeline.sources.harvest import distributions, language, texts
 VERSION: Final = "1"
 
 #: What sort of text a document is: ``docstring``, ``page`` or ``description``.
-KIND: Final = column("kind", pa.string(), "What the text is: a docstring or a page of documentation.")
+KIND: Final = column(
+    "kind", pa.string(), "What the text is: a `docstring`, a `page`, or the `description` of a distribution."
+)
 
 
 class InstalledConfig(Settings):
