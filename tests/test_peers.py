@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
 from benchmarks.harness import Opponents, timed
-from benchmarks.peers import Task, correlation, entropy, facility, moments, volume
+from benchmarks.peers import Task, correlation, entropy, facility, facility_exchanges, moments, volume
 from benchmarks.peers.facility import dense_lazy_greedy, sparse_lazy_greedy
 from benchmarks.peers.moments import Products, SquaredProducts, block_lazy_greedy
 from datamask_pipeline.diversity.base import DiversityMetric
@@ -160,6 +162,7 @@ EXCHANGED = {
     "LogDet": volume.greedy_with_exchanges,
     "Vendi": entropy.greedy_with_exchanges,
     "DiSF": correlation.greedy_with_exchanges,
+    "Facility": facility_exchanges.greedy_with_exchanges,
 }
 
 
@@ -167,8 +170,11 @@ EXCHANGED = {
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", list(EXCHANGED))
 def test_no_exchange_is_left_to_an_opponent_that_gains(name: str, seed: int) -> None:
-    """More and fewer documents than dimensions; all pairs tried in float64."""
-    task = correlation_task(seed, 20, [6, 18][seed // 2])
+    """More and fewer documents than dimensions; all pairs tried in float64.
+
+    Of what the metric weighs here greedy alone leaves exchanges that gain to each of them.
+    """
+    task = replace(correlation_task(seed, 20, [6, 18][seed // 2]), scale=10.0)
     rows_ND = torch.from_numpy(task.embeddings_ND.astype(np.float64))
 
     def value(picks: NDArray[np.int64]) -> float:

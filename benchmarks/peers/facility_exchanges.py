@@ -25,50 +25,16 @@ Doubles = NDArray[np.float64]
 Rows = NDArray[np.int64]
 CHUNK = 512
 LEAST = 1e-12
-KICKS = 20
 
 
-def greedy_with_exchanges(task: Task, *, several: bool = True) -> Rows:
+def greedy_with_exchanges(task: Task) -> Rows:
     """Rows that no single exchange betters, in ascending order.
 
-    Args:
-        task: What to maximise.
-        several: Make the best exchange of every slot in a round, best first, while they still gain what they
-            promised or half of it. Without it a round makes its one best exchange.
+    A round makes the best exchange of every slot, best first, while they still gain what they promised or half of it.
     """
     state = _State.start(task, dense_lazy_greedy(task))
-    _improve(state, several=several)
+    _improve(state)
     return np.sort(state.picks_K)
-
-
-def iterated(task: Task, kicks: int = KICKS, seed: int = 0, *, several: bool = True) -> Rows:
-    """Iterated local search from `greedy_with_exchanges`: rows in ascending order, never worse than its.
-
-    A kick exchanges some picks for documents drawn at random: in turn picks from all over, for any documents,
-    and picks close to each other, for documents near to them. What is not worse after the exchanges is kept.
-    """
-    rng = np.random.default_rng(seed)
-    state = _State.start(task, dense_lazy_greedy(task))
-    _improve(state, several=several)
-    best, value = state.copy(), state.value()
-    if task.budget == len(task.linear_N):
-        return np.sort(state.picks_K)
-    for turn in range(kicks):
-        _kick(state, rng, close=turn % 2 == 1)
-        _improve(state, several=several)
-        reached = state.value()
-        if reached >= value:
-            best, value = state.copy(), reached
-        else:
-            state = best.copy()
-    return np.sort(best.picks_K)
-
-
-def value_of(task: Task, picks: Rows) -> float:
-    """The objective in float64."""
-    rows_ND = task.embeddings_ND.astype(np.float64)
-    covered_N = np.maximum(rows_ND @ rows_ND[picks].T, 0).max(axis=1)
-    return float(task.linear_N[picks].sum() + task.scale * covered_N.mean())
 
 
 @dataclass(kw_only=True)
@@ -76,7 +42,7 @@ class _State:
     """A mask and the gains of its exchanges.
 
     Attributes:
-        similar_NN: Shared by the copies.
+        similar_NN: Of each document with each other.
         linear_N: The task's.
         weight: What a similarity counts.
         picks_K: The row in each slot.
@@ -119,23 +85,6 @@ class _State:
             state._look_up(np.arange(begin, min(begin + CHUNK, num)))
         state.renew()
         return state
-
-    def copy(self) -> _State:
-        return _State(
-            similar_NN=self.similar_NN,
-            linear_N=self.linear_N,
-            weight=self.weight,
-            picks_K=self.picks_K.copy(),
-            first_N=self.first_N.copy(),
-            second_N=self.second_N.copy(),
-            near_N=self.near_N.copy(),
-            next_N=self.next_N.copy(),
-            added_N=self.added_N.copy(),
-            spared_KN=self.spared_KN.copy(),
-        )
-
-    def value(self) -> float:
-        return float(self.linear_N[self.picks_K].sum() + self.weight * self.near_N.sum(dtype=np.float64))
 
     def renew(self) -> None:
         """Compute the table anew, without the rounding of its updates."""
@@ -213,12 +162,12 @@ class _State:
             self.spared_KN[slots_C[begin]] += sign * part_CN[begin:end].sum(axis=0)
 
 
-def _improve(state: _State, *, several: bool) -> None:
+def _improve(state: _State) -> None:
     """Exchange until a table without rounding knows no exchange that gains."""
     exact = False
     while True:
         rows_K, gains_K = state.best_of_slots()
-        order_B = np.argsort(-gains_K, kind="stable")[: None if several else 1]
+        order_B = np.argsort(-gains_K, kind="stable")
         made = 0
         for slot in order_B.tolist():
             row, promised = int(rows_K[slot]), float(gains_K[slot])
@@ -237,23 +186,3 @@ def _improve(state: _State, *, several: bool) -> None:
         else:
             state.renew()
             exact = True
-
-
-def _kick(state: _State, rng: np.random.Generator, *, close: bool) -> None:
-    num_picks, num = len(state.picks_K), len(state.linear_N)
-    most = min(num_picks, num - num_picks, max(2, round(num_picks**0.5)))
-    size = int(rng.integers(min(2, most), most + 1))
-    if close:
-        centre = state.picks_K[rng.integers(num_picks)]
-        slots = np.argsort(-state.similar_NN[centre, state.picks_K], kind="stable")[:size]
-        near_N = np.isin(state.first_N, slots)
-    else:
-        slots = rng.choice(num_picks, size, replace=False)
-        near_N = np.ones(num, dtype=bool)
-    free_N = np.ones(num, dtype=bool)
-    free_N[state.picks_K] = False
-    rows = np.flatnonzero(free_N & near_N)
-    if len(rows) < size:
-        rows = np.flatnonzero(free_N)
-    for slot, row in zip(slots.tolist(), rng.choice(rows, size, replace=False).tolist(), strict=True):
-        state.exchange(slot, row)
