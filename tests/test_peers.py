@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,9 +11,21 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.harness import Opponents, timed
-from benchmarks.peers import Task, correlation, entropy, facility, facility_exchanges, moments, volume
+from benchmarks.peers import (
+    Task,
+    correlation,
+    entropy,
+    facility,
+    facility_exchanges,
+    gist,
+    moments,
+    pair_graph,
+    pair_search,
+    volume,
+)
 from benchmarks.peers.facility import dense_lazy_greedy, sparse_lazy_greedy
 from benchmarks.peers.moments import Products, SquaredProducts, block_lazy_greedy
+from benchmarks.peers.pair_graph import GraphTask
 from datamask_pipeline.diversity.base import DiversityMetric
 from datamask_pipeline.diversity.disf import DiSF
 from datamask_pipeline.diversity.disf_uncentred import DiSFUncentred
@@ -214,3 +227,83 @@ def test_the_engine_ends_above_an_opponent_with_exchanges(name: str) -> None:
         above.append(ours.result.objective.value - opponents.run(EXCHANGED[name]).objective)
     assert min(above) > -0.02
     assert np.mean(above) > 0
+
+
+def graph_task(seed: int, num_documents: int, budget: int) -> GraphTask:
+    """Each pair of documents has an edge by chance; costs and quality weigh about as much."""
+    draws = np.random.default_rng(seed)
+    left, right = np.triu_indices(num_documents, 1)
+    is_edge = draws.random(len(left)) < 0.3
+    return GraphTask(
+        left_E=left[is_edge],
+        right_E=right[is_edge],
+        similarity_E=draws.random(int(is_edge.sum())) + 0.01,
+        linear_N=draws.random(num_documents),
+        scale=float(draws.choice([0.1, 0.5, 2])),
+        budget=budget,
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_greedy_along_a_graph_picks_what_greedy_by_brute_force_does(seed: int) -> None:
+    """In batches as long as more are to pick than those it picks one by one."""
+    task = graph_task(seed, 120, 60)
+    assert task.budget > 2 * pair_graph.FEW
+    picks: list[int] = []
+    while len(picks) < task.budget:
+        others = np.setdiff1d(np.arange(120), picks)
+        picks.append(max(others, key=lambda row: task.value_of(np.array([*picks, row]))))
+    assert sorted(picks) == sorted(pair_graph.greedy(task).tolist())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_exchange_along_a_graph_is_left_that_gains(seed: int) -> None:
+    task = replace(graph_task(seed, 40, 12), scale=2.0)
+    picks, greedy = pair_search.greedy_with_exchanges(task), pair_graph.greedy(task)
+    assert len(set(picks.tolist())) == task.budget
+    reached = task.value_of(picks)
+    assert reached >= task.value_of(greedy)
+    for place in range(len(picks)):
+        for into in np.setdiff1d(np.arange(40), picks):
+            other = picks.copy()
+            other[place] = into
+            assert task.value_of(other) <= reached + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_few_documents_along_a_graph_annealing_finds_the_best_and_bounds_settle_none_wrongly(
+    seed: int,
+) -> None:
+    task = graph_task(seed, 14, 5)
+    masks = [np.array(mask) for mask in combinations(range(14), 5)]
+    values = np.array([task.value_of(mask) for mask in masks])
+    best = masks[int(values.argmax())]
+    assert task.value_of(pair_search.annealing(task, seconds=0.2)) == pytest.approx(values.max(), abs=1e-9)
+    settled, is_open = pair_graph._settled(task.costs(), task.linear_N, task.budget)
+    assert {*np.flatnonzero(settled)} <= {*best} <= {*np.flatnonzero(settled | is_open)}
+    one = pair_graph.bounding_and_partitions(task, partitions=1, rounds=1, bounding=False)
+    assert sorted(one.tolist()) == sorted(pair_graph.greedy(task).tolist())
+
+
+@pytest.mark.parametrize("exactly", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_gist_has_half_of_the_best_at_least_and_its_picks_are_worth_what_they_are(
+    seed: int, exactly: bool
+) -> None:
+    """What the paper proves of at most so many picks, but for its step of the thresholds."""
+    draws = np.random.default_rng(seed)
+    rows = draws.standard_normal((13, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    task = Task(
+        embeddings_ND=rows.astype(np.float16),
+        linear_N=draws.random(13) / 4,
+        scale=float(draws.choice([0.1, 1, 10])),
+        budget=4,
+    )
+    sizes = [4] if exactly else [2, 3, 4]
+    best = max(
+        gist.value_of(task, np.array(mask)) for size in sizes for mask in combinations(range(13), size)
+    )
+    picks = gist.dense(task, exactly=exactly)
+    assert len(set(picks.tolist())) in sizes
+    assert gist.value_of(task, picks) >= (0.5 - 0.05) * best
