@@ -14,8 +14,8 @@ from assets.checks import (
 )
 from assets.metadata import Metadata, parts_schema
 from datamask_pipeline import schema
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.stages import ingest
-from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.storage import ROW_GROUP_ROWS, open_array
 from datamask_pipeline.vectors import are_unit
 
@@ -25,7 +25,7 @@ def columns(artefact: Artefact) -> Verdict:
     heads: Iterable[str] = artefact.settings.get("heads", ())
     found = parts_schema(artefact.pipeline.store, artefact.ref)
     # A manifest's keys are sorted: the heads' order stands in the columns alone.
-    scores = sorted((COLUMN_PREFIX + name for name in heads), key=found.get_field_index)
+    scores = sorted((SCORE_PREFIX + name for name in heads), key=found.get_field_index)
     expected = pa.schema([*schema.EMBEDDINGS, *((name, pa.float64()) for name in scores)])
     return same_schema(artefact, expected)
 

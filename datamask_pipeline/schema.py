@@ -123,10 +123,14 @@ REJECTED: Final = pa.schema(
 EMBEDDINGS: Final = pa.schema([_ID, _CONTENT_HASH])
 
 
+#: Before a scorer's name, where its score is a column of its own.
+SCORE_PREFIX: Final = "score_"
+
+
 def score_column(scorer: str) -> pa.Field:
     """The score of one scorer as a column of its own."""
     return column(
-        f"score_{scorer}",
+        f"{SCORE_PREFIX}{scorer}",
         NUMBER,
         f"Score of `{scorer}`; null: it has none.",
         unit="the scorer's scale, higher is better",

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from datamask_pipeline import duck
 from datamask_pipeline.arrays import are_null, flags_of, places_array, string_array, values_of
 from datamask_pipeline.audit.selections import Selection
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.selection.reasons import BY_DRAW, BY_MARGINALS, BY_QUALITY, HELD, PASSED_OVER, Decision
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.aligned import Aligned
 from datamask_pipeline.storage.ref import ref_of

@@ -26,9 +26,10 @@ from datamask_pipeline.audit.standing import standings
 from datamask_pipeline.errors import IntegrityError, UnknownDocumentError, UnknownNameError
 from datamask_pipeline.families import METRICS, POLICIES
 from datamask_pipeline.quality.combine import combine_scores
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.selection.ratio import least_ratio
 from datamask_pipeline.selection.reasons import HELD, NEVER_JUDGED, PASSED_OVER, PRUNED, Decision
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.stages.held import documents_in
 from datamask_pipeline.stages.select import SelectConfig, blocks_of, judged_in
 from datamask_pipeline.storage import Ref, Store

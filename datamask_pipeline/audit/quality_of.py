@@ -11,8 +11,8 @@ import numpy as np
 from datamask_pipeline.audit.cuts import group_in
 from datamask_pipeline.audit.reader import Reader, Row
 from datamask_pipeline.quality.combine import combine_scores
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.selection.reasons import BY_QUALITY
-from datamask_pipeline.stages.gather import SCORE_PREFIX
 
 
 def used_scores(config: Mapping[str, Any], index_row: Mapping[str, Any] | None) -> list[Row]:

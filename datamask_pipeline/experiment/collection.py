@@ -22,11 +22,11 @@ from datamask_pipeline.ngram.asked import AskedQuestions, Encode, encoded, parte
 from datamask_pipeline.ngram.trigram import Asked, Numbers, Texts, TrigramModel
 from datamask_pipeline.pretraining.tokenizer import encoder, load_tokenizer
 from datamask_pipeline.quality.combine import combine_scores
-from datamask_pipeline.schema import CURATED, HELD_OUT
+from datamask_pipeline.schema import CURATED, HELD_OUT, SCORE_PREFIX
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.stages import questions as questions_stage
 from datamask_pipeline.stages import tokenizer as tokenizer_stage
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.stages.release_rows import read_rows
 from datamask_pipeline.storage import Ref, Store
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from datamask_pipeline.printable import markdown_text
 from datamask_pipeline.publish.behind import inputs_of
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.schema import SCORE_PREFIX
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.storage import Ref, Store
 from datamask_pipeline.storage.changes import current_manifest
 from datamask_pipeline.storage.ref import ref_of

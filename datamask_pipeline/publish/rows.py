@@ -53,7 +53,7 @@ def source_fields(
             )
             remedy = hint if schema.EXTRA_JSON.name in found else ""
             raise UnknownNameError("column of the source", name, found, where, remedy=remedy)
-        if name in schema.TABLES["materialise"].columns.names or name.startswith("score_"):
+        if name in schema.TABLES["materialise"].columns.names or name.startswith(schema.SCORE_PREFIX):
             raise InputError(
                 "this pipeline has a column of that name", field=name, remedy="rename it in the source"
             )

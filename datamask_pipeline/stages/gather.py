@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from datamask_pipeline import schema
 from datamask_pipeline.errors import IntegrityError
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.settings import Settings
 from datamask_pipeline.stages.going_on import goes_on
 from datamask_pipeline.stages.index_rows import index_rows, scorers_of
@@ -19,9 +20,6 @@ from datamask_pipeline.storage import Ref, Store
 
 STAGE: Final = "gather"
 VERSION: Final = "1"
-
-#: Before a scorer's name, in the index and in the subset.
-SCORE_PREFIX: Final = "score_"
 
 
 class GatherConfig(Settings):

@@ -16,9 +16,6 @@ from datamask_pipeline.quality.base import HeadScorer
 if TYPE_CHECKING:
     from datamask_pipeline.embedding.encoder import Encoder, Head
 
-#: Column of the embeddings that holds a head's scores.
-COLUMN_PREFIX = "score_"
-
 #: What a BERT encoder computes beside its weights, by the names in its configuration.
 ARCHITECTURE = (
     "model_type",

@@ -18,8 +18,9 @@ from datamask_pipeline.ahead import drawn_ahead
 from datamask_pipeline.arrays import equal_strings, values_of
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.lineage import combined_digest
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.settings import Settings, execution_field
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_extra
+from datamask_pipeline.stages.gather import index_extra
 from datamask_pipeline.storage import ROW_GROUP_ROWS, Ref, Store
 from datamask_pipeline.storage.aligned import Aligned
 from datamask_pipeline.storage.row_index import CONTENT, URL

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from datamask_pipeline import schema
 from datamask_pipeline.errors import InputError, IntegrityError, UnknownNameError
 from datamask_pipeline.quality.combine import Normalisation, combine_scores
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.selection.sharded import ShardedVectors
 from datamask_pipeline.spill import Room
-from datamask_pipeline.stages.gather import SCORE_PREFIX, index_scores
+from datamask_pipeline.stages.gather import index_scores
 from datamask_pipeline.storage import Ref, Store, array_files
 
 

@@ -22,9 +22,9 @@ from datamask_pipeline.families import SCORERS
 from datamask_pipeline.lineage import plain
 from datamask_pipeline.quality import ScoreBatch, Scorer, Scores
 from datamask_pipeline.quality.trained import TrainedScorer
+from datamask_pipeline.schema import SCORE_PREFIX
 from datamask_pipeline.settings import Settings, execution_field
 from datamask_pipeline.stages import probe
-from datamask_pipeline.stages.heads import COLUMN_PREFIX
 from datamask_pipeline.stages.probe_examples import check_examples
 from datamask_pipeline.stages.shards import ShardWork
 from datamask_pipeline.stages.windows import windows_of
@@ -242,13 +242,13 @@ class _Scoring(ShardWork[Ref]):
                 return
             vectors_ND, first = open_array(self._store, self._embeddings, name), 0
             with self._store.part_file(self._embeddings, name) as keys:
-                read = ["id", *(COLUMN_PREFIX + name for name in self._heads)]
+                read = ["id", *(SCORE_PREFIX + name for name in self._heads)]
                 for documents, embedded in zip(windows, windows_of(keys, read, rows), strict=True):
                     if documents.column("id") != embedded.column("id"):
                         raise IntegrityError(
                             f"part {name}: documents and embeddings are not in the same order; embed again"
                         )
-                    heads = {name: embedded.column(COLUMN_PREFIX + name).to_numpy() for name in self._heads}
+                    heads = {name: embedded.column(SCORE_PREFIX + name).to_numpy() for name in self._heads}
                     block_ND = vectors_ND[first : first + rows].astype(np.float32)
                     yield ScoreBatch(documents, block_ND, heads)
                     first += rows
