@@ -30,6 +30,7 @@ def test_sizes_are_those_of_the_configuration(config: PretrainConfig) -> None:
     moe_block = 4 * hidden**2 + experts + 2 * hidden
     assert size(architecture="moe") == 300 * hidden + layers * moe_block + hidden
     assert size(num_layers=3) == size() + block
+    assert size(tie_embeddings=False) == size() + 300 * hidden
     for architecture in ("dense", "moe"):
         known = config.model_copy(update={"architecture": architecture}).block_parameters
         assert size(architecture=architecture) == 300 * hidden + known

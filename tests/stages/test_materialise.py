@@ -11,7 +11,7 @@ from tiny_chain import write_tiny_config
 
 from datamask_pipeline.errors import IntegrityError
 from datamask_pipeline.pipeline import Pipeline, load_config
-from datamask_pipeline.schema import DOCUMENTS
+from datamask_pipeline.schema import DOCUMENTS, SCORE_PREFIX
 from datamask_pipeline.stages import materialise
 from datamask_pipeline.storage import Ref, require
 
@@ -41,6 +41,18 @@ def test_every_row_is_the_selected_document_with_its_scores(tiny_run: Pipeline) 
         candidate = candidates[chosen["position"]]
         assert (candidate["crawl"], candidate["id"]) == key
         assert row["num_copies"] == candidate["num_copies"]
+
+
+def test_columns_of_scores_may_be_left_out_and_nothing_else_differs(
+    tiny_run: Pipeline, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.store.root, tmp_path / "record")
+    pipeline = Pipeline(tiny_run.config.model_copy(update={"store": str(tmp_path / "record")}))
+    with_scores = pipeline.store.read_table(require(pipeline.store, "materialise", ARM))
+    (without,) = pipeline.run("materialise", *ARM.split("/"), overrides={"score_columns": False})
+    scores = [name for name in with_scores.column_names if name.startswith(SCORE_PREFIX)]
+    assert scores
+    assert pipeline.store.read_table(without).equals(with_scores.drop_columns(scores))
 
 
 @pytest.mark.parametrize("lost", [("manifest.json",), ("manifest.json", "00001.parquet")])
