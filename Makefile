@@ -14,7 +14,7 @@ export DAGSTER_HOME := $(CURDIR)/.dagster
 export DAGSTER_DISABLE_TELEMETRY := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all setup-ui test-ui test-ray test-cuda chaos dev check commands bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
+.PHONY: help setup instance demo test test-all setup-ui test-ui test-ray test-cuda chaos dev check commands bench bench-long bench-kinds bench-reselection bench-shards bench-release bench-stages bench-audit bench-orchestration bench-gpu clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 20
@@ -35,10 +35,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(INSTALL) -e '.[$(EXTRAS)]'
 	@touch $@
 
-$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
-	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $@
+# No target is called by the folder's name: in one with blanks it would be several.
+instance:
+	@mkdir -p "$$DAGSTER_HOME"
+	@! [ dagster.yaml -nt "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster.yaml "$$DAGSTER_HOME"
 
-demo: setup $(DAGSTER_HOME)/dagster.yaml ## The whole chain through Dagster on the embedded default (SET="select.lamb=0.3" changes settings)
+demo: setup instance ## The whole chain through Dagster on the embedded default (SET="select.lamb=0.3" changes settings)
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')
 
 test: setup ## The tests: all but what takes long (no network, no browser)
@@ -69,7 +71,7 @@ chaos: setup ## A hundred random kill -9 of steps, workers and whole trees of pr
 	@OMP_NUM_THREADS=1 CHAOS_KILLS=$(or $(KILLS),100) CHAOS_SEED=$(or $(SEED),0) $(BIN)/python -m pytest -s tests/test_chaos.py
 	@$(BIN)/python -m pytest -s -m chaos tests/ui
 
-dev: setup $(DAGSTER_HOME)/dagster.yaml ## The Dagster UI on http://127.0.0.1:3000 (PORT=3001 for another port)
+dev: setup instance ## The Dagster UI on http://127.0.0.1:3000 (PORT=3001 for another port)
 	@$(BIN)/python -m datamask_pipeline.dev --port $(PORT)
 
 check: setup ## Lint, types, layers, and licences of what is installed

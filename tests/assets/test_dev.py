@@ -1,10 +1,12 @@
 """`make dev` refuses in one line what Dagster would notice late or not say at all."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,25 @@ def test_the_makefile_takes_a_port() -> None:
         ["make", "--dry-run", "dev", "PORT=3456"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "datamask_pipeline.dev --port 3456" in shown.stdout
+
+
+@pytest.mark.parametrize("target", ["dev", "demo"])
+def test_the_instance_lies_in_the_checkout_whatever_its_folder_is_called(target: str, tmp_path: Path) -> None:
+    checkout = tmp_path / "my checkout # 1"
+    program = checkout / ".venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\ncat "$DAGSTER_HOME/dagster.yaml"\n')
+    program.chmod(0o755)
+    for name in ("Makefile", "dagster.yaml", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, checkout)
+    (checkout / ".venv/.installed").touch()
+    for text in ("# as it was\n", "# newer\n"):
+        (checkout / "dagster.yaml").write_text(text)
+        os.utime(checkout / "dagster.yaml", (later := time.time() + len(text), later))
+        done = subprocess.run(["make", target], cwd=checkout, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
+    assert [path.name for path in tmp_path.iterdir()] == [checkout.name]
+    assert (checkout / ".dagster/dagster.yaml").is_file()
 
 
 def test_dagster_can_be_interrupted_where_a_shell_began_this_in_the_background(monkeypatch) -> None:
