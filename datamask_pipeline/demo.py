@@ -93,7 +93,7 @@ def only_demo_of(instance: dg.DagsterInstance) -> Iterator[None]:
     except Timeout:
         raise AlreadyRunning(
             f"another demo is running on the Dagster instance {instance.root_directory}: "
-            "wait for it, stop it, or set DAGSTER_HOME to another folder"
+            "wait for it, stop it, or take another instance: make demo DAGSTER_HOME=/whole/path"
         ) from None
     with held:
         yield

@@ -90,6 +90,7 @@ def test_a_second_demo_on_the_same_instance_is_refused(tiny_config_file: Path, t
         second = run_demo(*arguments, home=tmp_path / "home")
     assert second.returncode == 1
     assert "another demo is running" in second.stderr
+    assert "make demo DAGSTER_HOME=/whole/path" in second.stderr, "the environment's does not reach make's"
     assert not (tmp_path / "record").exists()
 
 

@@ -57,6 +57,17 @@ def test_the_makefile_takes_a_port() -> None:
     assert "datamask_pipeline.dev --port 3456" in shown.stdout
 
 
+def test_the_makefile_takes_another_instance_as_the_documentation_says(tmp_path: Path) -> None:
+    documented = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    assert "make dev DAGSTER_HOME=/whole/path" in documented
+    home = f"DAGSTER_HOME={tmp_path / 'my home'}"
+    shown = subprocess.run(
+        ["make", "-s", "instance", home], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not shown.stdout
+    assert (tmp_path / "my home/dagster.yaml").read_bytes() == (ROOT / "dagster.yaml").read_bytes()
+
+
 @pytest.mark.parametrize("target", ["dev", "demo"])
 def test_the_instance_lies_in_the_checkout_whatever_its_folder_is_called(target: str, tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout # 1"
