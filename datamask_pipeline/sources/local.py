@@ -10,7 +10,7 @@ import logging
 import os
 import posixpath
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -121,6 +121,7 @@ class LocalSource(Source):
             FORMATS.make_each(FORMATS.names(), config.format_options, "source.options.format_options")
         )
         self._suffixes = tuple(self._formats)
+        self._unlisted: list[OSError] = []
 
     def crawls(self) -> list[str]:
         return sorted(self._listing)
@@ -206,6 +207,14 @@ class LocalSource(Source):
             raise InputError(
                 f"no such crawl; there are: {', '.join(self.crawls())}", file=self.config.root, value=crawl
             )
+        if crawl in self._closed:
+            error = self._closed[crawl]
+            raise InputError(
+                f"the folder cannot be listed: {error.strerror}",
+                folder=error.filename,
+                value=crawl,
+                remedy="make it readable to who runs this, or move it out of `source.options.root`",
+            )
 
     @functools.cached_property
     def _listing(self) -> dict[str, list[tuple[str, str]]]:
@@ -220,7 +229,13 @@ class LocalSource(Source):
         for path in sorted({*found} - {*stray}):
             crawl, relative = self._place(path)
             crawls.setdefault(crawl, []).append((relative, path))
-        return crawls
+        return crawls | {crawl: crawls.get(crawl, []) for crawl in self._closed}
+
+    @functools.cached_property
+    def _closed(self) -> dict[str, OSError]:
+        """Crawl -> why a folder of it cannot be listed; nobody knows what it lacks."""
+        _ = self._readable  # the walk that meets them
+        return {self._place(f"{error.filename}/file")[0]: error for error in self._unlisted}
 
     @functools.cached_property
     def _readable(self) -> list[str]:
@@ -237,7 +252,7 @@ class LocalSource(Source):
             lost = sorted({*self._folders(others)} - {*self._folders(found)})
             none = f"; not a crawl, as nothing else is in it: {', '.join(lost)}" if lost else ""
             _tell_once(f"{len(others)} files of other kinds are left out, e.g. {others[0]}{none}")
-        if not found:
+        if not found and not self._unlisted:
             is_folder = self._fs.isdir(self._root)
             raise InputError(
                 "no file to read",
@@ -281,8 +296,18 @@ class LocalSource(Source):
         if kind == "file":
             return [self._root]
         if self._is_local:
-            return list(_files_under(self._root))
+            return list(_files_under(self._root, self._not_listed))
         return [str(path) for path in self._fs.find(self._root)]
+
+    def _not_listed(self, error: OSError) -> None:
+        """Keep what the walk would pass over in silence, but for what is gone by now or no data by custom."""
+        if error.filename == self._root:
+            raise error
+        is_lost_and_found = (
+            posixpath.basename(error.filename) == "lost+found"
+        )  # a disk's own, closed to all but root
+        if not (isinstance(error, FileNotFoundError) or is_lost_and_found or self._is_hidden(error.filename)):
+            self._unlisted.append(error)
 
     def _is_hidden(self, path: str) -> bool:
         """Whether the file, or a folder below the root that holds it, begins with a dot: no data, by custom."""
@@ -416,10 +441,10 @@ def _check_regular(path: str) -> None:
         raise InputError(problem, file=path, remedy="remove it, or put a regular file in its place")
 
 
-def _files_under(folder: str) -> Iterator[str]:
+def _files_under(folder: str, not_listed: Callable[[OSError], None]) -> Iterator[str]:
     """Every file below a local folder; links to folders are followed, each folder once."""
     seen = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(folder, onerror=not_listed, followlinks=True):
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()

@@ -1,8 +1,10 @@
 """Files on disk: every format gives the same documents, and a bad file is refused by name."""
 
+import errno
 import gzip
 import json
 import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -514,6 +516,46 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "c" / "0.parquet", [row(0)])
     with pytest.raises(InputError, match="no such crawl; there are: c"):
         SOURCES.make("local", {"root": str(tmp_path)}).shards("d")
+
+
+def refuse_listings(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Those folders may not be listed, as those of other users; root may list all."""
+    listed = os.scandir
+
+    def scandir(folder: str) -> object:
+        if Path(folder) in folders:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return listed(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+
+@pytest.mark.parametrize("closed", ["b", "b/deeper"])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_empty(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for crawl in ("a", "b", "b/deeper", ".snapshot", "lost+found"):
+        write_parquet(tmp_path / crawl / "0.parquet", [row(0)])
+    refuse_listings(monkeypatch, *(tmp_path / folder for folder in (closed, ".snapshot", "lost+found")))
+    source = SOURCES.make("local", {"root": str(tmp_path)})
+    assert source.crawls() == ["a", "b"], (
+        "a release of every crawl has it, or its documents would be lost unseen"
+    )
+    assert [shard.name for shard in source.shards("a")] == ["0"]
+    for ask in (source.shards, source.states, source.check):
+        with pytest.raises(InputError, match="folder cannot be listed: Permission denied") as caught:
+            ask("b")
+        assert caught.value.folder == str(tmp_path / closed)
+        assert caught.value.remedy
+
+
+def test_a_root_that_cannot_be_listed_is_refused_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(tmp_path / "a" / "0.parquet", [row(0)])
+    refuse_listings(monkeypatch, tmp_path)
+    with pytest.raises(InputError, match="the storage refuses: PermissionError: "):
+        SOURCES.make("local", {"root": str(tmp_path)}).crawls()
 
 
 def test_a_link_to_what_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
