@@ -199,7 +199,8 @@ class LocalSource(Source):
         """Shard name -> path, sorted. What is wrong with one crawl's files is told where it is read: others stand."""
         self._require(crawl)
         for _, path in self._listing[crawl] if self._is_local else ():
-            _check_regular(path)
+            with self._reached(path):
+                _check_regular(path)
         return by_shard_name(self._listing[crawl], self._suffixes)
 
     def _require(self, crawl: str) -> None:

@@ -1,5 +1,6 @@
 """Files made to exhaust a reader: each is refused or rejected with its reason, in bounded memory and time."""
 
+import errno
 import gzip
 import json
 import os
@@ -150,6 +151,27 @@ def test_what_is_no_regular_file_is_refused_unopened(
         SOURCES.make("local", {"root": root, "crawl": "c"}).shards("c")
     assert str(path) in str(caught.value)
     assert caught.value.remedy
+
+
+def test_a_file_behind_a_closed_folder_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may be listed and yet not entered, and so may where a link leads."""
+    path = tmp_path / "c" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(line(0))
+    stated = os.stat
+
+    def stat(asked: object, **options: object) -> object:
+        if str(asked) == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stated(asked, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    source = SOURCES.make("local", {"root": str(tmp_path)})
+    with pytest.raises(InputError, match="the storage refuses: PermissionError: ") as caught:
+        source.check("c")
+    assert caught.value.file == str(path)
 
 
 def test_a_suffix_may_be_in_capitals(tmp_path: Path) -> None:
