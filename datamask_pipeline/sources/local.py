@@ -25,6 +25,7 @@ from datamask_pipeline.sources.base import Shard, Source, SourceBatch
 from datamask_pipeline.sources.columns import merge_extras
 from datamask_pipeline.sources.formats.base import Columns, FileFormat, ShardFile
 from datamask_pipeline.sources.shard_names import by_shard_name, shown_name
+from datamask_pipeline.storage.local_files import LOST_AND_FOUND
 from datamask_pipeline.storage.reaching import file_system_of, is_raised_by, unreached
 
 logger = logging.getLogger(__name__)
@@ -286,7 +287,9 @@ class LocalSource(Source):
 
     def _paths_found(self) -> list[str]:
         if any(sign in self._root for sign in "*?[") and not self._fs.exists(self._root):
-            return [str(path) for path in self._fs.glob(self._root)]
+            # A pattern passes by many folders in which none of its files can be.
+            omitted = {"on_error": "omit"} if self._is_local else {}
+            return [str(path) for path in self._fs.glob(self._root, **omitted)]
         try:
             # Asked for what it is, not whether it exists: object stores answer "no" to whom they do not know.
             kind = self._fs.info(self._root)["type"]
@@ -304,9 +307,7 @@ class LocalSource(Source):
         """Keep what the walk would pass over in silence, but for what is gone by now or no data by custom."""
         if error.filename == self._root:
             raise error
-        is_lost_and_found = (
-            posixpath.basename(error.filename) == "lost+found"
-        )  # a disk's own, closed to all but root
+        is_lost_and_found = posixpath.basename(error.filename) == LOST_AND_FOUND
         if not (isinstance(error, FileNotFoundError) or is_lost_and_found or self._is_hidden(error.filename)):
             self._unlisted.append(error)
 

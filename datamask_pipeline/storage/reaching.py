@@ -83,5 +83,10 @@ def file_system_of(url: str, options: Mapping[str, Any], *, setting: str) -> tup
             remedy = "install that package with pip, or " + remedy
         problem = str(error).partition("\n")[0]
         raise ConfigurationError(f"{setting} {url!r} cannot be opened: {problem}; {remedy}") from error
+    if not is_local(fs):
+        return fs, path
+    # Here, as it imports fsspec.
+    from datamask_pipeline.storage.local_files import LocalFileSystem
+
     # Below the root directory fsspec makes a relative path begin with two slashes.
-    return fs, re.sub("^//+", "/", path) if is_local(fs) else path
+    return LocalFileSystem(**fs.storage_options), re.sub("^//+", "/", path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from closed_folders import refuse_listings
 from typer.testing import CliRunner
 
 from datamask_pipeline.cli.app import app
@@ -47,6 +48,16 @@ def test_what_a_model_was_made_from_stays_though_it_is_superseded(
     """The models of the record are of the subset before; only what was measured of that subset alone may go."""
     found = {each.location for each in leftovers(superseded.store, days=0)}
     assert found == {tiny_run.store.current("redundancy", "first/datamask").location}
+
+
+def test_a_folder_that_cannot_be_listed_is_refused_instead_of_taken_for_empty(
+    superseded: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The models' folder is closed: what they were made from would go, and a purge or an impact would know of none."""
+    closed = Path(superseded.store.root) / "pretrain"
+    refuse_listings(monkeypatch, closed, Path(superseded.store.root) / "lost+found")
+    with pytest.raises(StorageError, match=f"{closed} cannot be listed: Permission denied; make it readable"):
+        leftovers(superseded.store, days=0)
 
 
 def test_it_tells_first_and_removes_when_asked(superseded: Pipeline, tiny_config_file: Path) -> None:

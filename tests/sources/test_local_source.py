@@ -1,10 +1,8 @@
 """Files on disk: every format gives the same documents, and a bad file is refused by name."""
 
-import errno
 import gzip
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from closed_folders import refuse_listings
 
 from datamask_pipeline.errors import ConfigurationError, InputError, UnknownNameError
 from datamask_pipeline.families import SOURCES
@@ -516,18 +515,6 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "c" / "0.parquet", [row(0)])
     with pytest.raises(InputError, match="no such crawl; there are: c"):
         SOURCES.make("local", {"root": str(tmp_path)}).shards("d")
-
-
-def refuse_listings(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
-    """Those folders may not be listed, as those of other users; root may list all."""
-    listed = os.scandir
-
-    def scandir(folder: str) -> object:
-        if Path(folder) in folders:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-        return listed(folder)
-
-    monkeypatch.setattr(os, "scandir", scandir)
 
 
 @pytest.mark.parametrize("closed", ["b", "b/deeper"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from closed_folders import refuse_listings
 
 from datamask_pipeline.errors import ConfigurationError, IntegrityError, StorageError
 from datamask_pipeline.pipeline import Pipeline, load_config
@@ -56,6 +57,24 @@ def test_a_store_below_a_file_is_one_clear_line(write: Callable[[Store], object]
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot write .*file.*check `store`"):
         write(Store(tmp_path / "file" / "record"))
+
+
+@pytest.mark.parametrize("ask", [lambda store, _: store.keys("ingest"), lambda store, ref: store.find(*ref)])
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(
+    ask: Callable[[Store, tuple[str, str, str]], object],
+    store: Store,
+    ref: Ref,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = (ref.stage, ref.key, ref.fingerprint)
+    lost = tmp_path / "record/ingest/lost+found"
+    lost.mkdir()
+    refuse_listings(monkeypatch, lost)
+    assert ask(store, asked), "a disk's own folder, closed to all but root, holds nothing of the record"
+    refuse_listings(monkeypatch, Path(store.root) / ref.location)
+    with pytest.raises(StorageError, match="cannot be listed: Permission denied; make it readable"):
+        ask(store, asked)
 
 
 def test_a_directory_among_the_staged_files_is_left_alone(store: Store, tmp_path: Path) -> None:
