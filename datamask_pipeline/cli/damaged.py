@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from datamask_pipeline.errors import DataMaskError, IntegrityError
+from datamask_pipeline.errors import DataMaskError, IntegrityError, StorageError
 from datamask_pipeline.storage import Store
 from datamask_pipeline.storage.reaching import is_raised_by, unreached
 from datamask_pipeline.storage.ref import MANIFEST
@@ -39,6 +39,10 @@ class TellsDamage(TyperGroup):
                 raise
             if is_raised_by(store.fs, error):
                 raise unreached(store.named, error) from error
+            if isinstance(error, PermissionError) and str(error.filename).startswith(f"{store.root}/"):
+                raise StorageError(
+                    f"{error.filename} cannot be read: {error.strerror}; make it readable to who runs this"
+                ) from error
             told = damage(store) if isinstance(error, _OF_DAMAGE) else None
             if told is None:
                 raise

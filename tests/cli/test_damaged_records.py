@@ -1,6 +1,8 @@
 """What a damaged, newer or missing record makes of a question: one line that names the file and what to do."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +60,23 @@ def no_places(manifest: dict[str, Any]) -> None:
 
 def no_parts(manifest: dict[str, Any]) -> None:
     manifest["parts"] = [5]
+
+
+def test_a_file_of_the_record_that_may_not_be_read_is_named(
+    record: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = f"{record.root}/select/first/datamask/current.json"
+    opened = open
+
+    def refused(path: object, *arguments: object, **options: object) -> object:
+        if str(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr("builtins.open", refused)
+    status, said = asked(["audit", "funnel", "first"], record)
+    assert status == 1
+    assert said == f"{closed} cannot be read: Permission denied; make it readable to who runs this"
 
 
 @pytest.mark.parametrize(
