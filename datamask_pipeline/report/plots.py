@@ -64,17 +64,19 @@ def loss_curve_figure(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def differences_figure(rows: Sequence[Row], *, baseline: str) -> Any:
+def differences_figure(rows: Sequence[Row], *, baseline: str, order: Iterable[str] = ()) -> Any:
     """Each arm's score less the baseline's per task with 95 % intervals, one panel an architecture.
 
     Args:
         rows: Mappings with ``arm``, ``architecture``, ``task``, ``difference``, ``half_width`` (NaN: no interval)
             and ``interval``.
         baseline: The arm that the others are compared with.
+        order: Arms as the configuration lists them, and so as the tables have them; those not named come last.
     """
-    architectures, tasks, arms = (
+    architectures, tasks, names = (
         sorted({str(row[name]) for row in rows}) for name in ("architecture", "task", "arm")
     )
+    arms = [arm for arm in dict.fromkeys([*order, *names]) if arm in names]
     figure, panels = _figure(
         width=2.0 + 3.5 * len(architectures),
         height=1.8 + len(tasks) * max(0.25, 0.12 * len(arms)) + 0.2 * len(arms),

@@ -110,7 +110,8 @@ def run(
     if compared:
         from datamask_pipeline.report.plots import differences_figure, png
 
-        builder.write_file("differences.png", png(differences_figure(compared, baseline=baseline)))
+        drawn = differences_figure(compared, baseline=baseline, order=subsets)
+        builder.write_file("differences.png", png(drawn))
     gold = gold_figures(asked, baseline=baseline)
     arms = [
         row | _scores(row["arm"], final) | {"bits_per_byte": _held_out(gold, row["arm"])} for row in figures

@@ -110,6 +110,15 @@ def test_every_architecture_has_its_panel() -> None:
         assert drawn == [expected] * 2 * len(TASKS)
 
 
+def test_arms_stand_as_the_tables_have_them() -> None:
+    arms = [f"arm_{number}" for number in range(12)]
+    rows = [row | {"arm": arm} for arm in arms for row in differences(1, ("dense",))]
+    figure = differences_figure(rows, baseline="random", order=["random", *arms])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == arms
+    places = [container.lines[0].get_ydata()[0] for container in figure.axes[0].containers]
+    assert places == sorted(places)
+
+
 def test_a_difference_without_an_interval_has_no_bar() -> None:
     (panel,) = differences_figure(differences(1, ("dense",), math.nan), baseline="random").axes
     (container,) = panel.containers
