@@ -8,6 +8,7 @@ from datamask_pipeline.experiment.judge import Difference
 from datamask_pipeline.experiment.judged import Verdict
 from datamask_pipeline.experiment.proxy import num_final
 from datamask_pipeline.experiment.shown import draw_differences, png, signed, table, told_hollow
+from datamask_pipeline.report.plots import markers
 
 
 def curve(config: ExperimentConfig, verdict: Verdict) -> Iterable[str]:
@@ -79,6 +80,7 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
     figure: Any = Figure(figsize=(4.5 * len(ranked) + 2.5, 3.4), layout="constrained")
     panels = figure.subplots(1, len(ranked), sharey=True, squeeze=False)[0]
     names = [name for name in config.arms if name != config.baseline]
+    shapes = markers(names)
     for axes, (pool, verdict) in zip(panels, ranked.items(), strict=True):
         axes.set_title(f"pool {pool}", fontsize=9)
         axes.axhline(0.0, color="0.7", linewidth=0.8)
@@ -92,7 +94,7 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
                 [point.tokens + aside for point in verdict.curve],
                 found,
                 upright=True,
-                fmt="o-",
+                fmt=f"{shapes[name]}-",
                 markersize=3,
                 linewidth=1,
                 capsize=2,

@@ -55,7 +55,7 @@ def draw_differences(
             axes.plot(
                 x,
                 y,
-                "o",
+                drawn[0].get_marker(),
                 color=drawn[0].get_color(),
                 markerfacecolor="white",
                 markersize=style["markersize"],

@@ -77,6 +77,7 @@ def differences_figure(rows: Sequence[Row], *, baseline: str, order: Iterable[st
         sorted({str(row[name]) for row in rows}) for name in ("architecture", "task", "arm")
     )
     arms = [arm for arm in dict.fromkeys([*order, *names]) if arm in names]
+    shapes = markers(arms)
     figure, panels = _figure(
         width=2.0 + 3.5 * len(architectures),
         height=1.8 + len(tasks) * max(0.25, 0.12 * len(arms)) + 0.2 * len(arms),
@@ -86,7 +87,7 @@ def differences_figure(rows: Sequence[Row], *, baseline: str, order: Iterable[st
         for number, arm in enumerate(arms):
             mine = [row for row in rows if row["arm"] == arm and row["architecture"] == architecture]
             shift = 0.8 * (number + 0.5) / len(arms) - 0.4
-            _draw_arm(panel, mine, [tasks.index(row["task"]) + shift for row in mine], number)
+            _draw_arm(panel, mine, [tasks.index(row["task"]) + shift for row in mine], number, shapes[arm])
         covered = " and ".join(
             sorted({str(row["interval"]) for row in rows if _is_known(row)}) or ["questions"]
         )
@@ -101,8 +102,8 @@ def differences_figure(rows: Sequence[Row], *, baseline: str, order: Iterable[st
     return figure
 
 
-def _draw_arm(panel: Any, rows: Sequence[Row], places: Sequence[float], number: int) -> None:
-    """Filled with a bar where there is an interval, hollow where there is none."""
+def _draw_arm(panel: Any, rows: Sequence[Row], places: Sequence[float], number: int, shape: str) -> None:
+    """Filled with a bar where there is an interval, hollow where there is none; a shape beside the colour."""
     for known in (True, False):
         found = [(row, place) for row, place in zip(rows, places, strict=True) if _is_known(row) is known]
         if found:
@@ -110,7 +111,7 @@ def _draw_arm(panel: Any, rows: Sequence[Row], places: Sequence[float], number: 
                 [row["difference"] for row, _ in found],
                 [place for _, place in found],
                 xerr=[row["half_width"] for row, _ in found] if known else None,
-                fmt=_MARKERS[number // 10 % len(_MARKERS)],
+                fmt=shape,
                 color=f"C{number % 10}",
                 markerfacecolor=f"C{number % 10}" if known else "white",
                 markersize=3,

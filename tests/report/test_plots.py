@@ -119,6 +119,14 @@ def test_arms_stand_as_the_tables_have_them() -> None:
     assert places == sorted(places)
 
 
+def test_arms_are_told_apart_without_colour_and_by_both_where_there_are_many() -> None:
+    figure = differences_figure(differences(12, ("dense",)), baseline="random")
+    drawn = [container.lines[0] for container in figure.axes[0].containers]
+    shapes = [line.get_marker() for line in drawn]
+    assert len(set(shapes[:7])) == 7
+    assert len({*zip(shapes, [line.get_color() for line in drawn], strict=True)}) == len(shapes)
+
+
 def test_a_difference_without_an_interval_has_no_bar() -> None:
     (panel,) = differences_figure(differences(1, ("dense",), math.nan), baseline="random").axes
     (container,) = panel.containers
