@@ -1,6 +1,7 @@
 """What a report tells of networks along their training: a table and a plot. Knows verdicts; knows no record."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from datamask_pipeline.experiment.config import ExperimentConfig
@@ -84,14 +85,15 @@ def plot_of_curve(config: ExperimentConfig, verdicts: Mapping[str, Verdict]) -> 
     for axes, (pool, verdict) in zip(panels, ranked.items(), strict=True):
         axes.set_title(f"pool {pool}", fontsize=9)
         axes.axhline(0.0, color="0.7", linewidth=0.8)
-        # A little beside each other, so that intervals at one checkpoint can be told apart.
-        width = verdict.curve[-1].tokens * 0.02
+        # A little beside each other, so that intervals at one checkpoint can be told apart, and far from the next one's.
+        seen = [point.tokens for point in verdict.curve]
+        width = min([seen[-1] * 0.02, *((after - at) * 0.6 / len(names) for at, after in pairwise(seen))])
         for place, name in enumerate(names):
             found = [point.against_baseline[name] for point in verdict.curve]
             aside = width * (place - (len(names) - 1) / 2)
             draw_differences(
                 axes,
-                [point.tokens + aside for point in verdict.curve],
+                [tokens + aside for tokens in seen],
                 found,
                 upright=True,
                 fmt=f"{shapes[name]}-",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,3 +49,12 @@ def test_arms_along_the_training_differ_in_shape_and_many_in_both(monkeypatch: p
     shapes = [line.get_marker() for line in drawn]
     assert len(set(shapes[:7])) == 7
     assert len({*zip(shapes, [line.get_color() for line in drawn], strict=True)}) == len(shapes)
+
+
+def test_points_along_the_training_stay_at_their_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = [1_000 * number for number in range(1, 11)]
+    axes = curve_of(monkeypatch, [f"arm_{number}" for number in range(12)], tokens)
+    places = [container.lines[0].get_xdata() for container in axes.containers]
+    for first, following in pairwise(range(len(tokens))):
+        assert max(of[first] for of in places) < min(of[following] for of in places)
+    assert len({of[0] for of in places}) == len(places)
