@@ -12,6 +12,7 @@ Row = Mapping[str, Any]
 _MARKERS = "osD^v<>"
 _SMALL = 7
 _SPARK_POINTS = 40
+_FEW = 40
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -26,11 +27,11 @@ def learning_curve_figure(curve: pa.Table) -> Any:
     for number, block in enumerate(sorted({row["block"] for row in rows})):
         mine = [row for row in rows if row["block"] == block]
         bounds = [(row["step"], row["bound"]) for row in mine if row.get("bound") is not None]
-        style = {"color": f"C{number % 10}", "linewidth": 1.0}
+        style: dict[str, Any] = {"color": f"C{number % 10}", "linewidth": 1.0}
         points = [(row["step"], row["objective"]) for row in mine]
-        axes.plot(*zip(*points, strict=True), label="objective", **style)
+        _draw_course(axes, points, label="objective", **style)
         if bounds:
-            axes.plot(*zip(*bounds, strict=True), linestyle="--", label="upper bound", **style)
+            _draw_course(axes, bounds, "x", linestyle="--", label="upper bound", **style)
     blocks = len({row["block"] for row in rows})
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step" if blocks == 1 else f"step ({blocks} blocks, one colour each)")
@@ -47,7 +48,8 @@ def objectives_figure(curves: Mapping[str, pa.Table]) -> Any:
     """
     figure, (axes,) = _figure(width=6.0, height=4.0)
     for label, curve in curves.items():
-        axes.plot(curve.column("step").to_pylist(), curve.column("objective").to_pylist(), label=label)
+        steps, objectives = (curve.column(name).to_pylist() for name in ("step", "objective"))
+        _draw_course(axes, list(zip(steps, objectives, strict=True)), label=label)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step")
     axes.set_ylabel("objective (0 = random)")
@@ -58,10 +60,15 @@ def objectives_figure(curves: Mapping[str, pa.Table]) -> Any:
 def loss_curve_figure(rows: Sequence[Row]) -> Any:
     """Training loss in nats per token over tokens seen."""
     figure, (axes,) = _figure(width=5.0, height=3.0)
-    axes.plot([row["tokens"] for row in rows], [row["loss"] for row in rows])
+    _draw_course(axes, [(row["tokens"], row["loss"]) for row in rows])
     axes.set_xlabel("tokens seen")
     axes.set_ylabel("training loss (nats per token)")
     return figure
+
+
+def _draw_course(axes: Any, points: Sequence[tuple[float, float]], shape: str = "o", **style: Any) -> None:
+    """Points as a line; few are marked, of which one would be no line and not be seen."""
+    axes.plot(*zip(*points, strict=True), marker=shape if len(points) < _FEW else None, markersize=3, **style)
 
 
 def differences_figure(rows: Sequence[Row], *, baseline: str, order: Iterable[str] = ()) -> Any:

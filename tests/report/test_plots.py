@@ -146,3 +146,11 @@ def test_steps_are_whole_numbers() -> None:
     curve = pa.table({"step": [0, 1, 3], "objective": [0.50, 0.51, 0.52], "block": [0, 0, 0]})
     for figure in (learning_curve_figure(curve), objectives_figure({"datamask": curve})):
         assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())
+
+
+def test_a_course_of_one_point_is_seen() -> None:
+    curve = pa.table({"step": [0, 0], "objective": [0.5, 0.6], "bound": [0.7, 0.8], "block": [0, 1]})
+    loss = loss_curve_figure([{"tokens": 1_000, "loss": 7.0}])
+    for figure in (learning_curve_figure(curve), objectives_figure({"random": curve.slice(1)}), loss):
+        assert figure.axes[0].lines
+        assert all(line.get_marker() != "None" for line in figure.axes[0].lines)
