@@ -86,8 +86,8 @@ class SelectionResult:
     certificate: Certificate
     certified_at: dict[str, NDArray[np.float64]]
     """What the bound was computed from, so that it can be computed again without learning: ``tangent``, the relaxed
-    mask (with `max_copies` relaxed counts), or ``dual``, each document's dual variable as a reference, and for coverage beside metrics
-    of moments both; NaN for documents pruned by quality. Empty where there is no bound."""
+    mask (with `max_copies` relaxed counts), or ``dual``, each document's dual variable as a reference; of coverage beside
+    metrics of moments both. NaN for documents pruned by quality. Empty where there is no bound."""
     cliques: pa.Table | None
     """What the bound of a metric along a graph was computed from, a row a member: clique, row, weight and slope; see
     `selection/graph/cliques.py`. None where there is no such bound."""

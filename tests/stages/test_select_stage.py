@@ -326,7 +326,7 @@ def test_what_a_bound_was_computed_from_stands_beside_the_mask(tmp_path: Path) -
         ref, rows = inputs.select(ratio=0.25, **arm)
         files = {file["name"] for file in inputs.store.manifest(ref)["files"]}
         assert sorted(name for name in files & {"tangent.npy", "dual.npy"}) == names
-        assert ("held.npy" in files) == (arm.get("diversity") is None)
+        assert ("held.npy" in files) == (arm.get("diversity") != "Facility")
         for name in names:
             values = np.load(tmp_path / ref.location / name)
             pruned = np.array([row["reason"] == "pruned by quality" for row in rows])
