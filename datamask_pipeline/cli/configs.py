@@ -9,8 +9,8 @@ from datamask_pipeline.cli.options import ConfigOption, SetOption, build_pipelin
 from datamask_pipeline.errors import UnknownNameError
 from datamask_pipeline.pipeline.config import PipelineConfig, packaged_configs
 from datamask_pipeline.pipeline.crew import idle_engine
-from datamask_pipeline.pipeline.curated import not_held_against
 from datamask_pipeline.pipeline.describe import described
+from datamask_pipeline.pipeline.held_against import not_held_against
 from datamask_pipeline.pipeline.order import told
 from datamask_pipeline.pipeline.positions import beyond_training
 from datamask_pipeline.printable import inert

@@ -12,7 +12,7 @@ from datamask_pipeline.cli.terminal import plain_console
 from datamask_pipeline.near_copies.recall import about_recall
 from datamask_pipeline.pipeline import Pipeline
 from datamask_pipeline.pipeline.beside import compared, ngram_figures_of, redundancy_of, weak_models
-from datamask_pipeline.pipeline.curated import was_not_held_against
+from datamask_pipeline.pipeline.held_against import was_not_held_against
 from datamask_pipeline.printable import inert
 from datamask_pipeline.report.arms import caveat, print_arms
 from datamask_pipeline.report.comparison import final_rows, tasks_asked

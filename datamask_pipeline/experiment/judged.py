@@ -28,7 +28,7 @@ from datamask_pipeline.experiment.measured_on import measured_on
 from datamask_pipeline.experiment.recommend import Recommendation, recommend
 from datamask_pipeline.experiment.redraw import BITS, BYTES, CURVE, RANDOM
 from datamask_pipeline.intervals import holm
-from datamask_pipeline.pipeline.curated import was_not_held_against
+from datamask_pipeline.pipeline.held_against import was_not_held_against
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.schema import CURATED, HELD_OUT
 from datamask_pipeline.storage import Ref, Store

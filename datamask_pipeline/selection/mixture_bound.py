@@ -67,15 +67,29 @@ class _OfMoments(MomentObjective):
 
 def covering(problem: Problem) -> Term | None:
     """The coverage term of a mixture that has a bound; none where it has none, whatever the reason."""
-    terms, size = problem.objective.terms, problem.num_rows
-    coverage = [(term, term.metric) for term in terms if isinstance(term.metric, CoverageMetric)]
+    return None if _why_none(problem) else _coverage(problem)[0]
+
+
+def _coverage(problem: Problem) -> list[Term]:
+    return [term for term in problem.objective.terms if isinstance(term.metric, CoverageMetric)]
+
+
+def _why_none(problem: Problem) -> str:
+    """Why there is no bound; empty where there is one."""
+    terms, coverage, size = problem.objective.terms, _coverage(problem), problem.num_rows
     of_moments = [term.metric for term in terms if isinstance(term.metric, MomentMetric)]
     if len(coverage) != 1 or not of_moments or len(terms) != 1 + len(of_moments):
-        return None
-    if problem.budget.tokens or problem.held is not None or not all(metric.concave for metric in of_moments):
-        return None
-    (term, metric) = coverage[0]
-    return term if size <= MOST_EXACT and len(metric.references(size)) == size else None
+        return "no bound: the metrics share none"
+    name = f"{coverage[0].name} beside {', '.join(metric.name for metric in of_moments)}"
+    if bent := [metric.name for metric in of_moments if not metric.concave]:
+        return f"no bound: {', '.join(bent)} is not concave in the relaxed mask"
+    if problem.budget.tokens or problem.held is not None:
+        return f"no bound: in tokens, and beside what is held, {name} has none"
+    metric = coverage[0].metric
+    assert isinstance(metric, CoverageMetric), "chosen by that"
+    if size > MOST_EXACT or len(metric.references(size)) < size:
+        return f"no bound: {name} has one of up to {MOST_EXACT:,} documents, each of them a reference"
+    return ""
 
 
 def bound_at(problem: Problem, moments: Moments, dual_N: Tensor, offered_N: Tensor) -> float:
@@ -107,10 +121,10 @@ def _bound_of(
 
 
 def certified(problem: Problem, solution: Solution, config: DataMaskConfig) -> Solution:
-    """The solution with the smallest bound that is found, if there is one."""
+    """The solution with the smallest bound that is found; with the reason where there is none."""
     term = covering(problem)
     if term is None:
-        return solution
+        return replace(solution, method=_why_none(problem))
     evaluation = evaluate(problem, solution)
     documents_ND, workers, value = problem.rows.everything().float(), problem.workers, evaluation.value
     every_N = torch.arange(problem.num_rows)

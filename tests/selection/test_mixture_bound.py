@@ -71,21 +71,23 @@ def test_steps_in_turns_go_far_below_where_one_side_alone_ends(names: list[str])
 
 def test_what_has_no_bound_says_so() -> None:
     rows_ND, quality_N = block(2, 40, 5)
-    cases: list[tuple[list[str], dict[str, Any]]] = [
-        (["Facility", "DiSF"], {"num_documents": 8}),
-        (["Facility", "LogDet"], {"num_tokens": 300, "token_counts": np.full(40, 30)}),
+    cases: list[tuple[list[str], str, dict[str, Any]]] = [
+        (["Facility", "DiSF"], "DiSF is not concave", {"num_documents": 8}),
+        (["Facility", "LogDet"], "in tokens", {"num_tokens": 300, "token_counts": np.full(40, 30)}),
         (
             ["Facility", "LogDet"],
+            "each of them a reference",
             {
                 "num_documents": 8,
                 "diversity_options": {"Facility": {"exact_rows": 20, "num_landmarks": 20}},
             },
         ),
     ]
-    for names, settings in cases:
+    for names, why, settings in cases:
         result = selected(rows_ND, quality_N, names, **settings)
         assert result.certificate.bound is None
-        assert result.certificate.method.startswith("no bound")
+        assert result.certificate.method.startswith("no bound: ")
+        assert why in result.certificate.method
         assert not result.certified_at
 
 

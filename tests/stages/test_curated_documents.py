@@ -21,7 +21,9 @@ from datamask_pipeline.cli.app import app
 from datamask_pipeline.cli.summary import print_summary, release_summary
 from datamask_pipeline.compliance.contamination import contamination
 from datamask_pipeline.errors import InputError
+from datamask_pipeline.evaluation.config import LOCAL
 from datamask_pipeline.pipeline import Pipeline, load_config
+from datamask_pipeline.pipeline.held_against import not_held_against
 from datamask_pipeline.report.gold import MEAN
 from datamask_pipeline.schema import CURATED, HELD_OUT, OF_DOCUMENTS
 from datamask_pipeline.storage import require
@@ -255,6 +257,23 @@ def test_config_check_says_whether_documents_are_held_against_them(
         app, ["config", "check", "-c", str(tiny_config_file), "-s", f"evaluate.curated={good}"]
     )
     assert "no such column; there are: body" in str(done.exception)
+
+
+def test_config_check_names_tasks_that_documents_are_not_held_against(
+    tiny_config_file: Path, tmp_path: Path
+) -> None:
+    """Unnamed tasks are the paper's twelve on both sides: arc_easy, named on one, was asked and held against nothing."""
+
+    def told(asked: list[str], held: list[str], questions: str = str(tmp_path)) -> list[str]:
+        settings: dict[str, object] = {"evaluate.questions": questions, "evaluate.tasks": asked}
+        settings["pool.decontaminate"] = {"questions": str(tmp_path), "tasks": held}
+        return list(not_held_against(load_config(str(tiny_config_file), settings)))
+
+    (line,) = told(["piqa", "arc_easy"], [])
+    assert line.startswith("documents are not held against arc_easy, which evaluate.tasks asks")
+    assert told(["piqa", "arc_easy"], ["arc_easy", "piqa"]) == []
+    assert told([], []) == []
+    assert told(["piqa"], ["winogrande"], LOCAL) == [], "made of documents that no arm is given"
 
 
 def test_a_check_sees_a_document_that_is_missing_or_has_a_score(curated: Pipeline) -> None:

@@ -1,8 +1,10 @@
-"""Says where models are asked curated documents that the pool's documents were not held against. Reads manifests alone."""
+"""Says where models are asked what the pool's documents were not held against. Reads manifests alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from datamask_pipeline.evaluation.benchmarks import benchmarks_named
+from datamask_pipeline.evaluation.config import LOCAL
 from datamask_pipeline.pipeline.config import PipelineConfig
 from datamask_pipeline.publish.behind import inputs_of
 from datamask_pipeline.storage import Store
@@ -11,8 +13,21 @@ _REMEDY = "set pool.decontaminate.curated"
 
 
 def not_held_against(config: PipelineConfig) -> Iterator[str]:
-    """A line where these settings ask curated documents and hold no document against them."""
+    """A line where these settings ask curated documents, and one where they ask tasks, that no document is held against."""
     asked, held = config.evaluate, config.pool.decontaminate
+    if held is not None and held.questions is not None and asked.questions != LOCAL:
+        tasks, against = (
+            [benchmark.task for benchmark in benchmarks_named(names, where)]
+            for names, where in (
+                (asked.tasks, "evaluate.tasks"),
+                (held.tasks, "pool.decontaminate.tasks"),
+            )
+        )
+        if missing := [task for task in tasks if task not in against]:
+            yield (
+                f"documents are not held against {', '.join(missing)}, which evaluate.tasks asks, so models may have learnt "
+                "its questions; name every task in pool.decontaminate.tasks, too"
+            )
     if asked.curated is None:
         return
     if held is None or (held.curated, held.curated_column) != (asked.curated, asked.curated_column):
