@@ -38,7 +38,12 @@ $(STAMP): pyproject.toml constraints.txt
 # No target is called by the folder's name: in one with blanks it would be several.
 instance:
 	@mkdir -p "$$DAGSTER_HOME"
-	@! [ dagster.yaml -nt "$$DAGSTER_HOME/dagster.yaml" ] || cp dagster.yaml "$$DAGSTER_HOME"
+	@mine="$$DAGSTER_HOME/dagster.yaml"; \
+	if [ ! -e "$$mine" ] || cmp -s "$$mine" "$$mine.shipped" || cmp -s "$$mine" dagster.yaml; then \
+		cp dagster.yaml "$$mine" && cp dagster.yaml "$$mine.shipped"; \
+	elif ! cmp -s dagster.yaml "$$mine.shipped"; then \
+		echo "$$mine was changed here and stays; what this version has is dagster.yaml: bring over what you need of it, then \`cp dagster.yaml '$$mine.shipped'\`" >&2; \
+	fi
 
 demo: setup instance ## The whole chain through Dagster on the embedded default (SET="select.lamb=0.3" changes settings)
 	@$(BIN)/python -m datamask_pipeline.demo $(foreach setting,$(SET),--set '$(setting)')

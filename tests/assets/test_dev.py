@@ -87,6 +87,31 @@ def test_the_instance_lies_in_the_checkout_whatever_its_folder_is_called(target:
     assert (checkout / ".dagster/dagster.yaml").is_file()
 
 
+def test_settings_of_the_instance_that_somebody_changed_stay(tmp_path: Path) -> None:
+    """Storage in Postgres, for one, was replaced without a word once the checkout had a newer file."""
+    for name in ("Makefile", "dagster.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    mine, home = tmp_path / "home/dagster.yaml", f"DAGSTER_HOME={tmp_path / 'home'}"
+
+    def told() -> str:
+        command = ["make", "-s", "instance", home]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    assert told() == ""
+    mine.write_text("# mine\n")
+    assert told() == "", "the checkout has what it had"
+    (tmp_path / "dagster.yaml").write_text("# newer\n")
+    assert f"{mine} was changed here and stays" in told()
+    assert mine.read_text() == "# mine\n"
+    (tmp_path / "home/dagster.yaml.shipped").write_text("# newer\n")  # looked at, as the message says
+    assert told() == ""
+    mine.write_text("# newer\n")
+    (tmp_path / "dagster.yaml").write_text("# newest\n")
+    assert told() == ""
+    assert mine.read_text() == "# newest\n"
+
+
 def test_dagster_can_be_interrupted_where_a_shell_began_this_in_the_background(monkeypatch) -> None:
     """Its parts end by an interrupt, which such a job would hand down as ignored."""
     begun: list[object] = []
