@@ -81,7 +81,13 @@ def test_the_instance_lies_in_the_checkout_whatever_its_folder_is_called(target:
     for text in ("# as it was\n", "# newer\n"):
         (checkout / "dagster.yaml").write_text(text)
         os.utime(checkout / "dagster.yaml", (later := time.time() + len(text), later))
-        done = subprocess.run(["make", target], cwd=checkout, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["make", "--no-print-directory", target],
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
     assert [path.name for path in tmp_path.iterdir()] == [checkout.name]
     assert (checkout / ".dagster/dagster.yaml").is_file()
